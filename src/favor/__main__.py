@@ -1,0 +1,5 @@
+"""`python -m favor` is the command `favor`."""
+
+from favor.cli import main
+
+main()

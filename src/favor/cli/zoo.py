@@ -1,0 +1,157 @@
+"""`favor list` and `favor show`: what is in the zoo."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from favor.cli.console import emit_json, emit_table, note, stdout_console
+
+if TYPE_CHECKING:
+    from favor.zoo.registry import Card
+
+_plugins: list[str] = []
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("list", epilog=LIST_EXAMPLES)(list_command)
+    app.command("show", epilog=SHOW_EXAMPLES)(show_command)
+
+
+def remember_plugins(paths: list[str]) -> None:
+    """Keep the plugins that the door was given until a command needs the zoo; loading them wants torch."""
+    _plugins[:] = paths
+
+
+def load_plugins() -> None:
+    """Load the plugins that the door was given. Every command that takes model names calls this first."""
+    from favor.zoo.registry import load_plugin
+
+    while _plugins:
+        load_plugin(_plugins.pop(0))
+
+
+LIST_EXAMPLES = """
+**Examples**
+
+`favor list` the whole zoo, grouped by the taxonomy
+
+`favor list 'vit_*'` names by a pattern
+
+`favor list --how kernel` one strategy
+
+`favor list --where token_sequence --json` for programs
+
+`favor --plugin my_models.py list --origin plugin` your own models
+"""
+
+SHOW_EXAMPLES = """
+**Examples**
+
+`favor show linformer_s16`
+
+`favor show ViT-S/16` the papers' names work too
+
+`favor show timm:convnext_tiny --json`
+"""
+
+
+def list_command(
+    pattern: Annotated[str, typer.Argument(help="A name, with * and ? as wildcards.")] = "*",
+    where: Annotated[str | None, typer.Option(help="What is changed: token_mixing, token_sequence, mlp_block, baseline.")] = None,
+    how: Annotated[str | None, typer.Option(help="By which strategy: low_rank, sparse, kernel, removal, ...")] = None,
+    origin: Annotated[str | None, typer.Option(help="Whose code: own, timm, plugin.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the zoo, grouped by the taxonomy: where and how each architecture changes ViT."""
+    from favor.errors import unknown_name
+    from favor.zoo.registry import card, list_models
+
+    load_plugins()
+    if origin is not None and origin not in ("own", "timm", "plugin"):
+        raise unknown_name("origin", origin, ("own", "timm", "plugin"), "choose from own, timm, plugin")
+    cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]
+    if as_json:
+        emit_json([card.as_dict() for card in cards])
+    elif cards:
+        _print_groups(cards)
+    else:
+        note("no model fits; `favor list` shows all")
+
+
+def _print_groups(cards: "list[Card]") -> None:
+    from itertools import groupby
+
+    console = stdout_console()
+    for how, group in groupby(cards, key=lambda card: card.how):
+        members = list(group)
+        if how is None:
+            console.print("\n[bold]Not in the taxonomy[/]")
+        else:
+            title = how.title if how.where.title == how.title else f"{how.where.title}: {how.title}"
+            console.print(f"\n[bold]{title}[/] - {how.definition}")
+        families: dict[str, list[Card]] = {}
+        for card in members:
+            families.setdefault(card.family, []).append(card)
+        emit_table(
+            "",
+            ("Architecture", "Year", "Paper", "Complexity", "From", "Models"),
+            [
+                (
+                    f[0].title,
+                    str(f[0].year or ""),
+                    f[0].paper or "",
+                    f[0].complexity or "",
+                    f[0].origin,
+                    " ".join(card.name for card in f),
+                )
+                for f in families.values()
+            ],
+        )
+    families_total = len({card.family for card in cards})
+    note(f"{len(cards)} models of {families_total} architectures; `favor show NAME` tells about one")
+
+
+def show_command(
+    name: Annotated[str, typer.Argument(help="A model's name, an alias, or timm:NAME.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one model's card: what it changes of ViT, its paper, its variants, and what to know about it."""
+    from favor.zoo.registry import card, list_models
+
+    load_plugins()
+    found = card(name)
+    variants = list_models(family=found.family) or [found.name]
+    if as_json:
+        emit_json({**found.as_dict(), "variants": variants})
+        return
+    console = stdout_console()
+    console.print(f"[bold]{found.name}[/] - {found.title}")
+    rows = [
+        ("changes", found.changes),
+        ("where", f"{found.where.title} - {found.where.definition}" if found.where else "not in the taxonomy"),
+        ("how", f"{found.how.title} - {found.how.definition}" if found.how else "not in the taxonomy"),
+        ("year", str(found.year or "unknown")),
+        ("paper", _paper(found.paper)),
+        ("complexity", found.complexity or "not claimed"),
+        ("image sizes", f"{found.image_sizes} (default {found.image_sizes.default})"),
+        ("code", found.origin),
+        ("variants", " ".join(variants)),
+        ("also known as", " ".join(found.aliases)),
+        *(("note", text) for text in found.notes),
+    ]
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    for label, value in rows:
+        if value:
+            grid.add_row(Text(label, style="bold"), Text(value))
+    console.print(grid)
+
+
+def _paper(paper: str | None) -> str:
+    if paper is None:
+        return "unknown"
+    return f"arXiv:{paper}" if paper.replace(".", "").isdigit() else paper

@@ -1,0 +1,1 @@
+"""What can be compared: the architectures, one file each, in folders that follow the taxonomy."""

@@ -1,0 +1,1 @@
+"""ViT, its successors, and ResNet as the reference CNN."""

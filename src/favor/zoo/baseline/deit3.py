@@ -1,0 +1,29 @@
+"""DeiT III: a simpler and longer training of ViT, with LayerScale.
+
+Paper: Touvron et al., "DeiT III: Revenge of the ViT", 2022, arXiv:2204.07118
+"""
+
+from typing import Unpack
+
+from torch import nn
+
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.registry import register, vit_sizes
+from favor.zoo.taxonomy import How
+
+
+@register(
+    vit_sizes("deit3_{size}16", "s b"),
+    title="DeiT III",
+    how=How.BASELINE,
+    year=2022,
+    paper="2204.07118",
+    complexity="O(N^2)",
+    changes="LayerScale on both residual branches, and a class token without a position.",
+    notes=(
+        "The benchmark took these two changes over for its ViT, so the network equals `vit_*16`; "
+        "its training recipe is the benchmark's too.",
+    ),
+)
+def deit3(size: Size, **options: Unpack[Options]) -> nn.Module:
+    return Encoder(size, **options)

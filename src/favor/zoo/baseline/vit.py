@@ -1,0 +1,63 @@
+"""ViT: an image as a sequence of patches for a transformer encoder.
+
+Paper: Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale", 2020,
+arXiv:2010.11929
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Unpack
+
+from torch import Tensor, nn
+
+from favor.zoo.encoder import SIZES, Encoder, Options, Size
+from favor.zoo.layers import PatchEmbed
+from favor.zoo.registry import ImageSizes, Variant, register, vit_sizes
+from favor.zoo.taxonomy import How
+
+
+def _patches(patch_size: int) -> Variant:
+    pads = patch_size == 64
+    return Variant(
+        f"vit_b{patch_size}",
+        {"size": SIZES["b"], "patch_size": patch_size, "pad": pads},
+        image_sizes=ImageSizes(multiple_of=1) if pads else ImageSizes(multiple_of=patch_size, at_least=patch_size),
+        notes=("Pads the image with zeros to whole patches: 224 px become 256, 16 patches.",) if pads else (),
+    )
+
+
+@register(
+    [
+        *vit_sizes("vit_{size}16", "ti s b l", aliases=["ViT-{letter}/16"]),
+        *(_patches(patch_size) for patch_size in (8, 32, 64)),
+    ],
+    title="ViT",
+    how=How.BASELINE,
+    year=2020,
+    paper="2010.11929",
+    complexity="O(N^2)",
+    changes="The baseline that the others change: softmax attention over all pairs of tokens.",
+    notes=(
+        "In the form of the benchmark: LayerScale 1e-4, class token without a position, bias on queries, keys, values.",
+    ),
+)
+def vit(
+    size: Size,
+    patch_size: int = 16,
+    pad: bool = False,
+    layer_scale: float | None = 1e-4,
+    class_position: bool = False,
+    **options: Unpack[Options],
+) -> nn.Module:
+    embed = partial(PatchEmbed, patch_size=patch_size, pad=pad)
+    return Encoder(size, embed=embed, layer_scale=layer_scale, class_position=class_position, **options)
+
+
+def from_timm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of timm's VisionTransformer under our names.
+
+    The model that takes them has timm's form: `class_position=True` unless timm's has `no_embed_class`, and
+    `layer_scale=None` unless timm's has `init_values`.
+    """
+    renamed = {"cls_token": "class_token", "pos_embed": "positions.weight"}
+    return {renamed.get(name, name.replace(".attn.", ".mixer.")): weight for name, weight in state.items()}

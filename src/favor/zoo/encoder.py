@@ -1,0 +1,244 @@
+"""The ViT shell that the architectures plug into: embed -> [mixer, mlp, reducer] x depth -> pool -> head.
+
+Paper: Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020, arXiv:2010.11929, in the form of the benchmark
+"Which Transformer to Favor": class token without position, bias on queries, keys and values, LayerScale 1e-4.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from favor.errors import RequestError
+from favor.zoo.attention import Attention, HeadMixer
+from favor.zoo.layers import DropPath, LayerNorm, LayerScale, LearnedPositions, Mlp, PatchEmbed
+from favor.zoo.slots import (
+    Attends,
+    EmbedFactory,
+    Flow,
+    InitialisesItself,
+    MixerFactory,
+    MlpFactory,
+    NormFactory,
+    Place,
+    Reducer,
+    ReducerFactory,
+    Tokens,
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Width, depth and heads of an encoder."""
+
+    dim: int
+    depth: int
+    heads: int
+    mlp_ratio: float = 4.0
+
+    @property
+    def hidden(self) -> int:
+        return int(self.dim * self.mlp_ratio)
+
+
+SIZES = {
+    "ti": Size(192, 12, 3),
+    "s": Size(384, 12, 6),
+    "b": Size(768, 12, 12),
+    "l": Size(1024, 24, 16),
+}
+"""The sizes of the papers. `favor` writes them as a part of a model's name: `vit_s16`."""
+
+
+class Options(TypedDict):
+    """What every builder of the registry is called with."""
+
+    num_classes: int
+    img_size: tuple[int, int]
+    in_chans: int
+    drop_path: float
+
+
+class Positions(Enum):
+    """How the encoder tells the tokens where they are."""
+
+    LEARNED = "learned"
+    ROTARY = "rotary"
+    NONE = "none"
+
+
+class Pool(Enum):
+    """What the head sees: the normalised class token, or the mean of the normalised tokens."""
+
+    CLASS_TOKEN = "class token"  # noqa: S105 - not a password
+    MEAN = "mean"
+
+
+class Block(nn.Module):
+    """A mixer and an MLP, each on a residual branch; a reducer before them or between them."""
+
+    def __init__(
+        self,
+        size: Size,
+        tokens: Tokens,
+        *,
+        mixer: MixerFactory,
+        mlp: MlpFactory,
+        norm: NormFactory,
+        layer_scale: float | None,
+        drop_path: float,
+        reducer: Reducer | None = None,
+    ) -> None:
+        super().__init__()
+
+        def scale() -> nn.Module:
+            return nn.Identity() if layer_scale is None else LayerScale(size.dim, layer_scale)
+
+        self.reducer = reducer
+        self.norm1 = norm(size.dim)
+        self.mixer = mixer(size.dim, size.heads, tokens)
+        self.ls1 = scale()
+        self.norm2 = norm(size.dim)
+        self.mlp = mlp(size.dim, size.hidden)
+        self.ls2 = scale()
+        self.drop_path = DropPath(drop_path)
+        if reducer is not None:
+            _check_reducible(self.mixer, reducer)
+
+    def forward(self, x: Tensor, flow: Flow) -> Tensor:
+        if self.reducer is not None:
+            return self._forward_reduced(x, flow, self.reducer)
+        x = x + self.drop_path(self.ls1(self._mix(self.norm1(x), flow)))
+        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+
+    def _forward_reduced(self, x: Tensor, flow: Flow, reducer: Reducer) -> Tensor:
+        if reducer.place is Place.BEFORE:
+            x = reducer.before(x, flow)
+            x = x + self.drop_path(self.ls1(self._mix(self.norm1(x), flow)))
+        else:
+            y, seen = self.mixer.attend(self.norm1(x), flow, reducer.wants_class_row)
+            x = reducer.between(x + self.drop_path(self.ls1(y)), seen, flow)
+        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+
+    def _mix(self, x: Tensor, flow: Flow) -> Tensor:
+        if flow.sizes is None and flow.alive is None:
+            return self.mixer(x)
+        return self.mixer.attend(x, flow, class_row=False)[0]
+
+
+def _check_reducible(mixer: nn.Module, reducer: Reducer) -> None:
+    """A mixer that cannot take a shorter sequence, or cannot say what it saw, gets no reducer."""
+    if getattr(mixer, "fixed_tokens", False):
+        raise RequestError(
+            f"{type(mixer).__name__} is tied to a fixed number of tokens and cannot be combined with "
+            f"{type(reducer).__name__}, which changes it; use a mixer without `fixed_tokens`"
+        )
+    if reducer.place is Place.BETWEEN and not isinstance(mixer, Attends):
+        raise RequestError(
+            f"{type(reducer).__name__} wants the keys of the attention, which {type(mixer).__name__} does not tell; "
+            "use a mixer with an `attend` method, such as Attention"
+        )
+
+
+BlockFactory = Callable[..., nn.Module]
+"""Called as Block is; put another class there where a paper changes more of the block than its parts."""
+
+
+def no_reducer(index: int, dim: int, tokens: Tokens) -> None:
+    """The sequence stays as long as it is."""
+
+
+class Encoder(nn.Module):
+    """A vision transformer whose parts are chosen by the architecture."""
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        num_classes: int,
+        img_size: tuple[int, int],
+        in_chans: int = 3,
+        drop_path: float = 0.0,
+        embed: EmbedFactory = PatchEmbed,
+        positions: Positions = Positions.LEARNED,
+        class_position: bool = False,
+        mixer: Callable[..., nn.Module] = Attention,
+        mlp: MlpFactory = Mlp,
+        norm: NormFactory = LayerNorm,
+        block: BlockFactory = Block,
+        reducer: ReducerFactory = no_reducer,
+        pool: Pool = Pool.CLASS_TOKEN,
+        layer_scale: float | None = 1e-4,
+    ) -> None:
+        super().__init__()
+        self.patch_embed = embed(in_chans, size.dim, img_size)
+        class_token = pool is Pool.CLASS_TOKEN
+        self.tokens = Tokens(*self.patch_embed.grid, class_token=class_token)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, size.dim)) if class_token else None
+        self.positions: nn.Module = nn.Identity()
+        if positions is Positions.LEARNED:
+            self.positions = LearnedPositions(size.dim, self.tokens, class_position)
+        elif positions is Positions.ROTARY:
+            mixer = _with_rotary(mixer)
+        self.blocks = nn.ModuleList(
+            block(
+                size,
+                self.tokens,
+                mixer=mixer,
+                mlp=mlp,
+                norm=norm,
+                layer_scale=layer_scale,
+                drop_path=drop_path * index / max(size.depth - 1, 1),
+                reducer=reducer(index, size.dim, self.tokens),
+            )
+            for index in range(size.depth)
+        )
+        self.norm = norm(size.dim)
+        self.pool = pool
+        self.head = nn.Linear(size.dim, num_classes)
+        self._init_weights()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the head sees: [B, dim]."""
+        x = self.patch_embed(images)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
+        x = self.positions(x)
+        flow = Flow()
+        for block in self.blocks:
+            x = block(x, flow)
+        return self.pooled(x, flow)
+
+    def pooled(self, x: Tensor, flow: Flow) -> Tensor:
+        """The tokens as one vector."""
+        if self.pool is Pool.CLASS_TOKEN:
+            return self.norm(x[:, 0])
+        return self.norm(x).mean(dim=1)
+
+    def _init_weights(self) -> None:
+        """ViT's initial values; a part that wants others has an `init_weights` method, which is called after that."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        if self.class_token is not None:
+            nn.init.normal_(self.class_token, std=1e-6)
+        for module in self.modules():
+            if isinstance(module, InitialisesItself):
+                module.init_weights()
+
+
+def _with_rotary(mixer: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    kind = mixer.func if isinstance(mixer, partial) else mixer
+    if not (isinstance(kind, type) and issubclass(kind, HeadMixer)):
+        name = getattr(kind, "__name__", repr(kind))
+        raise RequestError(f"{name} has no queries and keys to turn: rotary positions want a HeadMixer")
+    return partial(mixer, rotary=True)

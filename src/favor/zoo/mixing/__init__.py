@@ -1,0 +1,1 @@
+"""Architectures that change the token mixing."""

@@ -1,0 +1,1 @@
+"""Attention weights that do not depend on pairs of tokens."""

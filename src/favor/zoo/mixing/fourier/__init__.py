@@ -1,0 +1,1 @@
+"""Mixing in Fourier space."""

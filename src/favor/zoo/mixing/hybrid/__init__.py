@@ -1,0 +1,1 @@
+"""Attention combined with convolutions."""

@@ -1,0 +1,1 @@
+"""Attention by products of feature maps."""

@@ -1,0 +1,1 @@
+"""Attention that uses the low rank of its matrix."""

@@ -1,0 +1,1 @@
+"""Mixing without attention."""

@@ -1,0 +1,1 @@
+"""Attention that computes some entries of its matrix."""

@@ -1,0 +1,1 @@
+"""Architectures that move compute into the MLP."""

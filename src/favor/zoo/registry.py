@@ -1,0 +1,412 @@
+"""The registry: a card per model, and the way from a name to a network."""
+
+import fnmatch
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from torch import nn
+
+from favor.errors import FavorError, RequestError, unknown_name
+from favor.zoo.taxonomy import How, Where
+
+Origin = Literal["own", "timm", "plugin"]
+Builder = Callable[..., nn.Module]
+ImageSize = int | tuple[int, int]
+Level = TypeVar("Level", Where, How)
+PLUGINS_VARIABLE = "FAVOR_PLUGINS"
+COMMON_OPTIONS = ("num_classes", "img_size", "in_chans", "drop_path")
+
+
+@dataclass(frozen=True)
+class ImageSizes:
+    """The image sizes that a model takes: any multiple of a number, or a list."""
+
+    default: int = 224
+    multiple_of: int = 16
+    at_least: int = 16
+    only: tuple[int, ...] = ()
+
+    def check(self, name: str, img_size: tuple[int, int]) -> None:
+        """Refuse a size that the model cannot take."""
+        for side in img_size:
+            if side < 1:
+                raise RequestError(f"{name} cannot take an image of {img_size[0]} x {img_size[1]} px: sides are positive")
+            if self.only and side not in self.only:
+                choices = ", ".join(str(choice) for choice in self.only)
+                raise RequestError(f"{name} cannot take an image side of {side} px; it takes {choices}")
+            if side % self.multiple_of or side < self.at_least:
+                below = max(side // self.multiple_of, -(-self.at_least // self.multiple_of)) * self.multiple_of
+                raise RequestError(
+                    f"{name} cannot take an image side of {side} px: it must be a multiple of {self.multiple_of}, "
+                    f"{self.at_least} at least; {below} px would do"
+                )
+
+    def __str__(self) -> str:
+        if self.only:
+            return ", ".join(str(choice) for choice in self.only) + " px"
+        return f"{f'multiples of {self.multiple_of}' if self.multiple_of > 1 else 'any size'} from {self.at_least} px"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a model before it is built."""
+
+    name: str
+    family: str
+    title: str
+    where: Where | None
+    how: How | None
+    year: int | None
+    paper: str | None
+    """arXiv id; for the few papers that are not there, their DOI or venue."""
+    origin: Origin
+    complexity: str | None
+    """The growth of the token mixing with the number N of tokens, as the paper claims it."""
+    changes: str
+    """What it changes of ViT, in one or two sentences."""
+    image_sizes: ImageSizes = ImageSizes()
+    notes: tuple[str, ...] = ()
+    """Choices that the paper leaves open, and deviations from it or from other implementations."""
+    aliases: tuple[str, ...] = ()
+    idle_parameters: tuple[str, ...] = ()
+    """Patterns of parameters that may rightly get no gradient from a batch, such as experts without a token."""
+    graph_breaks: str | None = None
+    """The operator that `torch.compile(fullgraph=True)` does not take in eval, where there is one."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values with stable keys, for JSON."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "title": self.title,
+            "where": self.where.key if self.where else None,
+            "how": self.how.key if self.how else None,
+            "year": self.year,
+            "paper": self.paper,
+            "origin": self.origin,
+            "complexity": self.complexity,
+            "changes": self.changes,
+            "image_sizes": {
+                "default": self.image_sizes.default,
+                "multiple_of": self.image_sizes.multiple_of,
+                "at_least": self.image_sizes.at_least,
+                "only": list(self.image_sizes.only),
+            },
+            "notes": list(self.notes),
+            "aliases": list(self.aliases),
+        }
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One named setting of an architecture."""
+
+    name: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    image_sizes: ImageSizes | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A card, and what builds its model."""
+
+    card: Card
+    build: Builder
+    settings: Mapping[str, object]
+    miniature: Mapping[str, object]
+
+
+_entries: dict[str, Entry] = {}
+_names_by_alias: dict[str, str] = {}
+_origin_of_new_entries: Origin | None = None
+
+
+def register(
+    variants: Sequence[Variant],
+    *,
+    title: str,
+    how: How | None,
+    year: int | None,
+    paper: str | None,
+    changes: str,
+    complexity: str | None = None,
+    origin: Origin = "own",
+    family: str | None = None,
+    image_sizes: ImageSizes = ImageSizes(),  # noqa: B008 - frozen
+    notes: Sequence[str] = (),
+    idle_parameters: Sequence[str] = (),
+    graph_breaks: str | None = None,
+    miniature: Mapping[str, object] | None = None,
+) -> Callable[[Builder], Builder]:
+    """Enter a builder's variants into the registry.
+
+    The builder is called with a variant's settings and `num_classes, img_size, in_chans, drop_path`. `family` is the
+    builder's name unless given. `miniature` are the settings of a small instance that the tests can run in a moment.
+    """
+
+    def enter(build: Builder) -> Builder:
+        for variant in variants:
+            card = Card(
+                name=variant.name,
+                family=family or build.__name__,
+                title=title,
+                where=how.where if how else None,
+                how=how,
+                year=year,
+                paper=paper,
+                origin=_origin_of_new_entries or origin,
+                complexity=complexity,
+                changes=changes,
+                image_sizes=variant.image_sizes or image_sizes,
+                notes=(*notes, *variant.notes),
+                aliases=variant.aliases,
+                idle_parameters=tuple(idle_parameters),
+                graph_breaks=graph_breaks,
+            )
+            _enter(Entry(card, build, variant.settings, _miniature(build, miniature)))
+        return build
+
+    return enter
+
+
+def _miniature(build: Builder, given: Mapping[str, object] | None) -> Mapping[str, object]:
+    """The settings of a small instance; what plugs into the shell needs to say nothing about it."""
+    from favor.zoo.encoder import Size
+
+    shell = {"size": Size(48, 4, 3)} if "size" in inspect.signature(build).parameters else {}
+    return {"img_size": 64, "num_classes": 10, **shell, **(given or {})}
+
+
+def _enter(entry: Entry) -> None:
+    name = entry.card.name
+    for taken in (name, *entry.card.aliases):
+        if taken in _entries or taken.lower() in _names_by_alias:
+            raise RequestError(f"the name {taken!r} is registered twice; choose another name for the new model")
+    _entries[name] = entry
+    _names_by_alias.update({alias.lower(): name for alias in entry.card.aliases})
+
+
+def list_models(
+    pattern: str = "*",
+    *,
+    where: Where | str | None = None,
+    how: How | str | None = None,
+    origin: Origin | None = None,
+    family: str | None = None,
+) -> list[str]:
+    """Names of the models that fit, in the order of the taxonomy and the files.
+
+    >>> list_models("vit_*16")
+    ['vit_ti16', 'vit_s16', 'vit_b16', 'vit_l16']
+    """
+    where = _choice(Where, "place", where)
+    how = _choice(How, "strategy", how)
+    return [
+        card.name
+        for card in _ordered_cards()
+        if fnmatch.fnmatchcase(card.name, pattern)
+        and (where is None or card.where is where)
+        and (how is None or card.how is how)
+        and (origin is None or card.origin == origin)
+        and (family is None or card.family == family)
+    ]
+
+
+def card(name: str) -> Card:
+    """The card of a model, by its name, an alias, or `timm:NAME`."""
+    return _entry(name).card
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int = 1000,
+    img_size: ImageSize | None = None,
+    in_chans: int = 3,
+    drop_path: float = 0.0,
+    **settings: object,
+) -> nn.Module:
+    """Build a model with fresh weights.
+
+    `settings` replace those of the variant, such as `size` or a mixer's own number; `docs/adding-a-model.md` tells more.
+
+    >>> model = create_model("linformer_s16", num_classes=10, img_size=384)
+    """
+    entry = _entry(name)
+    size = entry.card.image_sizes.default if img_size is None else img_size
+    height, width = (size, size) if isinstance(size, int) else size
+    entry.card.image_sizes.check(name, (height, width))
+    _check_count("num_classes", num_classes)
+    _check_count("in_chans", in_chans)
+    if not 0.0 <= drop_path < 1.0:
+        raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path}")
+    _check_settings(entry, settings)
+    return entry.build(
+        **{**entry.settings, **settings},
+        num_classes=num_classes,
+        img_size=(height, width),
+        in_chans=in_chans,
+        drop_path=drop_path,
+    )
+
+
+def create_miniature(name: str, **options: object) -> nn.Module:
+    """A small instance of a model's family, for tests and demonstrations; `options` as for `create_model`."""
+    return create_model(name, **{**_entry(name).miniature, **options})  # type: ignore[arg-type]
+
+
+def load_plugin(path: str | Path) -> list[str]:
+    """Load a user's own file with `@register` in it; returns the names that it brought."""
+    file = Path(path)
+    if not file.is_file():
+        raise RequestError(f"plugin {str(path)!r} is not there; give the path of a Python file")
+    _load_package()
+    module_name = f"favor_plugin_{file.stem}"
+    before = set(_entries)
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"plugin {str(path)!r} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        with _entries_of("plugin"):
+            spec.loader.exec_module(module)
+    except FavorError as error:
+        raise RequestError(f"plugin {str(path)!r}: {error}") from error
+    except Exception as error:  # the file is the user's: whatever it raises is told as its error, with its line
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(file, error)
+        raise RequestError(f"plugin {str(path)!r}, line {line}: {type(error).__name__}: {error}") from error
+    names = [name for name in _entries if name not in before]
+    if not names:
+        raise RequestError(f"plugin {str(path)!r} registers no model; decorate a builder with favor.register(...)")
+    return names
+
+
+def vit_sizes(
+    name: str, sizes: str = "ti s b", *, aliases: Sequence[str] = (), notes: Sequence[str] = (), **settings: object
+) -> list[Variant]:
+    """A variant per size of ViT; `name` and `aliases` have places for the size: {size}, {word} or {letter}.
+
+    >>> [variant.name for variant in vit_sizes("linformer_{size}16", "ti s", aliases=["linformer_vit_{word}_patch16"])]
+    ['linformer_ti16', 'linformer_s16']
+    """
+    from favor.zoo.encoder import SIZES
+
+    words = {"ti": "tiny", "s": "small", "b": "base", "l": "large"}
+    return [
+        Variant(
+            name.format(size=size),
+            {"size": SIZES[size], **settings},
+            aliases=tuple(alias.format(size=size, word=words[size], letter=size.title()) for alias in aliases),
+            notes=tuple(notes),
+        )
+        for size in sizes.split()
+    ]
+
+
+def _line_in(file: Path, error: Exception) -> int | str:
+    lines = [frame.lineno for frame in inspect.getinnerframes(error.__traceback__) if frame.filename == str(file)]  # type: ignore[arg-type]
+    return lines[-1] if lines else "?"
+
+
+@contextmanager
+def _entries_of(origin: Origin) -> Iterator[None]:
+    global _origin_of_new_entries  # noqa: PLW0603 - `register` is a decorator: it cannot be handed the loader's state
+    _origin_of_new_entries = origin
+    try:
+        yield
+    finally:
+        _origin_of_new_entries = None
+
+
+@cache
+def _load_package() -> None:
+    """Import every file of the zoo, and the plugins that the environment names: registering is importing."""
+    package = importlib.import_module("favor.zoo")
+    for module in pkgutil.walk_packages(package.__path__, "favor.zoo."):
+        importlib.import_module(module.name)
+
+
+@cache
+def _load_environment_plugins() -> None:
+    for path in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
+        load_plugin(path)
+
+
+def _all_entries() -> dict[str, Entry]:
+    _load_package()
+    _load_environment_plugins()
+    return _entries
+
+
+def _entry(name: str) -> Entry:
+    if name.startswith("timm:"):
+        return _timm_entry(name)
+    entries = _all_entries()
+    known = entries.get(name) or entries.get(_names_by_alias.get(name.lower(), ""))
+    if known is None:
+        raise unknown_name("model", name, [*entries, *_names_by_alias], "`favor list` shows all")
+    return known
+
+
+def _timm_entry(name: str) -> Entry:
+    from favor.zoo.timm_models import build_timm, timm_defaults
+
+    architecture = name.removeprefix("timm:")
+    defaults = timm_defaults(architecture)
+    timm_card = Card(
+        name=name,
+        family="timm",
+        title=architecture,
+        where=None,
+        how=None,
+        year=None,
+        paper=None,
+        origin="timm",
+        complexity=None,
+        changes="A network of timm that is not in favor's taxonomy.",
+        image_sizes=defaults,
+    )
+    return Entry(timm_card, build_timm, {"architecture": architecture}, {})
+
+
+def _ordered_cards() -> list[Card]:
+    strategies = list(How)
+    cards = [entry.card for entry in _all_entries().values()]
+    return sorted(cards, key=lambda card: strategies.index(card.how) if card.how else len(strategies))
+
+
+def _choice(kind: type[Level], what: str, value: Level | str | None) -> Level | None:
+    if value is None or isinstance(value, kind):
+        return value
+    by_key = {member.key: member for member in kind}
+    key = str(value).lower().replace("-", "_").replace(" ", "_")
+    if key not in by_key:
+        raise unknown_name(what, str(value), by_key, "choose from " + ", ".join(by_key))
+    return by_key[key]
+
+
+def _check_count(what: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise RequestError(f"{what} must be a whole number of 1 or more, not {value!r}")
+
+
+def _check_settings(entry: Entry, settings: Mapping[str, object]) -> None:
+    parameters = inspect.signature(entry.build).parameters.values()
+    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} - set(COMMON_OPTIONS)
+    for name in settings:
+        if name not in known:
+            remedy = f"{entry.card.family} takes " + (", ".join(sorted(known)) or "none")
+            raise unknown_name(f"setting of {entry.card.name}", name, known, remedy)

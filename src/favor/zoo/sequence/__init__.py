@@ -1,0 +1,1 @@
+"""Architectures that shorten the token sequence."""

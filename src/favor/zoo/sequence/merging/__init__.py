@@ -1,0 +1,1 @@
+"""Sequences shortened by merging tokens."""

@@ -1,0 +1,1 @@
+"""Sequences condensed into new tokens."""

@@ -1,0 +1,46 @@
+"""What a model and the loop that trains it say to each other, whatever the architecture.
+
+- A part with a loss term of its own has a dict `extra_losses` and fills it in every training forward pass; the loop
+  adds `take_extra_losses(model)` to its objective. Terms are weighted as their paper says.
+- A part that changes in the course of training has a method `set_progress(fraction)`; the loop calls `tell_progress`.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from favor.errors import RequestError
+
+
+@runtime_checkable
+class HasExtraLosses(Protocol):
+    """A part that adds terms to the training objective."""
+
+    extra_losses: dict[str, Tensor]
+
+
+@runtime_checkable
+class FollowsProgress(Protocol):
+    """A part that changes from the start (0) to the end (1) of training."""
+
+    def set_progress(self, fraction: float) -> None: ...
+
+
+def take_extra_losses(model: nn.Module) -> dict[str, Tensor]:
+    """The loss terms of the last training forward pass, summed by name over the parts; they are handed out once."""
+    total: dict[str, Tensor] = {}
+    for part in model.modules():
+        if isinstance(part, HasExtraLosses):
+            for name, value in part.extra_losses.items():
+                total[name] = total[name] + value if name in total else value
+            part.extra_losses.clear()  # a kept term would keep its whole graph in memory
+    return total
+
+
+def tell_progress(model: nn.Module, fraction: float) -> None:
+    """Tell every part that follows it how far the training is: 0 at the start, 1 at the end."""
+    if not 0.0 <= fraction <= 1.0:
+        raise RequestError(f"progress is a fraction from 0 to 1, not {fraction}")
+    for part in model.modules():
+        if isinstance(part, FollowsProgress):
+            part.set_progress(fraction)

@@ -1,0 +1,1 @@
+"""The Vision X-formers: compositions of the other parts at CIFAR size."""

@@ -1,0 +1,89 @@
+"""Loading weights into a model of another image size or another number of classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from favor.errors import RequestError, WorkError
+
+
+@runtime_checkable
+class Resamples(Protocol):
+    """A part that owns weights with a token axis and knows how to bring them from another grid to its own."""
+
+    def resample(self, name: str, weight: Tensor) -> Tensor:
+        """The weight `name` of this part for its own tokens; raise RequestError where there is no sense in it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What loading did besides copying: the names of the weights that were resampled, and of those left as they were."""
+
+    resampled: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = []
+        if self.resampled:
+            said.append("resampled to the new token grid: " + ", ".join(self.resampled))
+        if self.replaced:
+            said.append("head replaced, as the number of classes differs: " + ", ".join(self.replaced))
+        return "; ".join(said) or "all weights copied as they are"
+
+
+def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
+    """Copy weights into a model; resample those with a token axis, and leave a head of other classes untrained.
+
+    >>> print(load_weights(vit_at_384_px, vit_at_224_px.state_dict()))  # doctest: +SKIP
+    resampled to the new token grid: positions.weight
+    """
+    own = model.state_dict()
+    heads = head_names(model)
+    unknown = [name for name in state if name not in own]
+    missing = [name for name in own if name not in state and not _under(name, heads)]
+    if unknown or missing:
+        raise RequestError(
+            f"the weights are of another architecture than {type(model).__name__}: "
+            f"{len(unknown)} unknown ({', '.join(unknown[:3])}), {len(missing)} missing ({', '.join(missing[:3])})"
+        )
+    resampled, replaced = [], []
+    fitted: dict[str, Tensor] = {}
+    for name, weight in own.items():
+        given = state.get(name)
+        if given is not None and given.shape == weight.shape:
+            fitted[name] = given
+        elif _under(name, heads):
+            fitted[name] = weight
+            replaced.append(name)
+        else:
+            assert given is not None  # noqa: S101 - a missing name was refused above
+            fitted[name] = _resample(model, name, given, weight)
+            resampled.append(name)
+    model.load_state_dict(fitted)
+    return Loaded(tuple(resampled), tuple(replaced))
+
+
+def head_names(model: nn.Module) -> tuple[str, ...]:
+    """The names of the classification layers: our shell's `head`, or what timm says of its network."""
+    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None) or {}
+    names = config.get("classifier", "head")
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _under(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def _resample(model: nn.Module, name: str, given: Tensor, weight: Tensor) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    owner = model.get_submodule(path)
+    shapes = f"{tuple(given.shape)} in the file, {tuple(weight.shape)} in the model"
+    if not isinstance(owner, Resamples):
+        raise RequestError(f"weight {name!r} has another shape ({shapes}) and {type(owner).__name__} has no rule to resample it")
+    result = owner.resample(leaf, given)
+    if result.shape != weight.shape:
+        raise WorkError(f"{type(owner).__name__} resampled weight {name!r} to {tuple(result.shape)} ({shapes})")
+    return result

@@ -1,0 +1,129 @@
+"""What holds for every model of the registry: a new file is tested by being there."""
+
+import fnmatch
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import nn
+
+import favor
+from favor.errors import RequestError
+from favor.zoo.registry import create_miniature
+from favor.zoo.training import take_extra_losses
+
+MODELS = favor.list_models()
+FAMILIES = {favor.card(name).family: name for name in reversed(MODELS)}
+"""Family -> its first model: behaviour is tested once a family, on a miniature."""
+
+families = pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES.keys())
+
+
+def size_of(name: str) -> int:
+    return miniature(name)[1]
+
+
+@cache
+def miniature(name: str) -> tuple[nn.Module, int]:
+    """A miniature and the image size that it is built for. Shared between tests, so they leave it as they find it."""
+    from favor.zoo.registry import _entry
+
+    torch.manual_seed(0)
+    size = _entry(name).miniature.get("img_size", favor.card(name).image_sizes.default)
+    return create_miniature(name).eval(), int(size)
+
+
+def batch(name: str, images: int = 2, channels: int = 3, seed: int = 0) -> torch.Tensor:
+    side = size_of(name)
+    return torch.randn(images, channels, side, side, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_builds_without_allocating_a_weight(name: str) -> None:
+    with torch.device("meta"):
+        model = favor.create_model(name)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert sum(parameter.numel() for parameter in model.parameters()) > 10_000
+
+
+@families
+def test_gives_finite_logits_of_the_right_shape(name: str) -> None:
+    model, _ = miniature(name)
+    with torch.no_grad():
+        logits = model(batch(name, images=3))
+    assert logits.shape == (3, 10)
+    assert logits.isfinite().all()
+    assert logits.std() > 0
+
+
+@families
+def test_every_parameter_learns_within_three_batches(name: str) -> None:
+    torch.manual_seed(0)
+    model = create_miniature(name).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    moved: set[str] = set()
+    for seed in range(3):
+        logits = model(batch(name, images=4, seed=seed))
+        loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
+        loss = loss + sum(take_extra_losses(model).values())
+        assert loss.isfinite()
+        optimiser.zero_grad()
+        loss.backward()
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                assert parameter.grad.isfinite().all(), parameter_name
+                if parameter.grad.abs().sum() > 0:
+                    moved.add(parameter_name)
+        optimiser.step()
+    idle = [parameter_name for parameter_name, _ in model.named_parameters() if parameter_name not in moved]
+    allowed = favor.card(name).idle_parameters
+    unexplained = [p for p in idle if not any(fnmatch.fnmatchcase(p, pattern) for pattern in allowed)]
+    assert not unexplained
+
+
+@families
+def test_is_deterministic_in_eval(name: str) -> None:
+    model, _ = miniature(name)
+    with torch.no_grad():
+        assert torch.equal(model(batch(name)), model(batch(name)))
+
+
+@families
+def test_an_image_s_logits_do_not_depend_on_the_others_in_the_batch(name: str) -> None:
+    model, _ = miniature(name)
+    x = batch(name, images=4)
+    with torch.no_grad():
+        together, alone = model(x), torch.cat([model(image[None]) for image in x])
+    assert torch.allclose(together, alone, atol=1e-4 * float(together.abs().max()), rtol=0)
+
+
+@families
+def test_gives_the_same_logits_after_a_round_trip_through_safetensors(name: str) -> None:
+    model, _ = miniature(name)
+    saved = save_safetensors({key: value.contiguous() for key, value in model.state_dict().items()})
+    torch.manual_seed(1)
+    other = create_miniature(name).eval()
+    with torch.no_grad():
+        assert not torch.equal(other(batch(name)), model(batch(name))), "the weights make no difference"
+        other.load_state_dict(load_safetensors(saved))
+        assert torch.equal(other(batch(name)), model(batch(name)))
+
+
+@families
+def test_honours_classes_channels_and_image_size(name: str) -> None:
+    card, side = favor.card(name), size_of(name)
+    larger = max(2 * side, card.image_sizes.at_least)
+    if card.image_sizes.only:
+        larger = max(card.image_sizes.only)
+    model = create_miniature(name, num_classes=7, in_chans=1, img_size=larger).eval()
+    with torch.no_grad():
+        assert model(torch.randn(1, 1, larger, larger)).shape == (1, 7)
+
+
+@families
+def test_refuses_no_classes_no_channels_and_no_image(name: str) -> None:
+    for request in ({"num_classes": 0}, {"in_chans": 0}, {"img_size": 0}, {"drop_path": 1.0}):
+        with pytest.raises(RequestError):
+            favor.create_model(name, **request)

@@ -1,0 +1,81 @@
+"""Weights made at one image size or for other classes load into a model of another, and it says what it did."""
+
+import pytest
+import torch
+from equality import images, with_order_one_weights
+
+import favor
+from favor.errors import RequestError
+from favor.zoo.encoder import Size
+from favor.zoo.layers import resize_tokens, source_grid
+
+SMALL = Size(48, 2, 3)
+
+
+def vit(**options: object) -> torch.nn.Module:
+    return with_order_one_weights(favor.create_model("vit_s16", size=SMALL, **options))
+
+
+def test_the_same_model_takes_all_weights_as_they_are() -> None:
+    source, target = vit(img_size=32), favor.create_model("vit_s16", size=SMALL, img_size=32)
+    loaded = favor.load_weights(target, source.state_dict())
+    assert (loaded.resampled, loaded.replaced) == ((), ())
+    assert str(loaded) == "all weights copied as they are"
+    x = images(1, 3, 32, 32)
+    assert torch.equal(source.eval()(x), target.eval()(x))
+
+
+def test_positions_are_resampled_to_a_larger_image_and_it_is_said() -> None:
+    loaded = favor.load_weights(vit(img_size=384), vit(img_size=224).state_dict())
+    assert loaded.resampled == ("positions.weight",)
+    assert "resampled to the new token grid: positions.weight" in str(loaded)
+
+
+def test_resampled_positions_keep_a_linear_gradient() -> None:
+    rows = torch.arange(14.0)[:, None].expand(14, 14).reshape(1, 196, 1)
+    resized = resize_tokens(rows, (28, 28)).reshape(28, 28)
+    assert torch.allclose(resized[:, 3], resized[:, 20])
+    steps = resized[4:24, 0].diff()
+    assert torch.allclose(steps, torch.full_like(steps, 0.5), atol=1e-4)
+
+
+def test_a_head_of_other_classes_is_left_untrained_and_it_is_said() -> None:
+    target = vit(img_size=32, num_classes=5)
+    before = target.head.weight.clone()
+    loaded = favor.load_weights(target, vit(img_size=32, num_classes=9).state_dict())
+    assert loaded.replaced == ("head.weight", "head.bias")
+    assert "head replaced" in str(loaded)
+    assert torch.equal(target.head.weight, before)
+
+
+def test_timm_s_heads_are_replaced_too() -> None:
+    source, target = favor.create_model("resnet18", num_classes=3), favor.create_model("resnet18", num_classes=4)
+    assert favor.load_weights(target, source.state_dict()).replaced == ("fc.weight", "fc.bias")
+
+
+def test_weights_of_another_architecture_are_refused() -> None:
+    with pytest.raises(RequestError, match="another architecture than Encoder: .* unknown"):
+        favor.load_weights(vit(img_size=32), favor.create_model("resnet18").state_dict())
+
+
+def test_a_weight_of_another_shape_without_a_rule_is_refused() -> None:
+    wider = favor.create_model("vit_s16", size=Size(96, 2, 3), img_size=32)
+    with pytest.raises(RequestError, match="no rule to resample"):
+        favor.load_weights(vit(img_size=32), wider.state_dict())
+
+
+def test_linformer_s_projections_keep_the_size_of_their_sums() -> None:
+    options = {"size": SMALL, "k": 4}
+    source = favor.create_model("linformer_s16", img_size=64, **options)
+    target = favor.create_model("linformer_s16", img_size=128, **options)
+    loaded = favor.load_weights(target, source.state_dict())
+    assert "blocks.0.mixer.project_keys" in loaded.resampled
+    old, new = source.blocks[0].mixer.project_keys, target.blocks[0].mixer.project_keys
+    assert torch.allclose(old[:, 1:].sum(dim=1), new[:, 1:].sum(dim=1), atol=0.35)
+    assert torch.equal(old[:, 0], new[:, 0])
+
+
+def test_the_source_grid_has_the_aspect_ratio_of_the_target() -> None:
+    assert source_grid(98, like=(28, 14)) == (14, 7)
+    with pytest.raises(RequestError, match="do not form a grid"):
+        source_grid(197, like=(24, 24))
