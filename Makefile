@@ -1,0 +1,33 @@
+# `make run` and `make test` are all that a newcomer needs; each installs what it wants, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: run test lint format clean
+
+run: $(INSTALLED)
+	$(BIN)/favor list
+	$(BIN)/favor count 'vit_*' 'deit*' 'resnet*'
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV)
+
+# The stamp is newer than what decides the installation, so a second call installs nothing.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,61 @@
+"""The door: what every command shares."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def favor_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "favor", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_imports_neither_torch_nor_pandas() -> None:
+    script = (
+        "import sys; sys.argv = ['favor', '--help']\n"
+        "from favor.cli import app\n"
+        "try:\n    app()\n"
+        "finally:\n    loaded = [m for m in ('torch', 'timm', 'pandas', 'numpy') if m in sys.modules]; assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_an_unknown_model_is_one_line_on_stderr_and_exit_code_2() -> None:
+    done = favor_command("show", "vit_s17")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: unknown model 'vit_s17'; did you mean 'vit_s16'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = favor_command("--debug", "show", "vit_s17")
+    assert "Traceback" in done.stderr
+
+
+def test_list_as_json_is_a_list_of_cards_and_nothing_else() -> None:
+    done = favor_command("list", "vit_*", "--json")
+    cards = json.loads(done.stdout)
+    assert {"vit_ti16", "vit_s16", "vit_b64"} <= {card["name"] for card in cards}
+    assert all(card["where"] == "baseline" for card in cards)
+
+
+def test_list_groups_by_taxonomy_with_its_definitions() -> None:
+    done = favor_command("list", "--where", "token_sequence")
+    assert "Token sequence: Token Merging - Combines tokens" in done.stdout
+    assert "tome_r8_s16" in done.stdout
+
+
+def test_show_tells_the_card() -> None:
+    done = favor_command("show", "linformer_vit_small_patch16")
+    assert done.returncode == 0
+    for part in ("linformer_s16", "arXiv:2006.04768", "2020", "O(N)", "Low-Rank Attention", "linformer_b16"):
+        assert part in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["list", "--how", "krenel"], ["list", "--origin", "mine"], ["nonsense"]])
+def test_wrong_requests_exit_with_2(arguments: list[str]) -> None:
+    assert favor_command(*arguments).returncode == 2

@@ -1,0 +1,155 @@
+"""Names lead to models: by name, alias, timm and plugin; what is wrong is told in one line."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+import favor
+from favor.errors import RequestError
+from favor.zoo import registry
+from favor.zoo.registry import Card, ImageSizes, Variant
+from favor.zoo.taxonomy import How, Where
+
+PLUGIN = '''
+"""A mixer that averages all tokens."""
+from torch import nn
+import favor
+from favor.zoo.encoder import Encoder
+from favor.zoo.registry import vit_sizes
+
+class MeanMixer(nn.Module):
+    fixed_tokens = False
+    def __init__(self, dim, heads, tokens):
+        super().__init__()
+        self.proj = nn.Linear(dim, dim)
+    def forward(self, x):
+        return self.proj(x.mean(dim=1, keepdim=True)).expand_as(x)
+
+@favor.register(vit_sizes("{prefix}_{{size}}16"), title="Mean", how=None, year=2026, paper=None, changes="Averages.")
+def {prefix}(size, **options):
+    return Encoder(size, mixer=MeanMixer, **options)
+'''
+
+
+def plugin(folder: Path, prefix: str) -> Path:
+    file = folder / f"{prefix}.py"
+    file.write_text(PLUGIN.format(prefix=prefix))
+    return file
+
+
+def test_the_papers_names_and_the_predecessor_s_lead_to_the_same_model() -> None:
+    for alias, name in {
+        "ViT-S/16": "vit_s16",
+        "vit-s/16": "vit_s16",
+        "linformer_vit_small_patch16": "linformer_s16",
+        "DeiT-S/16": "deit_s16",
+    }.items():
+        assert favor.card(alias).name == name
+
+
+def test_an_unknown_name_says_what_is_close() -> None:
+    with pytest.raises(RequestError, match="unknown model 'linfomer_s16'; did you mean 'linformer_s16'"):
+        favor.create_model("linfomer_s16")
+
+
+def test_an_unknown_setting_says_what_the_family_takes() -> None:
+    with pytest.raises(RequestError, match="unknown setting of linformer_s16 'kk'.*k, size"):
+        favor.create_model("linformer_s16", kk=3)
+
+
+def test_a_size_that_the_model_cannot_take_says_which_it_could() -> None:
+    with pytest.raises(RequestError, match="vit_s16 cannot take an image side of 230 px.*224 px would do"):
+        favor.create_model("vit_s16", img_size=230)
+    with pytest.raises(RequestError, match="it takes 224, 384"):
+        ImageSizes(only=(224, 384)).check("swin", (225, 225))
+
+
+def test_an_image_need_not_be_square() -> None:
+    model = favor.create_model("vit_ti16", img_size=(32, 64))
+    assert model(torch.zeros(1, 3, 32, 64)).shape == (1, 1000)
+
+
+def test_cards_are_frozen_and_their_place_follows_from_their_strategy() -> None:
+    card = favor.card("linformer_s16")
+    assert (card.where, card.how) == (Where.TOKEN_MIXING, How.LOW_RANK)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        card.year = 1999  # type: ignore[misc]
+
+
+def test_every_card_is_complete() -> None:
+    for name in favor.list_models():
+        card = favor.card(name)
+        if card.origin != "plugin":
+            assert card.how is not None, name
+            assert card.paper, name
+            assert 2010 < (card.year or 0) < 2030, name
+            assert card.complexity, name
+            assert card.changes.endswith("."), name
+
+
+def test_models_are_found_by_pattern_place_strategy_and_origin() -> None:
+    assert favor.list_models("vit_*16") == ["vit_ti16", "vit_s16", "vit_b16", "vit_l16"]
+    assert "tome_r8_s16" in favor.list_models(where="token_sequence")
+    assert "tome_r8_s16" in favor.list_models(how=How.MERGING)
+    assert favor.list_models("resnet*", origin="timm") == ["resnet18", "resnet50", "resnet101"]
+    with pytest.raises(RequestError, match="did you mean 'kernel'"):
+        favor.list_models(how="kernl")
+
+
+def test_any_network_of_timm_builds_by_its_name() -> None:
+    with torch.device("meta"):
+        model = favor.create_model("timm:vit_tiny_patch16_224", num_classes=7, img_size=384, in_chans=1, drop_path=0.1)
+        assert model(torch.zeros(1, 1, 384, 384)).shape == (1, 7)
+    assert favor.card("timm:vit_tiny_patch16_224").origin == "timm"
+    with pytest.raises(RequestError, match="unknown network of timm 'resnet5000'; did you mean"):
+        favor.card("timm:resnet5000")
+
+
+def test_a_plugin_s_models_are_models_like_all_others(tmp_path: Path) -> None:
+    assert favor.load_plugin(plugin(tmp_path, "meanmixer")) == ["meanmixer_ti16", "meanmixer_s16", "meanmixer_b16"]
+    try:
+        assert favor.card("meanmixer_s16").origin == "plugin"
+        assert favor.list_models(origin="plugin") == ["meanmixer_ti16", "meanmixer_s16", "meanmixer_b16"]
+        assert favor.create_model("meanmixer_ti16", img_size=32)(torch.zeros(1, 3, 32, 32)).shape == (1, 1000)
+    finally:
+        for name in favor.list_models("meanmixer_*"):
+            registry._entries.pop(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "registers no model"),
+        ("def f(:", r"line 1: SyntaxError"),
+        ("a = 1\nb = a / 0", r"line 2: ZeroDivisionError: division by zero"),
+        (PLUGIN.format(prefix="vit"), "'vit_ti16' is registered twice"),
+    ],
+)
+def test_a_broken_plugin_is_refused_with_its_file_and_cause(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    with pytest.raises(RequestError, match=message) as raised:
+        favor.load_plugin(file)
+    assert "broken.py" in str(raised.value)
+
+
+def test_a_plugin_that_is_not_there_is_refused() -> None:
+    with pytest.raises(RequestError, match="is not there"):
+        favor.load_plugin("nowhere.py")
+
+
+def test_a_name_cannot_be_taken_twice_by_an_alias() -> None:
+    with pytest.raises(RequestError, match="registered twice"):
+        favor.register([Variant("brand_new", aliases=("ViT-S/16",))], title="", how=None, year=None, paper=None, changes="")(
+            lambda **_: None  # type: ignore[arg-type,return-value]
+        )
+
+
+def test_a_card_as_plain_values_has_stable_keys() -> None:
+    assert list(favor.card("vit_s16").as_dict()) == [
+        "name", "family", "title", "where", "how", "year", "paper", "origin",
+        "complexity", "changes", "image_sizes", "notes", "aliases",
+    ]  # fmt: skip
+    assert isinstance(favor.card("vit_s16"), Card)
