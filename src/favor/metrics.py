@@ -25,45 +25,139 @@ class Metric:
 _GLOSSARY = (
     # counted
     Metric("params", "Parameters", "1", "lower", "Elements of all parameters, each shared parameter once."),
-    Metric("params_trainable", "Trainable parameters", "1", "lower", "Elements of the parameters that want a gradient."),
-    Metric("params_paper", "Parameters, as the X-formers paper counts", "1", "lower",
-           "Elements of `weight` and `bias` of standard modules only, which leaves out bare parameters."),
+    Metric(
+        "params_trainable", "Trainable parameters", "1", "lower", "Elements of the parameters that want a gradient."
+    ),
+    Metric(
+        "params_paper",
+        "Parameters, as the X-formers paper counts",
+        "1",
+        "lower",
+        "Elements of `weight` and `bias` of standard modules only, which leaves out bare parameters.",
+    ),
+    Metric(
+        "model_size_paper",
+        "Model size, as the X-formers paper counts",
+        "B",
+        "lower",
+        "Bytes of one float32 input image, of twice the output of every standard module, and of `params_paper`.",
+    ),
     Metric("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
-    Metric("macs_matmul", "Multiply-adds (matmul)", "1", "lower",
-           "Multiply-adds of matrix products, convolutions and attention products for one image: the closed form."),
-    Metric("macs", "Multiply-adds", "1", "lower", "`macs_matmul` plus half of the operations of Fourier transforms, one image."),
+    Metric(
+        "macs_matmul",
+        "Multiply-adds (matmul)",
+        "1",
+        "lower",
+        "Multiply-adds of matrix products, convolutions and attention products for one image: the closed form.",
+    ),
+    Metric(
+        "macs",
+        "Multiply-adds",
+        "1",
+        "lower",
+        "`macs_matmul` plus half of the operations of Fourier transforms, one image.",
+    ),
     Metric("flops", "FLOPs", "1", "lower", "All arithmetic for one image: two per multiply-add plus everything else."),
-    Metric("ops_mixed", "Operations, as the benchmark counts", "1", "lower",
-           "Multiply-adds as one plus element-wise operations, one image: what the benchmark paper calls FLOPS."),
-    Metric("activations", "Activations", "1", "lower", "Elements put out by convolutions and matrix products, one image."),
-    Metric("bytes_moved", "Memory access", "B", "lower", "Bytes read and written by every operator that is not a view, one image."),
+    Metric(
+        "ops_mixed",
+        "Operations, as the benchmark counts",
+        "1",
+        "lower",
+        "Multiply-adds as one plus element-wise operations, one image: what the benchmark paper calls FLOPS.",
+    ),
+    Metric(
+        "activations", "Activations", "1", "lower", "Elements put out by convolutions and matrix products, one image."
+    ),
+    Metric(
+        "bytes_moved",
+        "Memory access",
+        "B",
+        "lower",
+        "Bytes read and written by every operator that is not a view, one image.",
+    ),
     # speed
     Metric("throughput", "Throughput", "img/s", "higher", "Images per second at inference, at the best batch size."),
-    Metric("best_batch_size", "Best batch size", "img", "neither", "The batch size with the highest inference throughput."),
+    Metric(
+        "best_batch_size", "Best batch size", "img", "neither", "The batch size with the highest inference throughput."
+    ),
     Metric("latency_p50", "Latency (median)", "s", "lower", "Time of one forward pass at batch size 1, median."),
     Metric("latency_p90", "Latency (p90)", "s", "lower", "Time of one forward pass at batch size 1, 90th percentile."),
     Metric("latency_p99", "Latency (p99)", "s", "lower", "Time of one forward pass at batch size 1, 99th percentile."),
-    Metric("train_throughput", "Training throughput", "img/s", "higher", "Images per second in training steps, data in memory."),
-    Metric("train_step_time", "Training step", "s", "lower", "Time of forward, backward and optimiser step at the reference batch."),
-    Metric("train_step_time_end_to_end", "Training step with data", "s", "lower", "The training step including loading and augmenting its batch."),
-    Metric("pipeline_idle_time", "Pipeline idle time", "s", "lower", "End-to-end step time less the step time: the wait for data."),
-    Metric("train_hours_per_epoch", "Training hours per epoch", "h", "lower", "Hours for one pass over the training set."),
+    Metric(
+        "train_throughput",
+        "Training throughput",
+        "img/s",
+        "higher",
+        "Images per second in training steps, data in memory.",
+    ),
+    Metric(
+        "train_step_time",
+        "Training step",
+        "s",
+        "lower",
+        "Time of forward, backward and optimiser step at the reference batch.",
+    ),
+    Metric(
+        "train_step_time_end_to_end",
+        "Training step with data",
+        "s",
+        "lower",
+        "The training step including loading and augmenting its batch.",
+    ),
+    Metric(
+        "pipeline_idle_time",
+        "Pipeline idle time",
+        "s",
+        "lower",
+        "End-to-end step time less the step time: the wait for data.",
+    ),
+    Metric(
+        "train_hours_per_epoch", "Training hours per epoch", "h", "lower", "Hours for one pass over the training set."
+    ),
     Metric("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of the whole fine-tuning."),
     # memory
-    Metric("inference_memory", "Inference memory", "B", "lower", "Peak of allocated bytes in a forward pass at batch size 1, weights included."),
-    Metric("inference_memory_best_batch", "Inference memory, best batch", "B", "lower", "Peak of allocated bytes in a forward pass at the best batch size."),
-    Metric("train_memory", "Training memory", "B", "lower", "Peak of allocated bytes in a training step at the stated batch size."),
-    Metric("memory_reserved", "Reserved memory", "B", "lower", "Peak of bytes that the allocator holds from the device."),
+    Metric(
+        "inference_memory",
+        "Inference memory",
+        "B",
+        "lower",
+        "Peak of allocated bytes in a forward pass at batch size 1, weights included.",
+    ),
+    Metric(
+        "inference_memory_best_batch",
+        "Inference memory, best batch",
+        "B",
+        "lower",
+        "Peak of allocated bytes in a forward pass at the best batch size.",
+    ),
+    Metric(
+        "train_memory",
+        "Training memory",
+        "B",
+        "lower",
+        "Peak of allocated bytes in a training step at the stated batch size.",
+    ),
+    Metric(
+        "memory_reserved", "Reserved memory", "B", "lower", "Peak of bytes that the allocator holds from the device."
+    ),
     Metric("memory_process", "Process memory", "B", "lower", "Peak of the process's resident memory."),
     Metric("max_batch_size", "Largest batch", "img", "higher", "The largest batch that fits into the stated memory."),
     # energy
     Metric("energy_per_image", "Energy per image", "J", "lower", "Energy of inference divided by the images."),
-    Metric("train_energy_per_image", "Training energy per image", "J", "lower", "Energy of training steps divided by the images."),
+    Metric(
+        "train_energy_per_image",
+        "Training energy per image",
+        "J",
+        "lower",
+        "Energy of training steps divided by the images.",
+    ),
     Metric("carbon", "Carbon", "gCO2e", "lower", "Energy times the carbon intensity of the user's grid."),
     Metric("money", "Money", "currency", "lower", "Time times the user's price per hour."),
     # quality
     Metric("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is predicted first."),
-    Metric("top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the five predicted first."),
+    Metric(
+        "top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the five predicted first."
+    ),
     Metric("loss", "Loss", "nat", "lower", "Mean cross entropy on the test images."),
     Metric("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
 )

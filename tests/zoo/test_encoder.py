@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import timm
 import torch
-from equality import images, largest_difference, mutated, with_order_one_weights
 from torch import nn
 
 import favor
+from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.baseline.vit import from_timm

@@ -1,8 +1,8 @@
 """Linformer with an identity projection is softmax attention."""
 
 import torch
-from equality import images, largest_difference, mutated, with_order_one_weights
 
+from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.zoo.attention import Attention
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
 from favor.zoo.slots import Tokens

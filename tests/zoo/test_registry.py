@@ -142,7 +142,9 @@ def test_a_plugin_that_is_not_there_is_refused() -> None:
 
 def test_a_name_cannot_be_taken_twice_by_an_alias() -> None:
     with pytest.raises(RequestError, match="registered twice"):
-        favor.register([Variant("brand_new", aliases=("ViT-S/16",))], title="", how=None, year=None, paper=None, changes="")(
+        favor.register(
+            [Variant("brand_new", aliases=("ViT-S/16",))], title="", how=None, year=None, paper=None, changes=""
+        )(
             lambda **_: None  # type: ignore[arg-type,return-value]
         )
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from equality import images, with_order_one_weights
 
 import favor
+from equality import images, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.encoder import Size
 from favor.zoo.layers import resize_tokens, source_grid

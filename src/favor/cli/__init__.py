@@ -63,7 +63,7 @@ def main() -> None:
             raise
         note("interrupted")
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - the door is where an unforeseen error becomes one line
+    except Exception as error:
         if debug:
             raise
         note(f"internal error: {type(error).__name__}: {error} (run again with --debug for the traceback)")

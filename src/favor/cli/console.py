@@ -46,7 +46,14 @@ def stdout_console() -> "Console":
 def progress_bar() -> "Progress":
     """A bar on stderr with the time left; where there is no terminal it draws nothing (say `note` lines instead)."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     return Progress(
         TextColumn("{task.description}", markup=False),

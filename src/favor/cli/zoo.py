@@ -59,7 +59,7 @@ SHOW_EXAMPLES = """
 
 def list_command(
     pattern: Annotated[str, typer.Argument(help="A name, with * and ? as wildcards.")] = "*",
-    where: Annotated[str | None, typer.Option(help="What is changed: token_mixing, token_sequence, mlp_block, baseline.")] = None,
+    where: Annotated[str | None, typer.Option(help="What is changed: token_mixing, mlp_block, ...")] = None,
     how: Annotated[str | None, typer.Option(help="By which strategy: low_rank, sparse, kernel, removal, ...")] = None,
     origin: Annotated[str | None, typer.Option(help="Whose code: own, timm, plugin.")] = None,
     as_json: AsJson = False,

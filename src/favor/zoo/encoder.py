@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,8 @@ class Pool(Enum):
 
 class Block(nn.Module):
     """A mixer and an MLP, each on a residual branch; a reducer before them or between them."""
+
+    mixer: Any  # with a method `attend` where a reducer needs it, which is checked at construction
 
     def __init__(
         self,
@@ -177,7 +179,8 @@ class Encoder(nn.Module):
         super().__init__()
         self.patch_embed = embed(in_chans, size.dim, img_size)
         class_token = pool is Pool.CLASS_TOKEN
-        self.tokens = Tokens(*self.patch_embed.grid, class_token=class_token)
+        height, width = self.patch_embed.grid
+        self.tokens = Tokens(height, width, class_token)
         self.class_token = nn.Parameter(torch.zeros(1, 1, size.dim)) if class_token else None
         self.positions: nn.Module = nn.Identity()
         if positions is Positions.LEARNED:

@@ -84,10 +84,15 @@ class Rotary(nn.Module):
     Paper: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, arXiv:2104.09864
     """
 
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, head_dim: int, tokens: int, base: float = 10_000.0) -> None:
         super().__init__()
         if head_dim % 2:
-            raise RequestError(f"rotary positions turn pairs of channels, so {head_dim} channels a head are one too many")
+            raise RequestError(
+                f"rotary positions turn pairs of channels, so {head_dim} channels a head are one too many"
+            )
         frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         angles = torch.outer(torch.arange(tokens, dtype=torch.float32), frequencies).repeat_interleave(2, dim=-1)
         self.register_buffer("cos", angles.cos(), persistent=False)

@@ -40,7 +40,9 @@ class ImageSizes:
         """Refuse a size that the model cannot take."""
         for side in img_size:
             if side < 1:
-                raise RequestError(f"{name} cannot take an image of {img_size[0]} x {img_size[1]} px: sides are positive")
+                raise RequestError(
+                    f"{name} cannot take an image of {img_size[0]} x {img_size[1]} px: sides are positive"
+                )
             if self.only and side not in self.only:
                 choices = ", ".join(str(choice) for choice in self.only)
                 raise RequestError(f"{name} cannot take an image side of {side} px; it takes {choices}")
@@ -240,7 +242,7 @@ def create_model(
 ) -> nn.Module:
     """Build a model with fresh weights.
 
-    `settings` replace those of the variant, such as `size` or a mixer's own number; `docs/adding-a-model.md` tells more.
+    `settings` replace those of the variant, such as `size` or a number of the mixer's own.
 
     >>> model = create_model("linformer_s16", num_classes=10, img_size=384)
     """
@@ -323,7 +325,7 @@ def _line_in(file: Path, error: Exception) -> int | str:
 
 @contextmanager
 def _entries_of(origin: Origin) -> Iterator[None]:
-    global _origin_of_new_entries  # noqa: PLW0603 - `register` is a decorator: it cannot be handed the loader's state
+    global _origin_of_new_entries  # `register` is a decorator: it cannot be handed the loader's state
     _origin_of_new_entries = origin
     try:
         yield

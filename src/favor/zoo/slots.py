@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -109,5 +109,5 @@ NormFactory = Callable[[int], nn.Module]
 """(dim) -> norm"""
 ReducerFactory = Callable[[int, int, Tokens], Reducer | None]
 """(block index, dim, tokens at the entrance of the encoder) -> reducer of that block, or None"""
-EmbedFactory = Callable[[int, int, tuple[int, int]], nn.Module]
+EmbedFactory = Callable[[int, int, tuple[int, int]], Any]
 """(in_chans, dim, image size) -> module from images to [B, N, dim] with an attribute `grid`"""

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from favor.errors import RequestError, WorkError
+from favor.zoo.timm_models import resample_timm
 
 
 @runtime_checkable
@@ -20,7 +21,7 @@ class Resamples(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading did besides copying: the names of the weights that were resampled, and of those left as they were."""
+    """What loading did besides copying: the weights that were resampled, and those left as they were."""
 
     resampled: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -42,6 +43,8 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     """
     own = model.state_dict()
     heads = head_names(model)
+    shared = {name: state[first] for name, first in _first_names(model).items() if first in state}
+    state = {**shared, **state}
     unknown = [name for name in state if name not in own]
     missing = [name for name in own if name not in state and not _under(name, heads)]
     if unknown or missing:
@@ -66,6 +69,18 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     return Loaded(tuple(resampled), tuple(replaced))
 
 
+def weights_to_save(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model with every shared weight once, as safetensors wants it; `load_weights` takes it back."""
+    first = _first_names(model)
+    return {name: weight.contiguous() for name, weight in model.state_dict().items() if first[name] == name}
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """For every name of the state, the first name of the same weight: another one where parts share weights."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(weight), name) for name, weight in model.state_dict(keep_vars=True).items()}
+
+
 def head_names(model: nn.Module) -> tuple[str, ...]:
     """The names of the classification layers: our shell's `head`, or what timm says of its network."""
     config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None) or {}
@@ -81,9 +96,14 @@ def _resample(model: nn.Module, name: str, given: Tensor, weight: Tensor) -> Ten
     path, _, leaf = name.rpartition(".")
     owner = model.get_submodule(path)
     shapes = f"{tuple(given.shape)} in the file, {tuple(weight.shape)} in the model"
-    if not isinstance(owner, Resamples):
-        raise RequestError(f"weight {name!r} has another shape ({shapes}) and {type(owner).__name__} has no rule to resample it")
-    result = owner.resample(leaf, given)
+    if isinstance(owner, Resamples):
+        result = owner.resample(leaf, given)
+    elif type(owner).__module__.startswith("timm.") and (timm_result := resample_timm(leaf, given, weight)) is not None:
+        result = timm_result
+    else:
+        raise RequestError(
+            f"weight {name!r} has another shape ({shapes}) and {type(owner).__name__} has no rule to resample it"
+        )
     if result.shape != weight.shape:
         raise WorkError(f"{type(owner).__name__} resampled weight {name!r} to {tuple(result.shape)} ({shapes})")
     return result

@@ -1,0 +1,109 @@
+"""Quantities as people write them ("1GiB", "50 ms", "30M", "82 %"), to and from the units that favor stores."""
+
+import math
+import re
+
+from favor.errors import RequestError
+
+_NUMBER_AND_UNIT = re.compile(r"\s*(?P<number>[+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*")
+
+_DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
+_COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "T": 1e12}
+
+# For each stored unit: what may be written behind the number, and the factor to the stored unit. Where "" is missing a
+# bare number is refused, because nobody can tell whether "50" of time are seconds or milliseconds.
+_WRITTEN: dict[str, dict[str, float]] = {
+    "1": _COUNTS,
+    "img": _COUNTS | {"img": 1.0, "images": 1.0},
+    "img/s": {"": 1.0, "img/s": 1.0, "images/s": 1.0, "k": 1e3},
+    "B": _DECIMAL_BYTES
+    | _BINARY_BYTES
+    # Lower case is common and clear; "Gb" and "Mb" are bits and stay refused.
+    | {written.lower(): factor for written, factor in (_DECIMAL_BYTES | _BINARY_BYTES).items()},
+    "s": {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "min": 60.0, "h": 3600.0},
+    "h": {"h": 1.0, "hours": 1.0, "min": 1 / 60, "s": 1 / 3600, "d": 24.0, "days": 24.0},
+    "J": {"J": 1.0, "mJ": 1e-3, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6},
+    "%": {"": 1.0, "%": 1.0},
+    "gCO2e": {"gCO2e": 1.0, "g": 1.0, "kgCO2e": 1e3, "kg": 1e3},
+    "currency": {"": 1.0},
+    "nat": {"": 1.0, "nat": 1.0},
+}
+
+_EXAMPLES = {
+    "1": "30M or 30000000",
+    "img": "64",
+    "img/s": "500 img/s",
+    "B": "1GiB or 800MB",
+    "s": "50 ms or 0.05 s",
+    "h": "12 h",
+    "J": "0.5 J",
+    "%": "82 or 82 %",
+    "gCO2e": "20 g",
+    "currency": "12.50",
+    "nat": "0.7",
+}
+
+
+def parse_quantity(text: str, unit: str, what: str = "value") -> float:
+    """The number in the stored `unit` that a text means; `what` names the option in the error.
+
+    >>> parse_quantity("1GiB", "B"), parse_quantity("50 ms", "s"), parse_quantity("30M", "1")
+    (1073741824.0, 0.05, 30000000.0)
+    """
+    refusal = f"{what}: cannot read {text!r}"
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match is None:
+        raise RequestError(f"{refusal} as a number with a unit; write for example {_EXAMPLES[unit]}")
+    written_unit = match["unit"] or ""
+    factors = _WRITTEN[unit]
+    if written_unit not in factors:
+        why = f"{written_unit!r} is not a unit of it" if written_unit else "the unit is missing"
+        raise RequestError(f"{refusal}: {why}; write for example {_EXAMPLES[unit]}")
+    value = float(match["number"].replace(",", "").replace("_", "")) * factors[written_unit]
+    if not math.isfinite(value) or value < 0:
+        raise RequestError(f"{refusal}: it must be a number from zero up; write for example {_EXAMPLES[unit]}")
+    if unit == "%":
+        _check_percentage(value, written_unit, refusal)
+    return value
+
+
+def _check_percentage(value: float, written_unit: str, refusal: str) -> None:
+    """Refuse what cannot be a percentage, and a bare fraction, which would be read a hundred times too small."""
+    if value > 100:
+        raise RequestError(f"{refusal}: more than 100 %; write for example {_EXAMPLES['%']}")
+    if 0 < value <= 1 and not written_unit:
+        raise RequestError(
+            f"{refusal}: a percentage is wanted, did you mean {value * 100:g} %? (write {value:g}% if you do mean that)"
+        )
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A number for people, in a unit that fits its size.
+
+    >>> format_quantity(1073741824, "B"), format_quantity(0.05, "s"), format_quantity(22059496, "1")
+    ('1.00 GiB', '50.0 ms', '22.1M')
+    """
+    if unit == "1":
+        return _scaled(value, ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))) or f"{value:g}"
+    if unit == "B":
+        return (
+            _scaled(value, ((2.0**40, " TiB"), (2.0**30, " GiB"), (2.0**20, " MiB"), (2.0**10, " KiB")))
+            or f"{value:g} B"
+        )
+    if unit == "s":
+        return _scaled(value, ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"))) or f"{value:g} s"
+    if unit == "%":
+        return f"{value:.2f} %"
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{number} {unit}"
+
+
+def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str | None:
+    """The value in the largest scale that leaves a number of at least one, with three digits; None below all scales."""
+    for factor, suffix in scales:
+        scaled = value / factor
+        if abs(scaled) >= 1:
+            digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+            return f"{scaled:,.{digits}f}{suffix}"
+    return None
