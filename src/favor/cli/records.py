@@ -1,0 +1,139 @@
+"""`favor export` and `favor import`: records out to other tools, and other people's results in."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from favor.cli.console import emit_json, emit_table, note
+from favor.errors import RequestError
+
+if TYPE_CHECKING:
+    from favor.records.schema import Record
+
+_SHOWN = 20
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register `export` and the group `import`."""
+    app.command(epilog=_EXPORT_EXAMPLES)(export)
+    importers = typer.Typer(no_args_is_help=True, help="Bring in results that others have published.")
+    importers.command("timm", epilog=_TIMM_EXAMPLES)(import_timm)
+    app.add_typer(importers, name="import")
+
+
+_EXPORT_EXAMPLES = """
+**Examples**
+
+`favor export my-study --csv > my-study.csv`
+
+`favor export my-study other-study --parquet -o both.parquet`
+"""
+
+_TIMM_EXAMPLES = """
+**Examples**
+
+`favor import timm results-imagenet.csv benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv`
+
+`favor import timm results-*.csv benchmark-*.csv --into my-study`
+"""
+
+
+def export(
+    studies: Annotated[list[Path], typer.Argument(metavar="STUDY...", help="Study folders, or files of records.")],
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Apache Parquet, with the metrics' units.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file, not to stdout.")] = None,
+) -> None:
+    """Write a study's records as one table: a row per model and conditions, a column per metric.
+
+    Numbers are in the units of the glossary (`docs/metrics.md`); what is unknown is empty.
+    """
+    if csv == parquet:
+        raise RequestError("say one of --csv and --parquet, for example: favor export my-study --csv")
+    if parquet and output is None:
+        raise RequestError("Parquet is not text: say where to write it, for example: --parquet -o my-study.parquet")
+    from favor.records.export import to_csv, to_parquet, write_whole
+    from favor.records.table import load_reporting
+
+    table, problems = load_reporting(*studies)
+    for problem in problems:
+        note(f"warning: {problem}")
+    if output is None:
+        typer.echo(to_csv(table), nl=False)
+        return
+    write_whole(output, to_parquet(table) if parquet else to_csv(table).encode())
+    note(f"{len(table)} rows, {len(table.columns)} columns: {output}")
+
+
+def import_timm(
+    result_files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="timm's CSV files, as it names them.")],
+    into: Annotated[Path | None, typer.Option(metavar="STUDY", help="Add the records to this study folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records as a JSON list.")] = False,
+) -> None:
+    """Read timm's published results: accuracy (`results-*.csv`) and speed (`benchmark-*.csv`).
+
+    Device, precision, layout, framework version and compile mode come from a file's name. Rows that are malformed are
+    reported with file and line; all others become records, joined on the architecture's name.
+    """
+    from favor.records.schema import to_data
+    from favor.records.timm_results import import_timm as read_results
+
+    found = [read_results(file) for file in result_files]
+    for file in found:
+        for row in file.skipped:
+            note(f"warning: {row}")
+        note(f"{file.file}: {file.rows} rows read, {len(file.records)} imported, {len(file.skipped)} skipped")
+    records = [record for file in found for record in file.records]
+    if into is not None:
+        _add(into, records)
+    if as_json:
+        emit_json([to_data(record) for record in records])
+    elif into is None:
+        _show(records)
+
+
+def _add(study: Path, records: "list[Record]") -> None:
+    from favor.records.store import FILE_NAME, Found, append, read
+
+    there = read(study) if (study / FILE_NAME).exists() else Found((), ())
+    for problem in there.problems:
+        note(f"warning: {problem}")
+    known = {_origin(record) for record in there.records}
+    new = [record for record in records if _origin(record) not in known]
+    added = append(study, new)
+    already = f", {len(records) - added} were there already" if added < len(records) else ""
+    note(f"{added} records added to {study}{already}")
+
+
+def _origin(record: "Record") -> tuple[object, ...]:
+    return (record.request, record.source, *record.provenance.items())
+
+
+def _show(records: "list[Record]") -> None:
+    from favor.records.timm_results import join_on_architecture
+
+    joined = join_on_architecture(records)
+    ours = sum(not one.name.startswith("timm:") for one in joined)
+    speeds = sorted({title for one in joined for title in one.speeds})
+    note(
+        f"{len(records)} records of {len({one.name for one in joined})} architectures at {len(joined)} image sizes; "
+        f"{ours} of these are models of favor's zoo"
+    )
+    numbers, speed_columns = ["px", "params M", "GMACs", "top-1 %"], [f"{title} img/s" for title in speeds]
+    columns = ["model", "family", *numbers, "weights", *speed_columns]
+    rows = [
+        [
+            *(one.name, one.family or "", str(one.img_size)),
+            *(_scaled(one.params, 1e6), _scaled(one.macs, 1e9), _scaled(one.top1, 1), one.weights or ""),
+            *(_scaled(one.speeds.get(title), 1) for title in speeds),
+        ]
+        for one in joined[:_SHOWN]
+    ]
+    emit_table("timm's results, joined on the architecture", columns, rows, right=[*numbers, *speed_columns])
+    if len(joined) > _SHOWN:
+        note(f"{len(joined) - _SHOWN} more rows; --json prints all records, --into STUDY keeps them")
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return "" if value is None else f"{value / unit:,.2f}"

@@ -1,0 +1,56 @@
+"""The papers' tables as data: every value as printed, with its paper, table and row.
+
+What is about one model is a record (`records()`, `published_table()`); the rest is typed data with its place.
+Where the papers contradict themselves both values are here.
+"""
+
+from typing import TYPE_CHECKING
+
+from favor.records.published.findings import (
+    GUIDE_CLASSES,
+    VRAM_FORMULA,
+    Advice,
+    ClassSize,
+    Correlation,
+    LinearFit,
+    ParetoOptimal,
+    Variability,
+    advice,
+    class_sizes,
+    correlations,
+    guide,
+    pareto_optimal,
+    variability,
+)
+from favor.records.published.measurements import card_fields, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "GUIDE_CLASSES",
+    "VRAM_FORMULA",
+    "Advice",
+    "ClassSize",
+    "Correlation",
+    "LinearFit",
+    "ParetoOptimal",
+    "Variability",
+    "advice",
+    "card_fields",
+    "class_sizes",
+    "correlations",
+    "guide",
+    "pareto_optimal",
+    "published_table",
+    "records",
+    "variability",
+]
+
+
+def published_table() -> "pd.DataFrame":
+    """The wide table of all published records."""
+    # pandas takes half a second to import, and the records can be had without it.
+    from favor.records.table import table_of
+
+    return table_of(records())

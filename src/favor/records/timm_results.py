@@ -1,0 +1,337 @@
+"""timm's published result files as records: accuracy (`results-*.csv`) and speed (`benchmark-*.csv`).
+
+The environment of a speed file is only in its name, so a file must keep the name that timm gave it. An accuracy
+belongs to weights (`resnet50.a1_in1k`), a speed to an architecture (`resnet50`): records are named by the
+architecture, which joins the two, and the tag of the weights is a condition.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from favor.errors import RequestError
+from favor.records.published import card_fields
+from favor.records.schema import CardFields, Reading, Record, Scalar, Task, reading
+
+_NAMES = "results-imagenet.csv or benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
+_BENCHMARK = re.compile(
+    r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)-pt(?P<torch>\d{3,})"
+    r"-(?P<platform>cpu|cu\d{2,}|rocm\d+)-(?P<device>[a-z0-9_]+)(-(?P<compile>[a-z0-9_]+))?\.csv"
+)
+_RESULTS = re.compile(r"results-(?P<dataset>[a-z0-9-]+)\.csv")
+_COLUMNS = {
+    "results": ("model", "img_size", "top1", "top5", "param_count", "crop_pct", "interpolation"),
+    "infer": ("model", "infer_img_size", "infer_samples_per_sec", "infer_batch_size", "param_count"),
+    "train": ("model", "train_img_size", "train_samples_per_sec", "train_batch_size", "param_count"),
+}
+_MILLION, _BILLION = 1e6, 1e9
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A row that is not one of its file's kind: where it is and why."""
+
+    file: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: row skipped: {self.why}"
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """What one file gave; `rows` is the number of rows in it, imported and skipped."""
+
+    file: str
+    task: Task
+    rows: int
+    records: tuple[Record, ...]
+    skipped: tuple[SkippedRow, ...]
+
+
+@dataclass(frozen=True)
+class _FileKind:
+    """What a file's name tells: the columns to expect, and what its rows have in common."""
+
+    columns: str
+    task: Task
+    conditions: Mapping[str, Scalar]
+    environment: Mapping[str, Scalar]
+
+
+def import_timm(file: Path) -> ImportedFile:
+    """All rows of one of timm's result files; a file that is none is refused with the reason."""
+    kind = _kind_of(file)
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise RequestError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{file} is not a text file in UTF-8 (byte {error.start})") from error
+    header = _cells(lines[0])
+    missing = [column for column in _COLUMNS[kind.columns] if column not in header]
+    if missing:
+        raise RequestError(f"{file} is not what its name says: a {kind.columns} file of timm has a column {missing[0]}")
+    records, skipped = [], []
+    rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
+    for number, line in rows:
+        try:
+            row = _row(header, _cells(line))
+            records.append(_record(kind, row, {"file": file.name, "line": number}))
+        except (ValueError, csv.Error) as error:
+            skipped.append(SkippedRow(str(file), number, str(error)))
+    return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
+
+
+def _kind_of(file: Path) -> _FileKind:
+    if match := _RESULTS.fullmatch(file.name):
+        dataset = "imagenet-1k" if match["dataset"] == "imagenet" else match["dataset"]
+        return _FileKind("results", "accuracy", {"dataset": dataset, "pipeline": "timm"}, {})
+    if match := _BENCHMARK.fullmatch(file.name):
+        conditions: dict[str, Scalar] = {
+            "device": match["device"].replace("_", "-"),
+            "precision": match["precision"],
+            "layout": match["layout"],
+            "compile": match["compile"] is not None,
+        }
+        environment: dict[str, Scalar] = {"device_name": match["device"], "torch": torch_version(match["torch"])}
+        if match["platform"] != "cpu":
+            environment |= platform_version(match["platform"])
+        if match["compile"]:
+            environment["compile_mode"] = match["compile"]
+        task: Task = "inference" if match["phase"] == "infer" else "training"
+        return _FileKind(match["phase"], task, conditions, environment)
+    raise RequestError(f"{file.name} is not named like a result file of timm, such as {_NAMES}; its name is what tells")
+
+
+def torch_version(digits: str) -> str:
+    """The framework's version from the digits in a file's name.
+
+    >>> torch_version("240"), torch_version("112")
+    ('2.4.0', '1.12')
+    """
+    return f"1.{digits[1:]}" if digits[0] == "1" else ".".join(digits)
+
+
+def platform_version(platform: str) -> dict[str, Scalar]:
+    """The compute platform's version from its part of a file's name.
+
+    >>> platform_version("cu124")
+    {'cuda': '12.4'}
+    """
+    if platform.startswith("cu"):
+        return {"cuda": f"{platform[2:-1]}.{platform[-1]}"}
+    return {"rocm": platform.removeprefix("rocm")}
+
+
+def _cells(line: str) -> list[str]:
+    # Line by line, because a quote that is never closed would swallow all rows after it.
+    return next(csv.reader([line]), [])
+
+
+def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    if len(cells) != len(header):
+        raise ValueError(f"{len(cells)} cells where the header has {len(header)}")
+    return dict(zip(header, cells, strict=True))
+
+
+def _record(kind: _FileKind, row: Mapping[str, str], place: Mapping[str, str | int]) -> Record:
+    architecture, _, tag = row["model"].partition(".")
+    if not re.fullmatch(r"\w+", architecture, re.ASCII):
+        raise ValueError(f"model {row['model']!r} is not a name of timm")
+    name, card = _named(architecture)
+    conditions, metrics = _READERS[kind.columns](row)
+    if tag:
+        conditions |= {"weights": tag, **_training_of(architecture, tag)}
+    return Record(
+        name=name,
+        model=card,
+        task=kind.task,
+        source="imported",
+        conditions={**conditions, **kind.conditions},
+        metrics=metrics | {"params": _number(row, "param_count", "params", _MILLION, "millions")},
+        provenance=place,
+        environment=kind.environment,
+    )
+
+
+_Found = tuple[dict[str, Scalar], dict[str, Reading]]
+
+
+def _accuracy(row: Mapping[str, str]) -> _Found:
+    top1, top5 = _number(row, "top1", "top1"), _number(row, "top5", "top5")
+    if not top1.value <= top5.value <= 100:
+        raise ValueError(f"top1 {row['top1']} and top5 {row['top5']} are not shares of the same images in percent")
+    conditions: dict[str, Scalar] = {
+        "img_size": _count(row, "img_size"),
+        "crop_pct": _positive(row, "crop_pct"),
+        "interpolation": row["interpolation"],
+    }
+    return conditions, {"top1": top1, "top5": top5}
+
+
+def _inference(row: Mapping[str, str]) -> _Found:
+    conditions: dict[str, Scalar] = {
+        "img_size": _count(row, "infer_img_size"),
+        "batch_size": _count(row, "infer_batch_size"),
+    }
+    metrics = {"throughput": _number(row, "infer_samples_per_sec", "throughput")}
+    # timm leaves these two empty where its counter failed.
+    if row.get("infer_gmacs"):
+        metrics["macs"] = _number(row, "infer_gmacs", "macs", _BILLION, "billions")
+    if row.get("infer_macts"):
+        metrics["activations"] = _number(row, "infer_macts", "activations", _MILLION, "millions")
+    return conditions, metrics
+
+
+def _training(row: Mapping[str, str]) -> _Found:
+    conditions: dict[str, Scalar] = {
+        "img_size": _count(row, "train_img_size"),
+        "batch_size": _count(row, "train_batch_size"),
+    }
+    return conditions, {"train_throughput": _number(row, "train_samples_per_sec", "train_throughput")}
+
+
+_READERS: dict[str, Callable[[Mapping[str, str]], _Found]] = {
+    "results": _accuracy,
+    "infer": _inference,
+    "train": _training,
+}
+
+
+def _positive(row: Mapping[str, str], column: str) -> float:
+    text = row[column].replace(",", "")
+    if not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII) or float(text) == 0:
+        raise ValueError(f"{column} {row[column]!r} is not a number above zero")
+    return float(text)
+
+
+def _count(row: Mapping[str, str], column: str) -> int:
+    value = _positive(row, column)
+    if not value.is_integer():
+        raise ValueError(f"{column} {row[column]!r} is not a whole number")
+    return int(value)
+
+
+def _number(row: Mapping[str, str], column: str, metric_name: str, scale: float = 1.0, printed_in: str = "") -> Reading:
+    """A metric from a cell, and how it got there: scaled values are whole numbers.
+
+    >>> _number({"param_count": "1,013.01"}, "param_count", "params", 1e6, "millions").value
+    1013010000
+    """
+    value = _positive(row, column)
+    method = f"timm's {column}" + (f", printed in {printed_in}" if printed_in else "")
+    return reading(metric_name, round(value * scale) if printed_in else value, method=method)
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    pattern: str
+    name: str
+    family: str
+
+
+@cache
+def _mapping() -> tuple[_Mapped, ...]:
+    text = (files("favor.records") / "timm_architectures.csv").read_text(encoding="utf-8")
+    return tuple(_Mapped(row["architecture"], row["name"], row["family"]) for row in csv.DictReader(text.splitlines()))
+
+
+@cache
+def _named(architecture: str) -> tuple[str, CardFields]:
+    """Our name where our model is the same network, else `timm:NAME`, and what is known of its family."""
+    for known in _mapping():
+        if fnmatchcase(architecture, known.pattern):
+            return known.name or f"timm:{architecture}", _family_card(known.family, architecture, bool(known.name))
+    return f"timm:{architecture}", CardFields(title=architecture, origin="timm")
+
+
+def _family_card(family: str, architecture: str, is_ours: bool) -> CardFields:
+    card = next(card for card in card_fields().values() if card.family == family)
+    return card if is_ours else replace(card, title=architecture, origin="timm")
+
+
+_PRETRAINING = {"in21k": "imagenet-21k", "in22k": "imagenet-21k", "in12k": "imagenet-12k"}
+# Other data, or a training without labels: then no name of a data set says it all.
+_OTHER_TRAINING = re.compile(r"clip|laion|openai|webli|datacomp|dfn|jft|yfcc|ig\d|m\d+m|mae|mim|dino|ssl|swsl")
+
+
+def _training_of(architecture: str, tag: str) -> dict[str, Scalar]:
+    """What a tag of weights says of their training; what it does not say is left open.
+
+    >>> _training_of("vit_small_patch16_224", "augreg_in21k_ft_in1k")
+    {'pretraining': 'imagenet-21k'}
+    """
+    tokens = tag.split("_")
+    conditions: dict[str, Scalar] = {}
+    if "distilled" in architecture or not {"dist", "ssld"}.isdisjoint(tokens):
+        conditions["distillation"] = True
+    data = {token for token in tokens if re.fullmatch(r"in\d+k", token)}
+    before = {_PRETRAINING[token] for token in data & _PRETRAINING.keys()}
+    if _OTHER_TRAINING.search(tag):
+        return conditions
+    if len(before) == 1:
+        conditions["pretraining"] = before.pop()
+    elif data == {"in1k"} and "ft" not in tokens:
+        conditions["pretraining"] = "none"
+    return conditions
+
+
+@dataclass(frozen=True)
+class Joined:
+    """An architecture at an image size: its best published accuracy beside its speeds."""
+
+    name: str
+    family: str | None
+    img_size: int
+    params: float | None
+    macs: float | None
+    top1: float | None
+    weights: str | None
+    speeds: Mapping[str, float]
+
+
+def join_on_architecture(records: Iterable[Record]) -> tuple[Joined, ...]:
+    """Accuracies and speeds of the same architecture at the same image size side by side, best accuracy first."""
+    groups: dict[tuple[str, Scalar], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.name, record.conditions["img_size"]), []).append(record)
+    joined = (_joined(name, int(img_size), group) for (name, img_size), group in groups.items())
+    return tuple(sorted(joined, key=lambda one: (-(one.top1 or 0), one.name, one.img_size)))
+
+
+def _joined(name: str, img_size: int, group: Sequence[Record]) -> Joined:
+    accuracies = [record for record in group if record.conditions.get("dataset") == "imagenet-1k"]
+    best = max(accuracies, key=lambda record: record.metrics["top1"].value, default=None)
+    weights = best.conditions.get("weights") if best else None
+    return Joined(
+        name=name,
+        family=group[0].model.family,
+        img_size=img_size,
+        params=_first(group, "params"),
+        macs=_first(group, "macs"),
+        top1=best.metrics["top1"].value if best else None,
+        weights=str(weights) if weights else None,
+        speeds={
+            speed_title(record): record.metrics[metric_name].value
+            for record in group
+            for metric_name in ("throughput", "train_throughput")
+            if metric_name in record.metrics
+        },
+    )
+
+
+def speed_title(record: Record) -> str:
+    """The conditions of a speed in short, such as `inference rtx4090 amp compiled`."""
+    parts = (record.task, record.conditions["device"], record.conditions["precision"])
+    return " ".join((*map(str, parts), *(["compiled"] if record.conditions["compile"] else [])))
+
+
+def _first(group: Iterable[Record], metric_name: str) -> float | None:
+    return next((record.metrics[metric_name].value for record in group if metric_name in record.metrics), None)

@@ -1,0 +1,150 @@
+"""`favor export` and `favor import timm` as a user meets them."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from pyarrow import parquet
+from typer.testing import CliRunner, Result
+
+from favor.cli import records as commands
+from favor.errors import RequestError
+from favor.records import append, load, read
+from favor.records.store import FILE_NAME
+from records.record_strategies import a_record
+
+ACCURACY = (
+    "model,img_size,top1,top1_err,top5,top5_err,param_count,crop_pct,interpolation\n"
+    "resnet50.a1_in1k,224,80.2,19.8,95.0,5.0,25.56,0.9,bicubic\n"
+    "resnet50.a2_in1k,224,seventy,20.2,95.0,5.0,25.56,0.9,bicubic\n"
+)
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    commands.add_commands(made)
+    return made
+
+
+def run(app: typer.Typer, *words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=True)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    mixed = a_record("vit_b16", conditions={"img_size": 224, "ema": True, "device": 5})
+    append(tmp_path / "study", [a_record(), mixed])
+    return tmp_path / "study"
+
+
+def test_csv_goes_to_stdout_with_a_row_per_model_and_empty_cells_for_the_unknown(app: typer.Typer, study: Path) -> None:
+    result = run(app, "export", study, "--csv")
+    assert result.exit_code == 0
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["name"] for row in rows] == ["vit_s16", "vit_b16"]
+    assert [row["batch_size"] for row in rows] == ["8.0", ""]
+    assert [float(row["throughput_low"]) for row in rows] == [11.5, 11.5]
+
+
+def test_parquet_holds_the_same_table_and_the_units(app: typer.Typer, study: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.parquet"
+    result = run(app, "export", study, "--parquet", "-o", file)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "2 rows" in result.stderr
+    table = pd.read_parquet(file)
+    assert table["throughput"].tolist() == load(study)["throughput"].tolist()
+    assert table["device"].tolist() == ['"cpu"', "5"]
+    assert table["ema"].tolist() == [None, True] or pd.isna(table["ema"][0])
+    assert parquet.read_schema(file).field("throughput_low").metadata[b"unit"] == b"img/s"
+
+
+def test_a_torn_line_is_told_on_stderr_and_the_rest_is_exported(app: typer.Typer, study: Path) -> None:
+    with (study / FILE_NAME).open("ab") as file:
+        file.write(b'{"schema":1,"requ')
+    result = run(app, "export", study, "--csv")
+    assert result.exit_code == 0
+    assert "records.jsonl:3: torn line, skipped" in result.stderr
+    assert len(result.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "one of --csv and --parquet"),
+        (["--csv", "--parquet"], "one of --csv and --parquet"),
+        (["--parquet"], "say where to write it"),
+    ],
+)
+def test_an_unclear_export_is_refused_with_an_example(
+    app: typer.Typer, study: Path, words: list[str], why: str
+) -> None:
+    result = run(app, "export", study, *words)
+    assert isinstance(result.exception, RequestError)
+    assert why in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_an_export_that_fails_leaves_no_part_of_a_file(app: typer.Typer, study: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    result = run(app, "export", study, "--csv", "-o", tmp_path / "folder")
+    assert "cannot write" in str(result.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "study"]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    file = tmp_path / "results-imagenet.csv"
+    file.write_text(ACCURACY)
+    return file
+
+
+def test_import_shows_what_it_read_and_what_it_skipped(app: typer.Typer, results: Path) -> None:
+    result = run(app, "import", "timm", results)
+    assert result.exit_code == 0
+    assert "2 rows read, 1 imported, 1 skipped" in result.stderr
+    assert "results-imagenet.csv:3: row skipped" in result.stderr
+    assert "resnet50" in result.stdout
+    assert "80.20" in result.stdout
+
+
+def test_import_into_a_study_adds_each_row_once(app: typer.Typer, results: Path, tmp_path: Path) -> None:
+    for said in ("1 records added", "0 records added"):
+        result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+        assert said in result.stderr
+        assert result.stdout == ""
+    (record,) = read(tmp_path / "study").records
+    assert (record.name, record.source, record.metrics["top1"].value) == ("resnet50", "imported", 80.2)
+
+
+def test_import_prints_its_records_as_json(app: typer.Typer, results: Path) -> None:
+    (record,) = json.loads(run(app, "import", "timm", results, "--json").stdout)
+    assert record["name"] == "resnet50"
+    assert record["metrics"]["top1"] == {
+        "value": 80.2,
+        "unit": "%",
+        "low": None,
+        "high": None,
+        "method": "timm's top1",
+    }
+
+
+def test_a_file_of_another_kind_stops_the_import_before_anything_is_written(
+    app: typer.Typer, results: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "notes.csv"
+    other.write_text("a,b\n")
+    result = run(app, "import", "timm", results, other, "--into", tmp_path / "study")
+    assert "notes.csv is not named like a result file of timm" in str(result.exception)
+    assert not (tmp_path / "study").exists()
+
+
+def test_help_shows_examples(app: typer.Typer) -> None:
+    assert "favor export my-study --csv" in run(app, "export", "--help").stdout
+    assert "--into my-study" in " ".join(run(app, "import", "timm", "--help").stdout.split())

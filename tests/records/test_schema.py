@@ -1,0 +1,148 @@
+"""The schema: what a record is, and what is refused with which words."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from favor.errors import RequestError
+from favor.records.schema import (
+    NewerSchemaError,
+    Record,
+    Scalar,
+    check,
+    from_data,
+    json_of_line,
+    reading,
+    request_of,
+    to_data,
+    to_line,
+)
+from records.record_strategies import a_record, records
+
+
+@settings(max_examples=60)
+@given(records())
+def test_any_record_comes_back_from_its_line_as_it_was(record: Record) -> None:
+    line = to_line(record)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert from_data(json_of_line(line)) == record
+
+
+ASKED = st.tuples(
+    st.sampled_from(["vit_s16", "vit_b16"]),
+    st.sampled_from(["count", "inference"]),
+    st.dictionaries(st.sampled_from(["img_size", "ema"]), st.sampled_from([1, True, "1", 224]), max_size=2),
+)
+
+
+@given(ASKED, ASKED)
+def test_two_requests_are_the_same_exactly_when_name_task_and_conditions_are(
+    one: tuple[str, str, dict[str, Scalar]], other: tuple[str, str, dict[str, Scalar]]
+) -> None:
+    same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert (request_of(*one) == request_of(*other)) is same
+
+
+def test_a_request_does_not_depend_on_the_order_of_conditions_or_on_what_was_found() -> None:
+    turned = dict(reversed(list(a_record().conditions.items())))
+    assert a_record(conditions=turned, value=99.0, time=None).request == a_record().request
+    assert a_record(task="training").request != a_record().request
+
+
+def test_the_hash_of_a_request_is_that_of_its_canonical_json_in_every_version() -> None:
+    # Studies on disk are resumed by it, so neither the order nor the spacing may ever change.
+    canonical = (
+        b'{"conditions":{"ema":true,"img_size":224,"lr":0.001,"note":"\\u00e9"},"name":"vit_s16","task":"count"}'
+    )
+    conditions = {"note": "é", "lr": 1e-3, "img_size": 224, "ema": True}
+    assert request_of("vit_s16", "count", conditions) == hashlib.sha256(canonical).hexdigest()[:16]
+    assert request_of("vit_s16", "count", {"img_size": 224}) == "2ff2a767f7898064"
+
+
+def test_a_reading_gets_the_unit_of_its_metric() -> None:
+    assert reading("train_memory", 5.0, method="printed").unit == "B"
+    with pytest.raises(RequestError, match="did you mean 'throughput'"):
+        reading("troughput", 5.0, method="printed")
+
+
+def test_what_is_null_may_be_left_out() -> None:
+    data = to_data(a_record(time=None, environment={}))
+    for key in ("time", "reason", "provenance", "environment"):
+        del data[key]
+    for key in ("low", "high", "method"):
+        data["metrics"]["throughput"][key] = None
+    record = from_data(data)
+    assert record.environment == {}
+    assert record.metrics["throughput"].low is None
+    assert record.metrics["throughput"].method == ""
+
+
+SPOILED = {
+    "no object": (lambda data: [data], "JSON object"),
+    "an unknown schema": (lambda data: data | {"schema": "one"}, "schema: 'one'"),
+    "no name": (lambda data: data | {"name": None}, "record: no name"),
+    "an empty name": (lambda data: data | {"name": ""}, "name: ''"),
+    "an unknown key": (lambda data: data | {"condition": {}}, "did you mean 'conditions'"),
+    "an unknown task": (lambda data: data | {"task": "inferense"}, "did you mean 'inference'"),
+    "a success with a reason": (lambda data: data | {"reason": "why"}, "a failure has a reason"),
+    "a failure without a reason": (lambda data: data | {"status": "timeout"}, "a failure has a reason"),
+    "a local time": (lambda data: data | {"time": "2026-11-15 21:40"}, "2026-11-15T21:40:00Z"),
+    "a year that is none": (lambda data: data | {"model": {"year": True}}, "model.year"),
+    "an impossible class": (
+        lambda data: data | {"model": {"where": "mlp_block", "how": "sparse"}},
+        "no class of the taxonomy",
+    ),
+    "nested conditions": (lambda data: data | {"conditions": {"a": {"b": 1}}}, "conditions.a"),
+    "an endless condition": (lambda data: data | {"conditions": {"a": 10**400}}, "conditions.a"),
+    "a condition named like a metric": (
+        lambda data: data | {"conditions": {"top1": 5}},
+        "'top1' is the name of a column",
+    ),
+    "an unknown metric": (lambda data: data | {"metrics": {"top_1": None}}, "did you mean 'top1'"),
+    "another unit": (
+        lambda data: data | {"metrics": {"top1": {"value": 0.8, "unit": "1"}}},
+        "stored in '%', not in '1'",
+    ),
+    "a value that is no number": (
+        lambda data: data | {"metrics": {"top1": {"value": True, "unit": "%"}}},
+        "not all numbers",
+    ),
+    "a value outside of its interval": (
+        lambda data: data | {"metrics": {"top1": {"value": 80, "unit": "%", "low": 81}}},
+        "not within low 81",
+    ),
+}
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_a_spoiled_record_is_refused_with_the_field_and_the_cause(spoiled: str) -> None:
+    spoil, words = SPOILED[spoiled]
+    check(to_data(a_record()))
+    with pytest.raises(RequestError) as error:
+        check(spoil(to_data(a_record())))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_newer_schema_is_refused_as_such_whatever_else_is_on_the_line() -> None:
+    with pytest.raises(NewerSchemaError, match="upgrade favor"):
+        check({"schema": 2, "something": "new"})
+
+
+def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
+    with pytest.raises(RequestError, match="conditions of vit_s16"):
+        to_line(a_record(conditions={"batch_size": float("nan")}))
+    with pytest.raises(RequestError, match="not Unicode"):
+        to_line(a_record(conditions={"device": "\ud800"}))
+    with pytest.raises(RequestError, match="metrics.throughput"):
+        to_line(a_record(value=float("inf")))
+
+
+def test_numbers_of_numpy_are_written_as_plain_numbers() -> None:
+    record = a_record(metrics={"throughput": reading("throughput", np.float32(2.5), method="median")})
+    assert from_data(json_of_line(to_line(record))).metrics["throughput"].value == 2.5

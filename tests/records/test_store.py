@@ -1,0 +1,135 @@
+"""The store: nothing that was whole is ever lost, and nothing that was lost goes unsaid."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from favor.errors import RequestError, WorkError
+from favor.records.schema import CardFields, Record, to_line
+from favor.records.store import FILE_NAME, append, read
+from records.record_strategies import a_record, records
+
+
+def content_of(*some: Record) -> bytes:
+    return b"".join(to_line(record) for record in some)
+
+
+def write(folder: Path, content: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / FILE_NAME).write_bytes(content)
+    return folder
+
+
+@settings(max_examples=15)
+@given(st.lists(records(), max_size=4))
+def test_what_is_appended_is_read_in_the_same_order(
+    tmp_path_factory: pytest.TempPathFactory, some: list[Record]
+) -> None:
+    study = tmp_path_factory.mktemp("study") / "new" / "folder"
+    for record in some:
+        assert append(study, [record]) == 1
+    assert append(study, some) == len(some)
+    assert read(study).records == (*some, *some)
+    assert read(study).problems == ()
+    assert read(study / FILE_NAME, study).records == (*some, *some) * 2
+
+
+def test_a_file_cut_at_any_byte_gives_all_whole_records_and_says_what_it_skipped(tmp_path: Path) -> None:
+    short = {"model": CardFields(), "conditions": {}, "environment": {}, "metrics": {}, "time": None}
+    some = [a_record(name, **short) for name in ("one", "two")]
+    whole = content_of(*some)
+    ends = [len(content_of(*some[:count])) for count in range(3)]
+    for cut in range(len(whole) + 1):
+        study = write(tmp_path / "cut", whole[:cut])
+        found = read(study)
+        # A record is whole without its newline too.
+        count = sum(end - 1 <= cut for end in ends[1:])
+        assert found.records == tuple(some[:count]), cut
+        torn = cut not in ends and cut + 1 not in ends
+        assert [(problem.kind, problem.line) for problem in found.problems] == [("torn", count + 1)] * torn, cut
+
+
+def test_a_record_is_never_glued_to_a_torn_line(tmp_path: Path) -> None:
+    whole = content_of(a_record("vit_ti16"), a_record("vit_s16"))
+    first = len(content_of(a_record("vit_ti16")))
+    for cut in (first, first + 1, *range(first + 2, len(whole) - 2, 23), len(whole) - 2, len(whole) - 1, len(whole)):
+        study = write(tmp_path / "torn", whole[:cut])
+        append(study, [a_record("vit_b16")])
+        assert (study / FILE_NAME).read_bytes().endswith(b"\n" + to_line(a_record("vit_b16")))
+        found = read(study)
+        assert [record.name for record in found.records if record.name != "vit_s16"] == ["vit_ti16", "vit_b16"]
+        whole_or_reported = 0 if cut == first else 1
+        assert len(found.records) + len(found.problems) == 2 + whole_or_reported
+        assert all(problem.kind == "corrupt" and problem.line == 2 for problem in found.problems)
+
+
+def test_a_file_concatenated_to_a_torn_one_loses_none_of_its_records(tmp_path: Path) -> None:
+    one, other = content_of(a_record("vit_ti16")), content_of(a_record("resnet50"), a_record("vit_b16"))
+    for cut in range(1, len(one)):
+        found = read(write(tmp_path / "both", one[:cut] + other))
+        whole = cut == len(one) - 1
+        assert [record.name for record in found.records] == ["vit_ti16"] * whole + ["resnet50", "vit_b16"], cut
+        assert [(problem.kind, problem.line) for problem in found.problems] == [("corrupt", 1)] * (not whole), cut
+
+
+def test_two_machines_folders_are_merged_by_concatenation(tmp_path: Path) -> None:
+    here = [a_record(environment={"host": "here"}), a_record("vit_b16")]
+    there = [a_record(environment={"host": "there"})]
+    append(tmp_path / "here", here)
+    append(tmp_path / "there", there)
+    both = (tmp_path / "here" / FILE_NAME).read_bytes() + (tmp_path / "there" / FILE_NAME).read_bytes()
+    assert read(write(tmp_path / "both", both)).records == (*here, *there)
+    assert read(tmp_path / "here", tmp_path / "there").records == (*here, *there)
+
+
+def test_a_corrupt_line_is_reported_by_its_number_and_the_others_are_kept(tmp_path: Path) -> None:
+    lines = [to_line(a_record(f"model_{number}")) for number in range(6)]
+    lines[1] = b"\xff\xfe rubbish\n"
+    lines[3] = lines[3].replace(b'"img/s"', b'"m/s"')
+    lines[4] = b"\n"
+    found = read(write(tmp_path / "study", b"".join(lines)))
+    assert [record.name for record in found.records] == ["model_0", "model_2", "model_5"]
+    assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "corrupt"), (4, "corrupt")]
+    assert "records.jsonl:4: corrupt line, skipped: metrics.throughput: stored in 'img/s'" in str(found.problems[1])
+
+
+def test_a_newer_schema_is_reported_as_such(tmp_path: Path) -> None:
+    newer = to_line(a_record()).replace(b'{"schema":1', b'{"schema":2')
+    found = read(write(tmp_path / "study", newer + to_line(a_record())))
+    assert [problem.kind for problem in found.problems] == ["newer_schema"]
+    assert len(found.records) == 1
+
+
+def test_a_path_without_records_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="has no records.jsonl"):
+        read(tmp_path)
+    with pytest.raises(RequestError, match="no such file or folder"):
+        read(tmp_path / "missing")
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(WorkError, match="cannot write records to"):
+        append(tmp_path / "file", [a_record()])
+
+
+def _append_many(study: Path, name: str, count: int) -> None:
+    for number in range(count):
+        append(study, [a_record(name, float(number), conditions={"padding": "x" * 5000})])
+
+
+def test_two_processes_append_at_once_without_mixing_their_lines(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append_many, args=(tmp_path, name, 150)) for name in ("one", "other")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    found = read(tmp_path)
+    assert found.problems == ()
+    for name in ("one", "other"):
+        values = [record.metrics["throughput"].value for record in found.records if record.name == name]
+        assert values == [float(number) for number in range(150)]
