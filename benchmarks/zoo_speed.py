@@ -1,0 +1,129 @@
+"""How fast is each architecture beside ViT-S, and beside an existing implementation of the same?
+
+    FAVOR_DATA=../shared/data python benchmarks/zoo_speed.py                     # all of speed.csv
+    FAVOR_DATA=../shared/data python benchmarks/zoo_speed.py 'linformer*' 'tome*' --rounds 15
+
+Batch 8, 224 px, float32, two threads. The model alternates with `vit_s16`, one call each, and the ratio of the
+medians is printed: this survives a machine whose speed drifts. The reference's ratios come from `reference/speed.csv`
+beside the data (see DESIGN); without it only ours are printed. Exits with 1 where one of our own files is slower than
+0.9 of the reference, or their geometric mean is below 1.
+"""
+
+import argparse
+import csv
+import fnmatch
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import favor
+
+BATCH, SIDE, THREADS = 8, 224, 2
+FLOOR_EACH, FLOOR_MEAN = 0.9, 1.0
+
+
+def forward(model: nn.Module) -> Callable[[], None]:
+    """One forward pass in the form that inference is measured in."""
+    fused, x = favor.fuse(model), torch.randn(BATCH, 3, SIDE, SIDE)
+
+    def run() -> None:
+        with torch.inference_mode():
+            fused(x)
+
+    return run
+
+
+def train_step(model: nn.Module) -> Callable[[], None]:
+    """Forward, backward and a step of SGD."""
+    model.train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
+    x, y = torch.randn(BATCH, 3, SIDE, SIDE), torch.randint(1000, (BATCH,))
+
+    def run() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+    return run
+
+
+def speed_ratio(run: Callable[[], None], baseline: Callable[[], None], rounds: int) -> float:
+    """How many times faster `run` is than the baseline: medians of alternating calls."""
+    times: dict[str, list[float]] = {"run": [], "baseline": []}
+    for i in range(rounds + 2):
+        for name, call in (("baseline", baseline), ("run", run)):
+            start = time.perf_counter()
+            call()
+            if i >= 2:
+                times[name].append(time.perf_counter() - start)
+    return statistics.median(times["baseline"]) / statistics.median(times["run"])
+
+
+def reference_ratios() -> dict[str, tuple[float | None, float | None]]:
+    """Forward and training speed of the existing implementation, relative to its own ViT-S."""
+    data = os.environ.get("FAVOR_DATA")
+    file = Path(data).parent / "reference" / "speed.csv" if data else None
+    if file is None or not file.is_file():
+        return {}
+
+    def number(text: str) -> float | None:
+        return float(text) if text else None
+
+    with file.open() as lines:
+        return {
+            row["name"]: (number(row["forward_speed_vs_vit_s"]), number(row["train_step_speed_vs_vit_s"]))
+            for row in csv.DictReader(lines)
+        }
+
+
+def show(value: float | None) -> str:
+    return "     -" if value is None else f"{value:6.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("patterns", nargs="*", help="names with wildcards; default: all that the reference has")
+    parser.add_argument("--rounds", type=int, default=11)
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(0)
+
+    reference = reference_ratios()
+    patterns = arguments.patterns or list(reference) or ["*_s16"]
+    names = [name for name in favor.list_models() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    baseline = {kind: kind(favor.create_model("vit_s16")) for kind in (forward, train_step)}
+    own: list[float] = []
+    slow: list[str] = []
+    print(f"{'model':24} {'from':5} | forward: ours   ref ours/ref | train: ours   ref ours/ref")
+    for name in names:
+        cells, origin = [], favor.card(name).origin
+        for kind, theirs in zip((forward, train_step), reference.get(name, (None, None)), strict=True):
+            ours = speed_ratio(kind(favor.create_model(name)), baseline[kind], arguments.rounds)
+            ratio = ours / theirs if theirs else None
+            cells += [show(ours), show(theirs), show(ratio)]
+            if ratio is not None and origin == "own":
+                own.append(ratio)
+                if ratio < FLOOR_EACH:
+                    slow.append(f"{name} {kind.__name__} {ratio:.2f}")
+        print(
+            f"{name:24} {origin:5} |       {cells[0]} {cells[1]} {cells[2]}   |     {cells[3]} {cells[4]} {cells[5]}",
+            flush=True,
+        )
+    if not own:
+        return 0
+    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in own))
+    print(
+        f"own files, ours/ref: geometric mean {mean:.2f} of {len(own)}; below {FLOOR_EACH}: {', '.join(slow) or 'none'}"
+    )
+    return int(bool(slow) or mean < FLOOR_MEAN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

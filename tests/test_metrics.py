@@ -1,0 +1,28 @@
+"""The glossary: its page tells what the code says, and an unknown name says what is close."""
+
+from pathlib import Path
+
+import pytest
+
+from favor.errors import RequestError
+from favor.metrics import METRICS, metric
+
+PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
+
+
+def test_the_page_has_a_row_for_every_metric_and_no_other() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    expected = [f"| `{m.name}` | {m.title} | {m.unit} | {m.better} | {m.definition} |" for m in METRICS.values()]
+    assert rows == expected
+
+
+def test_every_metric_has_a_unit_a_direction_and_a_sentence() -> None:
+    for entry in METRICS.values():
+        assert entry.unit
+        assert entry.better in ("lower", "higher", "neither")
+        assert entry.definition.endswith(".")
+
+
+def test_an_unknown_metric_says_what_is_close() -> None:
+    with pytest.raises(RequestError, match="unknown metric 'thruput'; did you mean 'throughput'"):
+        metric("thruput")
