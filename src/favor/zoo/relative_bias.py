@@ -15,6 +15,8 @@ from favor.errors import RequestError
 class RelativeBias(nn.Module):
     """[1, heads, N, N] for the N tokens of a grid: one learned number per head and offset of key from query."""
 
+    index: Tensor
+
     def __init__(self, grid: tuple[int, int], heads: int) -> None:
         super().__init__()
         self.grid = grid

@@ -1,6 +1,6 @@
 """Parts of the networks in stages, whose tokens stay a grid with the channels last: [B, H, W, dim].
 
-In that layout a linear layer and a norm work on the tokens as they lie in memory, and a convolution sees them as an image
+In that layout linear layers and norms work on the tokens as they lie in memory, and a convolution sees them as an image
 in PyTorch's channels-last format, so that nothing is copied between the two.
 """
 
@@ -28,11 +28,10 @@ class GridBatchNorm(nn.BatchNorm2d):
 
 
 class ConvEmbedding(nn.Module):
-    """A convolution that shrinks the grid, and a norm. Patches larger than the stride overlap, and pad the border."""
+    """A convolution that shrinks the grid, and a norm. Patches larger than the stride overlap."""
 
-    def __init__(self, in_chans: int, dim: int, kernel: int, stride: int) -> None:
+    def __init__(self, in_chans: int, dim: int, kernel: int, stride: int, padding: int = 0) -> None:
         super().__init__()
-        padding = kernel // 2 if kernel > stride else 0
         self.proj = GridConv(in_chans, dim, kernel, stride=stride, padding=padding)
         self.norm = LayerNorm(dim)
 
