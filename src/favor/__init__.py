@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from favor.version import __version__
 
 if TYPE_CHECKING:
+    from favor.records.table import load
     from favor.zoo.fuse import fuse
     from favor.zoo.registry import card, create_model, list_models, load_plugin, register
     from favor.zoo.weights import load_weights
@@ -21,12 +22,23 @@ _HOMES = {
     "create_model": "favor.zoo.registry",
     "fuse": "favor.zoo.fuse",
     "list_models": "favor.zoo.registry",
+    "load": "favor.records.table",
     "load_plugin": "favor.zoo.registry",
     "load_weights": "favor.zoo.weights",
     "register": "favor.zoo.registry",
 }
 
-__all__ = ["__version__", "card", "create_model", "fuse", "list_models", "load_plugin", "load_weights", "register"]
+__all__ = [
+    "__version__",
+    "card",
+    "create_model",
+    "fuse",
+    "list_models",
+    "load",
+    "load_plugin",
+    "load_weights",
+    "register",
+]
 
 
 def __getattr__(name: str) -> object:

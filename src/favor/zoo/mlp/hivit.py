@@ -90,6 +90,12 @@ class HiViT(Encoder):
             {"size": Size(384, 20, 6), "early_blocks": 4},
             aliases=("hi_vit_small_patch16", "Hi ViT-S/16", "HiViT-S"),
         ),
+        Variant(
+            "hivit_b16",
+            {"size": Size(768, 20, 12), "early_blocks": 4},
+            aliases=("hi_vit_base_patch16",),
+            notes=("The benchmark's size, 768 wide; the paper's HiViT-B is 512 wide.",),
+        ),
     ],
     title="HiViT",
     how=How.MORE_MLPS,

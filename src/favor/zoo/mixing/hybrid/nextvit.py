@@ -16,7 +16,7 @@ from favor.zoo.timm_models import build_timm
 
 
 @register(
-    [Variant("nextvit_s", {"architecture": "nextvit_small"}, ("NextViT-S",))],
+    [Variant("nextvit_s", {"architecture": "nextvit_small"}, ("nextvit_small", "NextViT-S"))],
     title="Next-ViT",
     how=How.HYBRID,
     year=2022,

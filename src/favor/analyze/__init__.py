@@ -1,0 +1,65 @@
+"""What it means: every analysis is a function from a pandas table to a small frozen result.
+
+The tables are those of `favor.load` and `favor.records.published_table`: one row per model and conditions.
+`assemble` turns them into one row per model where an analysis compares models.
+scipy is imported inside the functions that need it: it takes longer to load than a recommendation takes.
+"""
+
+from favor.analyze.accuracy_per_parameter import accuracy_per_parameter
+from favor.analyze.assemble import accuracy_basis, assemble, comparable
+from favor.analyze.budget import late_flips
+from favor.analyze.compare import compare
+from favor.analyze.correlation import correlate, correlate_datasets
+from favor.analyze.disagreement import check_claim, disagreement
+from favor.analyze.effects import (
+    convolutional_embedding_pairs,
+    effect_of_condition,
+    effect_of_model,
+    linear_attention_pairs,
+    paired_effect,
+    rotary_position_pairs,
+)
+from favor.analyze.evolution import evolution
+from favor.analyze.guide import GuideEntry, guide
+from favor.analyze.limits import Limit
+from favor.analyze.matched import matched, matched_every_way
+from favor.analyze.memory_from_flops import memory_from_flops
+from favor.analyze.pareto import pareto
+from favor.analyze.pareto_by_class import pareto_by_class
+from favor.analyze.ranking import PREFERENCES, Request
+from favor.analyze.recommend import recommend
+from favor.analyze.scaling import depth_or_width, growth_with_tokens, model_or_image
+
+__all__ = [
+    "PREFERENCES",
+    "GuideEntry",
+    "Limit",
+    "Request",
+    "accuracy_basis",
+    "accuracy_per_parameter",
+    "assemble",
+    "check_claim",
+    "comparable",
+    "compare",
+    "convolutional_embedding_pairs",
+    "correlate",
+    "correlate_datasets",
+    "depth_or_width",
+    "disagreement",
+    "effect_of_condition",
+    "effect_of_model",
+    "evolution",
+    "growth_with_tokens",
+    "guide",
+    "late_flips",
+    "linear_attention_pairs",
+    "matched",
+    "matched_every_way",
+    "memory_from_flops",
+    "model_or_image",
+    "paired_effect",
+    "pareto",
+    "pareto_by_class",
+    "recommend",
+    "rotary_position_pairs",
+]

@@ -1,0 +1,54 @@
+"""How much accuracy a model has for each of its parameters.
+
+Paper: Nauen et al., "Which Transformer to Favor", section 5.2 and appendix D.7, Figures 3 and 15.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from favor.analyze.selection import Excluded, complete_rows, numbers
+
+
+@dataclass(frozen=True)
+class ParameterEfficiency:
+    """A model's accuracy (%) for each parameter, and how it stands to the median of all models."""
+
+    name: str
+    top1: float
+    params: float
+    per_parameter: float
+    of_median: float
+
+
+@dataclass(frozen=True)
+class AccuracyPerParameter:
+    """The models ordered by accuracy; `median` is the level of % per parameter that the models share."""
+
+    models: tuple[ParameterEfficiency, ...]
+    median: float
+    excluded: Excluded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
+    """Accuracy per parameter of every model that has both, the least accurate first.
+
+    >>> table = pd.DataFrame({"name": ["vit_s16"], "top1": [82.54], "params": [22059496]})
+    >>> f"{accuracy_per_parameter(table).models[0].per_parameter:.1e}"
+    '3.7e-06'
+    """
+    usable, excluded = complete_rows(table, ["top1", "params"])
+    usable = usable.sort_values("top1", kind="stable")
+    top1, params = numbers(usable, "top1"), numbers(usable, "params")
+    ratio = top1 / params
+    median = float(pd.Series(ratio).median())
+    models = tuple(
+        ParameterEfficiency(str(name), float(accuracy), float(count), float(each), float(each) / median)
+        for name, accuracy, count, each in zip(usable["name"], top1, params, ratio, strict=True)
+    )
+    return AccuracyPerParameter(models, median, excluded)

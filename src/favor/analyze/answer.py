@@ -1,0 +1,92 @@
+"""The shape of a recommendation: what is favored, why, how surely, and what else could be."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from favor.analyze.limits import Limit, Relax
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number of a model with everything it needs: unit, interval, source, setting, origin."""
+
+    value: float
+    unit: str
+    low: float | None
+    high: float | None
+    source: str | None
+    setting: str | None
+    provenance: str | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model that could be favored.
+
+    `unverified` are the limits for which no number of it is known. `probability_best` is the share of draws from the
+    intervals in which it is the best that keeps all limits. `flag` says why its accuracy must not decide.
+    """
+
+    name: str
+    title: str | None
+    family: str | None
+    how: str | None
+    img_size: int | None
+    metrics: dict[str, Reading]
+    unverified: tuple[str, ...]
+    probability_best: float | None
+    flag: str | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A limit that decides: without it `instead` would be favored."""
+
+    option: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class GivesUp:
+    """What the favored model gives up in one metric to the best model of it that keeps the limits, too."""
+
+    metric: str
+    unit: str
+    own: float
+    best: float
+    to: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reason in one sentence, the limits that decide, whom the favored model dominates, and what it gives up."""
+
+    summary: str
+    binding: tuple[Binding, ...]
+    dominates: tuple[str, ...]
+    gives_up: tuple[GivesUp, ...]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The answer. `ranked_by` says what the order rests on: numbers, or the published front where there are none."""
+
+    favored: Choice | None
+    runners_up: tuple[Choice, ...]
+    flagged: tuple[Choice, ...]
+    limits: tuple[Limit, ...]
+    relax: Relax | None
+    why: Why | None
+    objective: str
+    ranked_by: Literal["numbers", "published front"]
+    accuracy_basis: str
+    considered: int
+    notes: tuple[str, ...]
+    next_steps: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON; every limit carries its unit."""
+        content = asdict(self)
+        content["limits"] = [asdict(limit) | {"unit": limit.unit} for limit in self.limits]
+        return content

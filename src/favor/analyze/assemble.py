@@ -1,0 +1,278 @@
+"""One row per model and image size: for every metric the best number that is known, and where it comes from.
+
+Best is measured on the device, then imported from a like device, then published, then simulated. What a device did is
+never taken from a device of another kind, and an accuracy only from the data set and pipeline that are asked for.
+Beside `<metric>` stand `<metric>_source`, `<metric>_setting` (device and precision, or data set and pipeline),
+`<metric>_provenance`, and `<metric>_pipeline` for an accuracy, because a number never travels alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.selection import numbers
+from favor.errors import RequestError, unknown_name
+from favor.metrics import METRICS
+
+SOURCES = ("measured", "imported", "published", "simulated")
+
+COUNTED = frozenset(
+    {
+        *("params", "params_trainable", "params_paper", "weight_bytes"),
+        *("macs_matmul", "macs", "flops", "ops_mixed", "activations", "bytes_moved"),
+    }
+)
+QUALITIES = frozenset({"top1", "top5", "loss", "train_loss"})
+
+DEFAULT_PIPELINE = "wtf-deit3"
+
+_CARD = ("family", "title", "where", "how", "year", "origin")
+_RUN_SETTING = ("device", "precision", "layout", "compile")
+_QUALITY_SETTING = ("dataset", "pipeline", "pretraining", "distillation")
+# These depend on the batch, so numbers at two batch sizes are two settings; the others state their batch by definition.
+_PER_BATCH = frozenset(
+    {"train_memory", "train_step_time", "train_step_time_end_to_end", "memory_reserved", "memory_process"}
+)
+_CPU_MARKS = ("cpu", "i3", "i5", "i7", "i9", "xeon", "epyc", "ryzen", "core", "graviton", "neoverse")
+
+
+@dataclass(frozen=True)
+class AccuracyBasis:
+    """What accuracies must share to be ranked together: data set, pipeline, pretraining, distillation, resolution."""
+
+    dataset: str
+    pipeline: str | None = None
+    pretraining: str | None = None
+    distillation: bool | None = None
+    img_size: int | None = None
+
+    def describe(self) -> str:
+        """The basis in words.
+
+        >>> AccuracyBasis("imagenet-1k", "wtf-deit3", "imagenet-21k", False, 224).describe()
+        'imagenet-1k, pipeline wtf-deit3, pretrained on imagenet-21k, no distillation, 224 px'
+        """
+        parts = [self.dataset]
+        parts += [f"pipeline {self.pipeline}"] if self.pipeline else []
+        parts += [f"pretrained on {self.pretraining}"] if self.pretraining else []
+        parts += [] if self.distillation is None else ["distilled" if self.distillation else "no distillation"]
+        parts += [f"{self.img_size} px"] if self.img_size else []
+        return ", ".join(parts)
+
+
+def accuracy_basis(table: pd.DataFrame, dataset: str) -> AccuracyBasis:
+    """The basis to rank on: the benchmark's own pipeline where it knows the data set, else what most models share.
+
+    Of the other pipelines, one that the user measured goes before one that was imported or published.
+    """
+    rows = _quality_rows(table, dataset)
+    keys = [column for column in ("pipeline", "pretraining", "distillation", "img_size") if column in rows.columns]
+    if not keys:
+        return AccuracyBasis(dataset)
+    groups = rows.groupby(keys, dropna=False)
+    ranked = sorted(
+        groups,
+        key=lambda group: (
+            _known(group[1], "pipeline") != DEFAULT_PIPELINE,
+            bool(_known(group[1], "distillation")),
+            _source_order(_column(group[1], "source")).min(),
+            -group[1]["name"].nunique(),
+        ),
+    )
+    best = ranked[0][1]
+    distillation, img_size = _known(best, "distillation"), _known(best, "img_size")
+    return AccuracyBasis(
+        dataset=dataset,
+        pipeline=_known(best, "pipeline"),
+        pretraining=_known(best, "pretraining"),
+        distillation=None if distillation is None else bool(distillation),
+        img_size=None if img_size is None else int(img_size),
+    )
+
+
+def assemble(
+    table: pd.DataFrame,
+    *,
+    dataset: str | None = None,
+    basis: AccuracyBasis | None = None,
+    device: str | None = None,
+) -> pd.DataFrame:
+    """One row per model and image size with the best number of every metric.
+
+    Accuracies are those of the data set, or only those on the basis where one is given. Without a `device` what runs on
+    a device is taken from the one that was measured on most (or imported from, or published for, where none was).
+    """
+    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
+    origin = {column: _column(succeeded, column) for column in ("source", "provenance", "pipeline")}
+    sized = succeeded.assign(img_size=_column(succeeded, "img_size").astype(float), **origin)
+    rows = sized[["name", "img_size"]].drop_duplicates()
+    # A number without an image size belongs to every size of its model; it makes a row only where there is no other.
+    has_size = rows.groupby("name")["img_size"].transform(lambda sizes: sizes.notna().any()).astype(bool)
+    rows = rows[rows["img_size"].notna() | ~has_size].sort_values(["name", "img_size"]).reset_index(drop=True)
+    for column in _CARD:
+        if column in sized.columns:
+            first_known = sized.dropna(subset=[column]).drop_duplicates("name").set_index("name")[column]
+            rows[column] = rows["name"].map(first_known)
+    new_columns: dict[str, pd.Series] = {}
+    for metric in [name for name in METRICS if name in sized.columns]:
+        candidates = sized[np.isfinite(numbers(sized, metric))]
+        candidates = _admissible(candidates, metric, basis.dataset if basis else dataset, basis, device)
+        new_columns |= _best_of(candidates, metric, rows)
+    return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
+
+
+def comparable(assembled: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, str | None, int]:
+    """The table with the metric kept in one setting only, that setting, and how many numbers of others were dropped.
+
+    Throughputs of two machines, or in two precisions, are not one ranking. The setting with the best source is taken if
+    two models or more have it, else the one with the most models.
+    """
+    if metric not in assembled.columns or metric in COUNTED:
+        return assembled, None, 0
+    known = assembled[assembled[metric].notna()]
+    if not len(known):
+        return assembled, None, 0
+    settings = sorted(
+        known.groupby(f"{metric}_setting", dropna=False),
+        key=lambda group: (len(group[1]) < 2, _source_order(group[1][f"{metric}_source"]).min(), -len(group[1])),
+    )
+    setting = str(settings[0][0])
+    elsewhere = assembled[metric].notna() & (assembled[f"{metric}_setting"] != setting)
+    blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
+    return assembled.assign(**blanked), setting, int(elsewhere.sum())
+
+
+def device_kind(device: object) -> str:
+    """The kind of a device by its name, which says whether two devices are alike.
+
+    >>> device_kind("i9-12900h"), device_kind("rtx3090"), device_kind("tpu-v3")
+    ('cpu', 'gpu', 'tpu')
+    """
+    if not isinstance(device, str):
+        return "unknown"
+    name = device.lower()
+    if "tpu" in name:
+        return "tpu"
+    return "cpu" if any(mark in name for mark in _CPU_MARKS) else "gpu"
+
+
+def _admissible(
+    candidates: pd.DataFrame, metric: str, dataset: str | None, basis: AccuracyBasis | None, device: str | None
+) -> pd.DataFrame:
+    """The rows whose number may stand for the model, with the columns `_order` (lower is better) and `_setting`."""
+    order = _source_order(_column(candidates, "source"))
+    if metric in QUALITIES:
+        admitted = np.ones(len(candidates), dtype=bool)
+        if dataset is not None and "dataset" in candidates.columns:
+            admitted &= (candidates["dataset"] == dataset).to_numpy()
+        if basis is not None:
+            admitted &= _on_basis(candidates, basis)
+        setting = _setting(candidates, _QUALITY_SETTING)
+    elif metric in COUNTED:
+        admitted, setting = np.ones(len(candidates), dtype=bool), _setting(candidates, ())
+    else:
+        wanted = device or _main_device(candidates, order)
+        devices = _column(candidates, "device")
+        same = (devices == wanted).to_numpy(dtype=bool) if wanted is not None else devices.isna().to_numpy()
+        kinds = devices.map(device_kind).to_numpy()
+        admitted = same | (kinds == device_kind(wanted))
+        order = order + np.where(same, 0.0, 0.5)
+        setting = _setting(candidates, (*_RUN_SETTING, *(("batch_size",) if metric in _PER_BATCH else ())))
+    return candidates.assign(_order=order, _setting=setting)[admitted]
+
+
+def _best_of(candidates: pd.DataFrame, metric: str, rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """The metric's columns for the rows, each taken from its best candidate; the later of two that are equally good."""
+    renamed = {"_setting": f"{metric}_setting"}
+    renamed |= {column: f"{metric}_{column}" for column in ("source", "provenance")}
+    renamed |= {"pipeline": f"{metric}_pipeline"} if metric in QUALITIES else {}
+    ordered = candidates.rename(columns=renamed)
+    by = ["_order", "time"] if "time" in ordered.columns else ["_order"]
+    ordered = ordered.iloc[::-1].sort_values(by, ascending=[True, False][: len(by)], kind="stable")
+    best = ordered.drop_duplicates(["name", "img_size"])
+    columns = [column for column in _own_columns(metric, best) if column in best.columns]
+    of_row = rows[["name", "img_size"]].merge(best[["name", "img_size", *columns]], on=["name", "img_size"], how="left")
+    of_any_size = best[best["img_size"].isna()].set_index("name")
+    found = {}
+    for column in columns:
+        filled = of_row[column].where(of_row[metric].notna(), rows["name"].map(of_any_size[column]))
+        found[column] = filled.set_axis(rows.index)
+    return found
+
+
+def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
+    suffixes = ("", "_low", "_high", "_source", "_setting", "_provenance", "_pipeline")
+    return [f"{metric}{suffix}" for suffix in suffixes if f"{metric}{suffix}" in table.columns]
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    return table[name] if name in table.columns else pd.Series(np.nan, index=table.index, dtype=object)
+
+
+def _source_order(sources: pd.Series) -> np.ndarray:
+    """Place of each source in `SOURCES`; one that is not known comes last."""
+    return (
+        sources.map({source: place for place, source in enumerate(SOURCES)}).fillna(len(SOURCES)).to_numpy(dtype=float)
+    )
+
+
+def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
+    """The device with the best source, and of those the one with the most models; None where none is named."""
+    named = pd.DataFrame({"name": candidates["name"], "device": _column(candidates, "device"), "order": order})
+    named = named.dropna(subset=["device"])
+    if not len(named):
+        return None
+    ranked = named.groupby("device").agg(order=("order", "min"), models=("name", "nunique"))
+    return str(ranked.sort_values(["order", "models"], ascending=[True, False], kind="stable").index[0])
+
+
+def _setting(table: pd.DataFrame, columns: tuple[str, ...]) -> pd.Series:
+    """The conditions of each row as a short text."""
+    texts = pd.Series("", index=table.index, dtype=object)
+    for column in columns:
+        if column not in table.columns:
+            continue
+        part = table[column].map(lambda value, name=column: _condition_text(name, value))
+        joint = np.where((texts != "") & (part != ""), ", ", "")
+        texts = texts + joint + part
+    return texts
+
+
+def _condition_text(column: str, value: object) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) or value is False:
+        return ""
+    if value is True:
+        return {"distillation": "distilled", "compile": "compiled"}.get(column, column)
+    return f"batch {value:g}" if column == "batch_size" and isinstance(value, int | float) else str(value)
+
+
+def _quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    if "top1" not in table.columns or "dataset" not in table.columns:
+        raise RequestError("no accuracy is known: the records have no top1 on any data set")
+    succeeded = table[(table["status"] == "ok") & table["top1"].notna()] if "status" in table.columns else table
+    rows = succeeded[(succeeded["dataset"] == dataset) & succeeded["top1"].notna()]
+    if not len(rows):
+        known = [str(name) for name in succeeded["dataset"].dropna().unique()]
+        raise unknown_name("data set with accuracies", dataset, known, f"known: {', '.join(known) or 'none'}")
+    return rows
+
+
+def _on_basis(rows: pd.DataFrame, basis: AccuracyBasis) -> np.ndarray:
+    """Mask of the rows that agree with the basis; an unknown condition agrees only with an unknown one."""
+    agrees = np.ones(len(rows), dtype=bool)
+    for column in ("pipeline", "pretraining", "distillation", "img_size"):
+        if column not in rows.columns:
+            continue
+        wanted = getattr(basis, column)
+        agrees &= (rows[column].isna() if wanted is None else rows[column] == wanted).to_numpy(
+            dtype=bool, na_value=False
+        )
+    return agrees
+
+
+def _known(group: pd.DataFrame, column: str) -> "str | None":
+    """The group's value of a column that it was grouped by, None where it is unknown."""
+    if column not in group.columns or pd.isna(group[column].iloc[0]):
+        return None
+    return group[column].iloc[0]

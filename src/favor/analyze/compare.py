@@ -1,0 +1,154 @@
+"""Two models side by side, metric by metric, and a verdict only where a test allows one."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from favor.analyze.assemble import COUNTED, QUALITIES
+from favor.analyze.effects import SIGNIFICANT
+from favor.analyze.intervals import TEST_IMAGES, Z, accuracy_interval
+from favor.errors import unknown_name
+from favor.metrics import METRICS
+
+Verdict = Literal["a", "b", "undecided", "equal", "untested"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model's number with its interval and origin."""
+
+    value: float
+    low: float | None
+    high: float | None
+    source: str | None
+    setting: str | None
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """Both models in one metric; `ratio` is b over a. `test` says what the verdict rests on."""
+
+    metric: str
+    unit: str
+    better: str
+    a: Side
+    b: Side
+    difference: float
+    ratio: float | None
+    p: float | None
+    verdict: Verdict
+    test: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models at one image size; metrics that only one of them has are listed apart."""
+
+    a: str
+    b: str
+    img_size: int | None
+    metrics: tuple[MetricComparison, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def compare(assembled: pd.DataFrame, a: str, b: str, *, dataset: str | None = None) -> Comparison:
+    """Compare two models of an assembled table in every metric that both have.
+
+    Counts are exact. An accuracy without an interval gets the one that the data set's number of test images gives.
+    Other numbers without intervals, or from two settings, are shown but not judged.
+    """
+    row_a, row_b, img_size = _rows_at_one_size(assembled, a, b)
+    known = [metric for metric in METRICS if metric in assembled.columns]
+    has_a, has_b = ({metric for metric in known if pd.notna(row[metric])} for row in (row_a, row_b))
+    return Comparison(
+        a=a,
+        b=b,
+        img_size=img_size,
+        metrics=tuple(
+            _compare_metric(metric, _side(row_a, metric, dataset), _side(row_b, metric, dataset))
+            for metric in known
+            if metric in has_a & has_b
+        ),
+        only_a=tuple(metric for metric in known if metric in has_a - has_b),
+        only_b=tuple(metric for metric in known if metric in has_b - has_a),
+    )
+
+
+def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Series, pd.Series, int | None]:
+    """The rows of both models at the image size for which they share the most metrics."""
+    for name in (a, b):
+        if name not in set(assembled["name"]):
+            raise unknown_name("model with records", name, [str(known) for known in assembled["name"].unique()])
+    metrics = [metric for metric in METRICS if metric in assembled.columns]
+    rows_a, rows_b = (assembled[assembled["name"] == name] for name in (a, b))
+    pairs = [
+        (row_a, row_b)
+        for _, row_a in rows_a.iterrows()
+        for _, row_b in rows_b.iterrows()
+        if row_a["img_size"] == row_b["img_size"] or pd.isna(row_a["img_size"]) or pd.isna(row_b["img_size"])
+    ]
+    pairs = pairs or [(rows_a.iloc[0], rows_b.iloc[0])]
+    row_a, row_b = max(pairs, key=lambda pair: (pair[0][metrics].notna() & pair[1][metrics].notna()).sum())
+    same = row_a["img_size"] == row_b["img_size"]
+    return row_a, row_b, int(row_a["img_size"]) if same else None
+
+
+def _side(row: pd.Series, metric: str, dataset: str | None) -> Side:
+    def text(suffix: str) -> str | None:
+        value = row.get(f"{metric}{suffix}")
+        return None if value is None or pd.isna(value) or value == "" else str(value)
+
+    low, high = row.get(f"{metric}_low"), row.get(f"{metric}_high")
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        low = high = None
+        if metric in ("top1", "top5") and dataset in TEST_IMAGES:
+            low, high = accuracy_interval(float(row[metric]), TEST_IMAGES[dataset])
+    return Side(
+        value=float(row[metric]),
+        low=None if low is None else float(low),
+        high=None if high is None else float(high),
+        source=text("_source"),
+        setting=text("_setting"),
+    )
+
+
+def _compare_metric(metric: str, a: Side, b: Side) -> MetricComparison:
+    entry = METRICS[metric]
+    p, test = _test(metric, a, b)
+    verdict: Verdict = "untested"
+    if metric in COUNTED:
+        verdict = _leader(a.value, b.value, entry.better)
+    elif p is not None:
+        verdict = _leader(a.value, b.value, entry.better) if p < SIGNIFICANT else "undecided"
+    ratio = b.value / a.value if a.value else None
+    return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test)
+
+
+def _leader(a: float, b: float, better: str) -> Verdict:
+    if a == b:
+        return "equal"
+    if better == "neither":
+        return "untested"
+    return "a" if (a > b) == (better == "higher") else "b"
+
+
+def _test(metric: str, a: Side, b: Side) -> tuple[float | None, str]:
+    """The p of a two-sided z-test of the difference from the intervals, or why there is none."""
+    if metric in COUNTED:
+        return None, "counted" if a.source == b.source == "measured" else "counted by others, rounded"
+    if a.setting != b.setting:
+        return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} do not compare"
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return None, "not tested: no interval"
+    error = math.hypot(a.high - a.low, b.high - b.low) / (2 * Z)
+    if error == 0:
+        return float(a.value == b.value), "z-test of the intervals"
+    test = "z-test, interval from the number of test images" if metric in QUALITIES else "z-test of the intervals"
+    return math.erfc(abs(b.value - a.value) / error / math.sqrt(2)), test

@@ -1,0 +1,160 @@
+"""How far one indicator tells another: Pearson's and Spearman's correlation, each with an interval.
+
+Paper: Nauen et al., "Which Transformer to Favor", Tables 2, 5 and 6 and appendix D.3.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.intervals import CONFIDENCE, Z
+from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
+from favor.errors import RequestError, unknown_name
+
+_SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation", "provenance")
+_LEAST_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """The correlation of two columns over the n rows that have both; None where it is not defined."""
+
+    x: str
+    y: str
+    n: int
+    pearson: float | None
+    pearson_low: float | None
+    pearson_high: float | None
+    spearman: float | None
+    spearman_low: float | None
+    spearman_high: float | None
+
+
+@dataclass(frozen=True)
+class CorrelationResult:
+    """All pairs of columns; Pearson's intervals by Fisher's z, Spearman's by a seeded bootstrap, both at 95 %."""
+
+    columns: tuple[str, ...]
+    pairs: tuple[Correlation, ...]
+    without: tuple[str, ...]
+    excluded: Excluded
+
+    def pair(self, x: str, y: str) -> Correlation:
+        """The pair of two columns, in either order."""
+        for found in self.pairs:
+            if {found.x, found.y} == {x, y}:
+                return found
+        raise unknown_name("pair of columns", f"{x}, {y}", [f"{pair.x}, {pair.y}" for pair in self.pairs])
+
+    def matrix(self, kind: Literal["pearson", "spearman"]) -> tuple[tuple[float | None, ...], ...]:
+        """The symmetric matrix of a coefficient, in the order of `columns`."""
+        return tuple(
+            tuple(1.0 if x == y else getattr(self.pair(x, y), kind) for y in self.columns) for x in self.columns
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def correlate(
+    table: pd.DataFrame, metrics: Sequence[str], *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
+) -> CorrelationResult:
+    """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
+
+    >>> table = pd.DataFrame({"name": list("abcd"), "macs": [1.0, 2.0, 3.0, 4.0], "params": [1.0, 3.0, 2.0, 4.0]})
+    >>> round(correlate(table, ["macs", "params"]).pair("macs", "params").spearman, 2)
+    0.8
+    """
+    if len(set(metrics)) < 2:
+        raise RequestError("a correlation needs two or more metrics, for example params and throughput")
+    kept = _leave_out(table, without)
+    usable, excluded = complete_rows(kept, [])
+    columns = {name: numbers(usable, name) for name in metrics}
+    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+
+
+def correlate_datasets(
+    table: pd.DataFrame, metric: str = "top1", *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
+) -> CorrelationResult:
+    """Correlations of one metric between data sets, over models trained alike (same pipeline and same source).
+
+    Repeated values of a model on a data set are averaged.
+    """
+    require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
+    usable, excluded = complete_rows(_leave_out(table, without), [metric])
+    usable = usable[usable["dataset"].notna()]
+    same_model = [column for column in _SAME_MODEL if column in usable.columns]
+    by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
+    if by_dataset.shape[1] < 2:
+        raise RequestError(f"a correlation between data sets needs two, this table has {list(by_dataset.columns)}")
+    # The data set that most models have comes first: it is the one that the others are compared with.
+    order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
+    columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
+    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+
+
+def _leave_out(table: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
+    if not without:
+        return table
+    names = set(table["name"])
+    for name in without:
+        if name not in names:
+            raise unknown_name("model of this table", name, [str(known) for known in names])
+    return table[~table["name"].isin(list(without))]
+
+
+def _all_pairs(
+    columns: dict[str, np.ndarray], without: tuple[str, ...], excluded: Excluded, draws: int, seed: int
+) -> CorrelationResult:
+    names = list(columns)
+    pairs = tuple(
+        _correlation(x, y, columns[x], columns[y], draws, seed) for i, x in enumerate(names) for y in names[i + 1 :]
+    )
+    return CorrelationResult(tuple(names), pairs, without, excluded)
+
+
+def _correlation(x_name: str, y_name: str, x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> Correlation:
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    from scipy import stats
+
+    if len(x) < _LEAST_ROWS or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Correlation(x_name, y_name, len(x), None, None, None, None, None, None)
+    pearson = float(stats.pearsonr(x, y).statistic)
+    spearman = float(stats.spearmanr(x, y).statistic)
+    pearson_low, pearson_high = _fisher_interval(pearson, len(x))
+    spearman_low, spearman_high = _bootstrap_interval(x, y, draws, seed)
+    return Correlation(
+        x_name, y_name, len(x), pearson, pearson_low, pearson_high, spearman, spearman_low, spearman_high
+    )
+
+
+def _fisher_interval(r: float, n: int) -> tuple[float | None, float | None]:
+    """Pearson's interval by Fisher's z, whose standard error is 1/sqrt(n - 3); none below four rows."""
+    if n <= _LEAST_ROWS:
+        return None, None
+    if abs(r) >= 1:
+        return r, r
+    half = Z / math.sqrt(n - 3)
+    return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+
+
+def _bootstrap_interval(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float]:
+    """Spearman's percentile interval over resampled rows; a draw without variation says nothing and is left out."""
+    from scipy import stats
+
+    rows = np.random.default_rng(seed).integers(0, len(x), size=(draws, len(x)))
+    ranks_x, ranks_y = stats.rankdata(x[rows], axis=1), stats.rankdata(y[rows], axis=1)
+    ranks_x -= ranks_x.mean(axis=1, keepdims=True)
+    ranks_y -= ranks_y.mean(axis=1, keepdims=True)
+    spread = np.sqrt((ranks_x**2).sum(axis=1) * (ranks_y**2).sum(axis=1))
+    varied = spread > 0
+    coefficients = (ranks_x * ranks_y).sum(axis=1)[varied] / spread[varied]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(coefficients, [tail, 1 - tail])
+    return float(low), float(high)

@@ -1,0 +1,218 @@
+"""Where cost indicators disagree about who is cheaper: the message of the efficiency misnomer as a function.
+
+Paper: Dehghani et al., "The Efficiency Misnomer", ICLR 2022, sections 2.2 and 3.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.selection import Excluded, complete_rows, labels, numbers
+from favor.errors import RequestError, unknown_name
+from favor.metrics import metric
+
+_BEST_QUARTER, _WORST_QUARTER = 0.25, 0.75
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Two models whose order flips: `cheaper_by_x` costs less by indicator x and more by indicator y.
+
+    The factors say by how much (2.0: the other one costs twice as much by x); `strength` is the smaller of the two.
+    """
+
+    cheaper_by_x: str
+    cheaper_by_y: str
+    factor_x: float
+    factor_y: float
+    strength: float
+
+
+@dataclass(frozen=True)
+class PairDisagreement:
+    """Two indicators over n models: how many pairs of models they order differently, strongest flips first."""
+
+    x: str
+    y: str
+    n: int
+    pairs: int
+    flipped: int
+    share: float
+    strongest: tuple[Flip, ...]
+
+
+@dataclass(frozen=True)
+class TwoFaced:
+    """A model among the best quarter by one indicator and among the worst quarter by another."""
+
+    name: str
+    best_by: str
+    rank_best: int
+    bad_by: str
+    rank_bad: int
+    of: int
+
+
+@dataclass(frozen=True)
+class DisagreementResult:
+    """All pairs of indicators, the two-faced models, and the warning for a claim that rests on one indicator."""
+
+    indicators: tuple[str, ...]
+    pairs: tuple[PairDisagreement, ...]
+    two_faced: tuple[TwoFaced, ...]
+    warning: str | None
+    excluded: Excluded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ClaimCheck:
+    """Whether "a is more efficient than b", said by one indicator, stands by the others; if it does, no `warning`."""
+
+    cheaper: str
+    dearer: str
+    claimed_by: str
+    agree: tuple[str, ...]
+    disagree: tuple[str, ...]
+    unknown: tuple[str, ...]
+    warning: str | None
+
+
+def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: int = 10) -> DisagreementResult:
+    """The pairs of models that cost indicators order differently, over the models that have all indicators.
+
+    >>> table = pd.DataFrame({"name": ["deep", "wide"], "params": [93e6, 102e6], "latency_p50": [0.64, 0.35]})
+    >>> disagreement(table, ["params", "latency_p50"]).pairs[0].flipped
+    1
+    """
+    if len(set(indicators)) < 2:
+        raise RequestError("a disagreement needs two or more cost indicators, for example params and throughput")
+    usable, excluded = complete_rows(table, indicators)
+    names = labels(usable)
+    costs = {name: _log_cost(usable, name) for name in indicators}
+    pairs = tuple(
+        _pair_disagreement(x, y, names, costs[x], costs[y], strongest)
+        for i, x in enumerate(indicators)
+        for y in indicators[i + 1 :]
+    )
+    return DisagreementResult(tuple(indicators), pairs, _two_faced(names, costs), _warning(pairs), excluded)
+
+
+def check_claim(table: pd.DataFrame, cheaper: str, dearer: str, claimed_by: str, others: Sequence[str]) -> ClaimCheck:
+    """Whether the other indicators confirm that a model is cheaper than another one.
+
+    Each model is the first row of its name that has the indicator.
+    """
+    claimed = _order(table, cheaper, dearer, claimed_by)
+    if claimed is None or claimed <= 0:
+        raise RequestError(f"{cheaper} does not cost less than {dearer} by {claimed_by}, so there is no claim to check")
+    orders = {name: _order(table, cheaper, dearer, name) for name in others if name != claimed_by}
+    agree = tuple(name for name, order in orders.items() if order is not None and order >= 0)
+    disagree = tuple(name for name, order in orders.items() if order is not None and order < 0)
+    unknown = tuple(name for name, order in orders.items() if order is None)
+    return ClaimCheck(
+        cheaper,
+        dearer,
+        claimed_by,
+        agree,
+        disagree,
+        unknown,
+        _claim_warning(cheaper, dearer, claimed_by, agree, disagree),
+    )
+
+
+def _log_cost(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Logarithm of the cost, so that lower is better and differences are factors."""
+    direction = metric(name).better
+    if direction == "neither":
+        raise RequestError(f"{name} has no better direction and is no cost indicator")
+    values = numbers(table, name)
+    if (values <= 0).any():
+        raise RequestError(f"{name} has values of zero or less, whose ratios mean nothing")
+    return np.log(values) * (-1 if direction == "higher" else 1)
+
+
+def _pair_disagreement(
+    x: str, y: str, names: np.ndarray, cost_x: np.ndarray, cost_y: np.ndarray, strongest: int
+) -> PairDisagreement:
+    n = len(names)
+    flipped, kept = 0, []
+    for i in range(n - 1):
+        gap_x, gap_y = cost_x[i + 1 :] - cost_x[i], cost_y[i + 1 :] - cost_y[i]
+        others = np.flatnonzero(gap_x * gap_y < 0)
+        flipped += len(others)
+        strength = np.minimum(np.abs(gap_x[others]), np.abs(gap_y[others]))
+        # A model's own strongest flips are enough to find the strongest of all.
+        for k in np.argsort(-strength, kind="stable")[:strongest]:
+            kept.append((float(strength[k]), i, int(others[k]) + i + 1))
+    kept.sort(key=lambda entry: -entry[0])
+    pairs = n * (n - 1) // 2
+    flips = tuple(_flip(names, cost_x, cost_y, i, j) for _, i, j in kept[:strongest])
+    return PairDisagreement(x, y, n, pairs, flipped, flipped / pairs if pairs else 0.0, flips)
+
+
+def _flip(names: np.ndarray, cost_x: np.ndarray, cost_y: np.ndarray, i: int, j: int) -> Flip:
+    if cost_x[j] < cost_x[i]:
+        i, j = j, i
+    factor_x, factor_y = float(np.exp(cost_x[j] - cost_x[i])), float(np.exp(cost_y[i] - cost_y[j]))
+    return Flip(str(names[i]), str(names[j]), factor_x, factor_y, min(factor_x, factor_y))
+
+
+def _two_faced(names: np.ndarray, costs: dict[str, np.ndarray]) -> tuple[TwoFaced, ...]:
+    """The models in the best quarter of one indicator and in the worst of another, the widest gap of ranks first."""
+    n = len(names)
+    ranks = {name: cost.argsort(kind="stable").argsort(kind="stable") for name, cost in costs.items()}
+    found = [
+        TwoFaced(str(names[i]), x, int(ranks[x][i]) + 1, y, int(ranks[y][i]) + 1, n)
+        for x in costs
+        for y in costs
+        for i in range(n)
+        if ranks[x][i] + 1 <= _BEST_QUARTER * n and ranks[y][i] + 1 > _WORST_QUARTER * n
+    ]
+    return tuple(sorted(found, key=lambda entry: entry.rank_best - entry.rank_bad))
+
+
+def _warning(pairs: tuple[PairDisagreement, ...]) -> str | None:
+    worst = max(pairs, key=lambda pair: pair.share)
+    if not worst.flipped:
+        return None
+    flip = worst.strongest[0]
+    return (
+        f"{worst.x} and {worst.y} order {worst.flipped} of {worst.pairs} pairs differently ({worst.share:.0%}): "
+        f"{flip.cheaper_by_x} costs {flip.factor_x:.2g} times less than {flip.cheaper_by_y} by {worst.x} and "
+        f"{flip.factor_y:.2g} times more by {worst.y}. A claim of efficiency by one alone says nothing by the other."
+    )
+
+
+def _order(table: pd.DataFrame, a: str, b: str, indicator: str) -> float | None:
+    """Log factor by which b costs more than a (negative: less); None where one of them is unknown."""
+    costs = []
+    for name in (a, b):
+        rows = table[table["name"] == name]
+        if not len(rows):
+            raise unknown_name("model of this table", name, [str(known) for known in table["name"].unique()])
+        known, _ = complete_rows(rows, [indicator])
+        if not len(known):
+            return None
+        costs.append(_log_cost(known.iloc[:1], indicator)[0])
+    return float(costs[1] - costs[0])
+
+
+def _claim_warning(
+    cheaper: str, dearer: str, claimed_by: str, agree: tuple[str, ...], disagree: tuple[str, ...]
+) -> str | None:
+    if disagree:
+        return (
+            f"{cheaper} is cheaper than {dearer} by {claimed_by}"
+            + (f" and by {', '.join(agree)}" if agree else "")
+            + f", but dearer by {', '.join(disagree)}: say which cost is meant."
+        )
+    if not agree:
+        return f"that {cheaper} is cheaper than {dearer} rests on {claimed_by} alone: both have no other indicator."
+    return None

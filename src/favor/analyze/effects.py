@@ -1,0 +1,213 @@
+"""What a change buys, all else equal: paired differences with an interval and a test.
+
+Papers: Jeevan and Sethi, "Hybrid X-formers for Vision", Tables 1 to 6 (linear attention, convolutional embedding,
+rotary positions); Nauen et al., "Which Transformer to Favor", Table 1 (the new pipeline over the original papers').
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.intervals import CONFIDENCE
+from favor.analyze.selection import complete_rows, require_columns
+from favor.errors import RequestError
+from favor.metrics import metric as glossary_entry
+
+SIGNIFICANT = 1 - CONFIDENCE
+
+_ALIKE = (
+    "dataset",
+    "img_size",
+    "pipeline",
+    "pretraining",
+    "distillation",
+    "batch_size",
+    "device",
+    "precision",
+    "source",
+)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """One comparison with all else equal: the value without and with the change."""
+
+    base: str
+    changed: str
+    alike: str
+    base_value: float
+    changed_value: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class PairedEffect:
+    """The mean difference that a change makes over n pairs, its 95 % interval and the p of a two-sided paired t-test.
+
+    `p_rank` is the p of Wilcoxon's signed-rank test, which an outlier cannot sway. Interval and tests are None where
+    they are not defined (fewer than two pairs). `verdict` is "better" or "worse" only where the t-test is significant.
+    """
+
+    change: str
+    metric: str
+    unit: str
+    n: int
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+    p_rank: float | None
+    verdict: Literal["better", "worse", "undecided"]
+    pairs: tuple[PairedDifference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """The result in words.
+
+        >>> paired_effect("pipeline", "top1", [PairedDifference("a", "a", "", 80.0, 81.0, 1.0)]).sentence()
+        'pipeline: top1 +1 % on average over 1 pair; not tested'
+        """
+        pairs = f"{self.n} pair" + ("" if self.n == 1 else "s")
+        text = f"{self.change}: {self.metric} {self.mean:+.3g} {self.unit} on average over {pairs}"
+        if self.low is None or self.high is None or self.p is None:
+            return f"{text}; not tested"
+        return f"{text} (95 % interval {self.low:+.3g} to {self.high:+.3g}, p = {self.p:.2g}): {self.verdict}"
+
+
+def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -> PairedEffect:
+    """Mean, interval and test of paired differences.
+
+    >>> effect = paired_effect("x", "top1", [PairedDifference("a", "b", "", 0.0, d, d) for d in (1.0, 2.0, 3.0)])
+    >>> effect.mean, effect.verdict
+    (2.0, 'undecided')
+    """
+    from scipy import stats
+
+    entry = glossary_entry(metric)
+    differences = np.array([pair.difference for pair in pairs])
+    n = len(differences)
+    if not n:
+        raise RequestError(f"{change}: no two rows that differ in it alone have {metric}")
+    mean = float(differences.mean())
+    low = high = p = p_rank = None
+    if n > 1:
+        error = float(differences.std(ddof=1)) / math.sqrt(n)
+        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * error
+        low, high = mean - half, mean + half
+        p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
+        p_rank = float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
+    return PairedEffect(
+        change, metric, entry.unit, n, mean, low, high, p, p_rank, _verdict(mean, p, entry.better), tuple(pairs)
+    )
+
+
+def _verdict(mean: float, p: float | None, better: str) -> Literal["better", "worse", "undecided"]:
+    if p is None or p >= SIGNIFICANT or mean == 0 or better == "neither":
+        return "undecided"
+    return "better" if (mean > 0) == (better == "higher") else "worse"
+
+
+def effect_of_model(
+    table: pd.DataFrame, change: str, pairs: Iterable[tuple[str, str]], metric: str = "top1"
+) -> PairedEffect:
+    """The effect of swapping one model for another (base, changed), each pair under equal conditions."""
+    require_columns(table, ["name", metric], "a paired comparison")
+    usable, _ = complete_rows(table, [metric])
+    alike = [column for column in _ALIKE if column in usable.columns]
+    means = usable.groupby(["name", *alike], dropna=False)[metric].mean()
+    by_name: dict[str, dict[tuple[str, ...], float]] = {}
+    for key, value in means.items():
+        parts = key if isinstance(key, tuple) else (key,)
+        by_name.setdefault(str(parts[0]), {})[tuple(_text(part) for part in parts[1:])] = float(value)
+    found = [
+        PairedDifference(base, changed, ", ".join(filter(None, conditions)), value, other, other - value)
+        for base, changed in pairs
+        for conditions, value in by_name.get(base, {}).items()
+        if (other := by_name.get(changed, {}).get(conditions)) is not None
+    ]
+    return paired_effect(change, metric, found)
+
+
+def effect_of_condition(
+    table: pd.DataFrame,
+    condition: str,
+    base: str,
+    changed: str,
+    metric: str = "top1",
+    *,
+    by: Sequence[str] = ("name", "dataset"),
+) -> PairedEffect:
+    """The effect of one condition's value over another's, for rows that agree in the columns `by`.
+
+    Rows that agree in all of it are averaged.
+    """
+    require_columns(table, [condition, metric, *by], "a paired comparison")
+    usable, _ = complete_rows(table, [metric])
+    usable = usable[usable[condition].isin([base, changed])]
+    values = usable.groupby([*by, condition], dropna=False)[metric].mean().unstack(condition).dropna()
+    if not {base, changed} <= set(values.columns):
+        raise RequestError(f"no rows with {condition} {base!r} and {changed!r} agree in {', '.join(by)}")
+    found = [
+        PairedDifference(
+            base=base,
+            changed=changed,
+            alike=", ".join(_text(part) for part in (key if isinstance(key, tuple) else (key,))),
+            base_value=float(row[base]),
+            changed_value=float(row[changed]),
+            difference=float(row[changed] - row[base]),
+        )
+        for key, row in values.iterrows()
+    ]
+    return paired_effect(f"{condition}: {base} to {changed}", metric, found)
+
+
+def _text(value: object) -> str:
+    return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)  # type: ignore[call-overload]
+
+
+def linear_attention_pairs(
+    names: Iterable[str], mixer: Literal["performer", "linformer", "nystrom"]
+) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the attention alone: the paper marks it by the last letter (ViT, ViP, ViL, ViN).
+
+    >>> linear_attention_pairs(["vix_hybrid_vit", "vix_hybrid_vin", "vix_fnet"], "nystrom")
+    [('vix_hybrid_vit', 'vix_hybrid_vin')]
+    """
+    letter = {"performer": "p", "linformer": "l", "nystrom": "n"}[mixer]
+
+    def swapped(name: str) -> str | None:
+        stem = name.removesuffix("_rope")
+        return stem[:-1] + letter + name[len(stem) :] if stem.endswith("t") else None
+
+    return _known_pairs(names, swapped)
+
+
+def convolutional_embedding_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the embedding alone: linear, and convolutional ("hybrid").
+
+    >>> convolutional_embedding_pairs(["vix_vit", "vix_hybrid_vit"])
+    [('vix_vit', 'vix_hybrid_vit')]
+    """
+    return _known_pairs(names, lambda name: name.replace("vix_", "vix_hybrid_", 1))
+
+
+def rotary_position_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the positions alone: learned, and rotary.
+
+    >>> rotary_position_pairs(["vix_vin", "vix_vin_rope"])
+    [('vix_vin', 'vix_vin_rope')]
+    """
+    return _known_pairs(names, lambda name: f"{name}_rope")
+
+
+def _known_pairs(names: Iterable[str], swapped: Callable[[str], str | None]) -> list[tuple[str, str]]:
+    known = {name for name in names if name.startswith("vix_")}
+    pairs = ((name, swapped(name)) for name in sorted(known))
+    return [(base, changed) for base, changed in pairs if changed is not None and changed in known and changed != base]

@@ -1,0 +1,83 @@
+"""The flow chart of the benchmark: main constraint, then phase, then the models on that Pareto front.
+
+Paper: Nauen et al., "Which Transformer to Favor", Figure 6 and Table 7.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from favor.zoo.taxonomy import How
+
+Constraint = Literal["speed", "memory"]
+Phase = Literal["inference", "training"]
+
+
+@dataclass(frozen=True)
+class GuideEntry:
+    """A family on the published front of one constraint in one phase; `img_size` is the resolution it is there with."""
+
+    constraint: Constraint
+    phase: Phase
+    how: str
+    family: str
+    title: str
+    img_size: int
+
+
+@dataclass(frozen=True)
+class GuideModel:
+    """A family of the chart with its class and the models of it whose accuracy is known, the most accurate first."""
+
+    title: str
+    family: str
+    how: str
+    img_size: int
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GuideBranch:
+    """One way through the chart and where it leads."""
+
+    constraint: Constraint
+    phase: Phase
+    suggestions: tuple[GuideModel, ...]
+
+
+@dataclass(frozen=True)
+class Guide:
+    """The whole chart."""
+
+    branches: tuple[GuideBranch, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def guide(entries: Sequence[GuideEntry], assembled: pd.DataFrame) -> Guide:
+    """The chart from the published list of Pareto-optimal families and the accuracies that are known."""
+    titles = {how.key: how.title for how in How}
+    branches = []
+    for constraint, phase in dict.fromkeys((entry.constraint, entry.phase) for entry in entries):
+        suggestions = tuple(
+            GuideModel(
+                title=entry.title,
+                family=entry.family,
+                how=titles[entry.how],
+                img_size=entry.img_size,
+                models=_models_of(assembled, entry.family),
+            )
+            for entry in entries
+            if (entry.constraint, entry.phase) == (constraint, phase)
+        )
+        branches.append(GuideBranch(constraint, phase, suggestions))
+    return Guide(tuple(branches))
+
+
+def _models_of(assembled: pd.DataFrame, family: str) -> tuple[str, ...]:
+    rows = assembled[(assembled["family"] == family) & assembled["top1"].notna()]
+    return tuple(rows.sort_values("top1", ascending=False)["name"].drop_duplicates())

@@ -1,0 +1,111 @@
+"""Limits that a model must keep, and how far to relax them when none does."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.selection import numbers
+from favor.metrics import METRICS
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit, named as the user's option is (`max_memory`), in the stored unit of its metric."""
+
+    option: str
+    metric: str
+    bound: Literal["min", "max"]
+    value: float
+
+    @property
+    def unit(self) -> str:
+        """The unit of the limit's value."""
+        return METRICS[self.metric].unit
+
+    def kept_by(self, values: np.ndarray) -> np.ndarray:
+        """Mask of the values that keep the limit; an unknown value does not."""
+        return values >= self.value if self.bound == "min" else values <= self.value
+
+    def excess(self, values: np.ndarray) -> np.ndarray:
+        """How far values break the limit, as the logarithm of a factor (0: not at all), so that limits add up.
+
+        An accuracy is judged by its error: 81 % where 82 % are asked is an error of 19 in place of 18.
+        """
+        if self.metric in ("top1", "top5"):
+            allowed, actual = 100 - self.value, 100 - values
+        elif self.bound == "max":
+            allowed, actual = self.value, values
+        else:
+            allowed, actual = 1 / max(self.value, math.ulp(1.0)), 1 / np.maximum(values, math.ulp(1.0))
+        excess = np.log(np.maximum(actual, math.ulp(1.0)) / max(allowed, math.ulp(1.0)))
+        return np.where(self.kept_by(values), 0.0, np.maximum(excess, math.ulp(1.0)))
+
+
+@dataclass(frozen=True)
+class RelaxedLimit:
+    """A limit moved just far enough: from its value to the model's, by the difference; in the metric's unit."""
+
+    option: str
+    metric: str
+    unit: str
+    limit: float
+    to: float
+    by: float
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """A model and all the limits that have to move for it."""
+
+    name: str
+    img_size: int | None
+    limits: tuple[RelaxedLimit, ...]
+
+
+@dataclass(frozen=True)
+class Relax:
+    """Ways out where no model keeps all limits: moving one limit alone, and the least that all may move together."""
+
+    each: tuple[Relaxation, ...]
+    together: Relaxation | None
+
+
+def relax(rows: pd.DataFrame, limits: Sequence[Limit]) -> Relax:
+    """The nearest model by moving each limit alone (where that suffices), and by moving limits together.
+
+    Rows without a number for a limit are not considered: nobody knows how far they are.
+    """
+    values = {limit.option: _values(rows, limit) for limit in limits}
+    known = np.logical_and.reduce([np.isfinite(values[limit.option]) for limit in limits])
+    if not len(rows) or not known.any():
+        return Relax((), None)
+    kept = {limit.option: limit.kept_by(values[limit.option]) for limit in limits}
+    excess = {limit.option: limit.excess(values[limit.option]) for limit in limits}
+    each = []
+    for limit in limits:
+        others_kept = np.logical_and.reduce([known, *(kept[other.option] for other in limits if other is not limit)])
+        candidates = np.flatnonzero(others_kept)
+        if len(candidates):
+            nearest = int(candidates[np.argmin(excess[limit.option][candidates])])
+            each.append(_relaxation(rows, nearest, limits))
+    total = np.where(known, sum(excess.values()), np.inf)
+    return Relax(tuple(each), _relaxation(rows, int(np.argmin(total)), limits))
+
+
+def _values(rows: pd.DataFrame, limit: Limit) -> np.ndarray:
+    return numbers(rows, limit.metric) if limit.metric in rows.columns else np.full(len(rows), np.nan)
+
+
+def _relaxation(rows: pd.DataFrame, position: int, limits: Sequence[Limit]) -> Relaxation:
+    row = rows.iloc[position]
+    moved = []
+    for limit in limits:
+        value = float(row[limit.metric])
+        if not limit.kept_by(np.array([value]))[0]:
+            by = abs(value - limit.value)
+            moved.append(RelaxedLimit(limit.option, limit.metric, limit.unit, limit.value, value, by))
+    return Relaxation(str(row["name"]), None if pd.isna(row["img_size"]) else int(row["img_size"]), tuple(moved))

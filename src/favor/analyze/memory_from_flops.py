@@ -1,0 +1,107 @@
+"""Training memory estimated from the operations of a forward pass: a straight line with its interval.
+
+Paper: Nauen et al., "Which Transformer to Favor", appendix D.9, Figure 20: VRAM [GB] = 25.43 GFLOP + 25.50, batch 2048.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from favor.analyze.intervals import CONFIDENCE
+from favor.analyze.selection import Excluded, complete_rows, numbers
+from favor.errors import RequestError
+
+_GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Expected training memory in bytes and the 95 % interval for one more model."""
+
+    memory: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """Memory [GB] = slope * operations [G] + intercept, over n rows at one batch size; intervals at 95 %."""
+
+    operations: str
+    batch_size: int | None
+    n: int
+    slope: float
+    slope_low: float
+    slope_high: float
+    intercept: float
+    intercept_low: float
+    intercept_high: float
+    correlation: float
+    residual: float
+    mean_operations: float
+    spread_operations: float
+    excluded: Excluded
+
+    def predict(self, operations: float) -> MemoryEstimate:
+        """The memory that the line expects for a model with so many operations."""
+        from scipy import stats
+
+        giga = operations / _GIGA
+        expected = self.slope * giga + self.intercept
+        leverage = 1 + 1 / self.n + (giga - self.mean_operations) ** 2 / self.spread_operations
+        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, self.n - 2)) * self.residual * math.sqrt(leverage)
+        return MemoryEstimate(expected * _GIGA, (expected - half) * _GIGA, (expected + half) * _GIGA)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def memory_from_flops(table: pd.DataFrame, operations: str = "ops_mixed") -> MemoryFit:
+    """Fit training memory against operations; all rows must have the same batch size.
+
+    >>> table = pd.DataFrame({"ops_mixed": [1e9, 2e9, 3e9, 4e9], "train_memory": [52e9, 75e9, 103e9, 126e9]})
+    >>> round(memory_from_flops(table).slope, 1)
+    25.0
+    """
+    from scipy import stats
+
+    usable, excluded = complete_rows(table, [operations, "train_memory"])
+    batch_size = _only_batch_size(usable)
+    x, y = numbers(usable, operations) / _GIGA, numbers(usable, "train_memory") / _GIGA
+    n = len(x)
+    if n < 3 or x.max() == x.min():
+        raise RequestError(
+            f"a line with an interval needs three or more rows with {operations} and train_memory, found {n}"
+        )
+    fit = stats.linregress(x, y)
+    t = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 2))
+    residuals = y - (fit.slope * x + fit.intercept)
+    return MemoryFit(
+        operations=operations,
+        batch_size=batch_size,
+        n=n,
+        slope=float(fit.slope),
+        slope_low=float(fit.slope - t * fit.stderr),
+        slope_high=float(fit.slope + t * fit.stderr),
+        intercept=float(fit.intercept),
+        intercept_low=float(fit.intercept - t * fit.intercept_stderr),
+        intercept_high=float(fit.intercept + t * fit.intercept_stderr),
+        correlation=float(fit.rvalue),
+        residual=math.sqrt(float((residuals**2).sum()) / (n - 2)),
+        mean_operations=float(x.mean()),
+        spread_operations=float(((x - x.mean()) ** 2).sum()),
+        excluded=excluded,
+    )
+
+
+def _only_batch_size(table: pd.DataFrame) -> int | None:
+    """The rows' common batch size, None where it is not known; memory at different batch sizes is no one line."""
+    if "batch_size" not in table.columns:
+        return None
+    sizes = sorted({int(size) for size in table["batch_size"].dropna()})
+    if len(sizes) > 1:
+        raise RequestError(f"training memory at batch sizes {', '.join(map(str, sizes))} cannot be fitted by one line")
+    return sizes[0] if sizes else None

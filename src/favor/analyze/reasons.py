@@ -1,0 +1,45 @@
+"""What speaks for a favored model and what it costs: whom it dominates, and what it gives up to others."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.answer import GivesUp
+from favor.metrics import METRICS
+
+
+def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Names of the rows that are nowhere better than the favored one and somewhere worse.
+
+    Of the metrics those count that the favored one has; with fewer than two there is nothing to trade and no answer.
+
+    >>> rows = pd.DataFrame({"name": ["a", "b"], "top1": [82.0, 80.0], "params": [20e6, 22e6]})
+    >>> dominated_by(rows.iloc[0], rows, ["top1", "params"])
+    ('b',)
+    """
+    known = [metric for metric in metrics if pd.notna(favored[metric])]
+    if len(known) < 2:
+        return ()
+    complete = rows.dropna(subset=known)
+    worse = (complete[known].to_numpy(dtype=float) - favored[known].to_numpy(dtype=float)) * _signs(known)
+    return tuple(complete["name"][(worse >= 0).all(axis=1) & (worse > 0).any(axis=1)])
+
+
+def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:
+    """Where another row of the pool is better than its first one, by metric, and which row is the best there."""
+    found = []
+    for metric in metrics:
+        values = pool[metric].to_numpy(dtype=float)
+        if np.isnan(values[0]):
+            continue
+        best = int(np.nanargmin(values * _signs([metric])))
+        if values[best] != values[0]:
+            unit, name = METRICS[metric].unit, str(pool["name"].iloc[best])
+            found.append(GivesUp(metric, unit, float(values[0]), float(values[best]), name))
+    return tuple(found)
+
+
+def _signs(metrics: Sequence[str]) -> np.ndarray:
+    """Factors that make lower better in every metric."""
+    return np.array([-1.0 if METRICS[metric].better == "higher" else 1.0 for metric in metrics])

@@ -1,0 +1,209 @@
+"""How cost and accuracy grow: a larger model or a larger image, more depth or more width, more tokens.
+
+Papers: Nauen et al., "Which Transformer to Favor", section 5.5 and appendix D.4; Dehghani et al., "The Efficiency
+Misnomer", section 2.2, Figure 4, Tables 1 and 2.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.intervals import CONFIDENCE
+from favor.analyze.selection import complete_rows, numbers, require_columns
+from favor.errors import RequestError, unknown_name
+from favor.metrics import metric as glossary_entry
+
+
+@dataclass(frozen=True)
+class ScalingStep:
+    """What one way to scale up gains (in the quality's unit) and by what factor it costs more."""
+
+    to: str
+    gain: float
+    cost_factor: float
+    gain_per_doubling: float
+
+
+@dataclass(frozen=True)
+class ModelOrImage:
+    """The larger model at the small image against the small model at the larger image, from the same start.
+
+    `verdict` names the way that gains more per doubling of the cost; `clear` says that it also gains more at less cost.
+    """
+
+    small: str
+    large: str
+    img_size: int
+    larger_img_size: int
+    cost: str
+    quality: str
+    larger_model: ScalingStep
+    larger_image: ScalingStep
+    verdict: Literal["larger model", "larger image", "equal"]
+    clear: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CurveComparison:
+    """Two ways to scale, as curves of quality over one cost indicator, over the range of cost that both cover.
+
+    `a_ahead` and `b_ahead` are shares of that range (in log cost); `crossings` are the costs at which the lead changes.
+    `quality_gap` is the mean lead of a over b.
+    """
+
+    cost: str
+    a: str
+    b: str
+    low: float
+    high: float
+    a_ahead: float
+    b_ahead: float
+    crossings: tuple[float, ...]
+    quality_gap: float
+
+
+@dataclass(frozen=True)
+class DepthOrWidth:
+    """The curves by every cost indicator, and whether the indicators tell the same story."""
+
+    quality: str
+    curves: tuple[CurveComparison, ...]
+    indicators_agree: bool
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Cost = c * tokens ** exponent, fitted in logarithms; the interval is None with two points."""
+
+    cost: str
+    n: int
+    exponent: float
+    low: float | None
+    high: float | None
+    r_squared: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+def model_or_image(
+    table: pd.DataFrame,
+    small: str,
+    large: str,
+    cost: str,
+    *,
+    img_size: int = 224,
+    larger_img_size: int = 384,
+    quality: str = "top1",
+) -> ModelOrImage:
+    """Whether to take the next larger model or the larger image, by one cost indicator."""
+    require_columns(table, ["name", "img_size", cost, quality], "scaling")
+    usable, _ = complete_rows(table, [cost, quality])
+    start = _point(usable, small, img_size, cost, quality)
+    model = _step(f"{large}@{img_size}", start, _point(usable, large, img_size, cost, quality), cost)
+    image = _step(f"{small}@{larger_img_size}", start, _point(usable, small, larger_img_size, cost, quality), cost)
+    better, worse = (model, image) if model.gain_per_doubling >= image.gain_per_doubling else (image, model)
+    verdict: Literal["larger model", "larger image", "equal"] = "larger model" if better is model else "larger image"
+    if model.gain_per_doubling == image.gain_per_doubling:
+        verdict = "equal"
+    clear = better.gain >= worse.gain and better.cost_factor <= worse.cost_factor and verdict != "equal"
+    return ModelOrImage(small, large, img_size, larger_img_size, cost, quality, model, image, verdict, clear)
+
+
+def _point(table: pd.DataFrame, name: str, img_size: int, cost: str, quality: str) -> tuple[float, float]:
+    rows = table[(table["name"] == name) & (table["img_size"] == img_size)]
+    if not len(rows):
+        known = [f"{row_name}@{size:g}" for row_name, size in zip(table["name"], table["img_size"], strict=True)]
+        raise unknown_name(f"model with {cost} and {quality}", f"{name}@{img_size}", known)
+    return float(rows[cost].mean()), float(rows[quality].mean())
+
+
+def _step(to: str, start: tuple[float, float], end: tuple[float, float], cost: str) -> ScalingStep:
+    """Gain and cost factor of a step; a step that costs nothing gains without bound (or loses so)."""
+    factor = end[0] / start[0]
+    if glossary_entry(cost).better == "higher":
+        factor = 1 / factor
+    gain = end[1] - start[1]
+    doublings = math.log2(factor)
+    return ScalingStep(to, gain, factor, gain / doublings if doublings > 0 else math.copysign(math.inf, gain))
+
+
+def depth_or_width(
+    table: pd.DataFrame, depth: Sequence[str], width: Sequence[str], costs: Sequence[str], *, quality: str = "top1"
+) -> DepthOrWidth:
+    """Compare two ladders of models (deeper and deeper, wider and wider) as curves over each cost indicator."""
+    curves = tuple(_compare_curves(table, depth, width, cost, quality) for cost in costs)
+    leaders = {curve.cost: "depth" if curve.quality_gap > 0 else "width" for curve in curves}
+    agree = len(set(leaders.values())) == 1
+    told = ", ".join(f"{leader} by {cost}" for cost, leader in leaders.items())
+    verdict = f"{next(iter(leaders.values()))} is ahead by every indicator" if agree else f"indicators disagree: {told}"
+    return DepthOrWidth(quality, curves, agree, verdict)
+
+
+def _compare_curves(
+    table: pd.DataFrame, a: Sequence[str], b: Sequence[str], cost: str, quality: str, steps: int = 1001
+) -> CurveComparison:
+    curves = [_curve(table, names, cost, quality) for names in (a, b)]
+    low, high = max(curve[0][0] for curve in curves), min(curve[0][-1] for curve in curves)
+    if low >= high:
+        raise RequestError(f"the two ladders share no range of {cost}")
+    grid = np.linspace(low, high, steps)
+    lead = np.interp(grid, *curves[0]) - np.interp(grid, *curves[1])
+    changes = np.flatnonzero(np.sign(lead[:-1]) * np.sign(lead[1:]) < 0)
+    return CurveComparison(
+        cost=cost,
+        a="depth",
+        b="width",
+        low=math.exp(low),
+        high=math.exp(high),
+        a_ahead=float((lead > 0).mean()),
+        b_ahead=float((lead < 0).mean()),
+        crossings=tuple(math.exp((grid[i] + grid[i + 1]) / 2) for i in changes),
+        quality_gap=float(lead.mean()),
+    )
+
+
+def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -> tuple[np.ndarray, np.ndarray]:
+    """Log cost (rising) and quality of a ladder; a cost for which higher is better is turned round."""
+    rows, _ = complete_rows(table[table["name"].isin(list(names))], [cost, quality])
+    if len(rows) < 2:
+        raise RequestError(f"a ladder of models needs two or more with {cost} and {quality}, found {len(rows)}")
+    sign = -1 if glossary_entry(cost).better == "higher" else 1
+    log_cost = sign * np.log(numbers(rows, cost))
+    order = np.argsort(log_cost)
+    return log_cost[order], numbers(rows, quality)[order]
+
+
+def growth_with_tokens(table: pd.DataFrame, cost: str, *, tokens: str = "tokens") -> Growth:
+    """The exponent with which a cost grows with the number of tokens: 1 is linear, 2 quadratic.
+
+    >>> table = pd.DataFrame({"tokens": [50, 100, 200], "macs": [25e6, 100e6, 400e6]})
+    >>> round(growth_with_tokens(table, "macs").exponent, 3)
+    2.0
+    """
+    from scipy import stats
+
+    require_columns(table, [tokens, cost], "growth with tokens")
+    rows, _ = complete_rows(table[table[tokens].notna()], [cost])
+    sign = -1 if glossary_entry(cost).better == "higher" else 1
+    x, y = np.log(rows[tokens].to_numpy(dtype=float)), sign * np.log(numbers(rows, cost))
+    if len(np.unique(x)) < 2:
+        raise RequestError(f"growth needs {cost} at two or more numbers of tokens")
+    fit = stats.linregress(x, y)
+    half = None if len(x) < 3 else float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2)) * float(fit.stderr)
+    low, high = (None, None) if half is None else (float(fit.slope) - half, float(fit.slope) + half)
+    return Growth(cost, len(x), float(fit.slope), low, high, float(fit.rvalue) ** 2)

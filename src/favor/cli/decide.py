@@ -1,0 +1,344 @@
+"""`favor recommend`, `pareto`, `correlate`, `disagree`, `compare`: from records to a decision.
+
+All of them read the published records of the package and the studies that the user names, and start without torch.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from favor.cli.console import emit_json, note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from favor.analyze import GuideEntry, Limit
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Studies = Annotated[
+    list[Path] | None,
+    typer.Option("--study", metavar="DIR", help="Use the records of this study, too; repeatable."),
+]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="The device that counts, as cpu, a100, rtx3090.")]
+Dataset = Annotated[str, typer.Option(metavar="NAME", help="The data set that accuracies are on.")]
+Among = Annotated[
+    str | None, typer.Option(metavar="PATTERN", help="Only models or families that fit, as 'swin*' or 'vit'.")
+]
+AnyPipeline = Annotated[
+    bool, typer.Option("--any-pipeline", help="Mix accuracies of different pipelines and resolutions.")
+]
+
+RECOMMEND_EXAMPLES = """
+**Examples**
+
+`favor recommend --prefer throughput --min-accuracy 82` the fastest model with 82 % on ImageNet
+
+`favor recommend --max-memory 1GiB --max-params 30M` the most accurate one within limits
+
+`favor recommend --study mine --prefer latency --max-latency 50ms --json` with your own measurements, for programs
+
+`favor recommend --guide` the benchmark's flow chart: constraint, phase, models
+"""
+
+PARETO_EXAMPLES = """
+**Examples**
+
+`favor pareto top1 throughput --study mine` the front of accuracy and speed
+
+`favor pareto top1 params macs --all` a front of three, and how far the others are away
+
+`favor pareto --strict --json` the paper's rule, for programs
+"""
+
+CORRELATE_EXAMPLES = """
+**Examples**
+
+`favor correlate params macs throughput` does one cost tell the other?
+
+`favor correlate --datasets` do models rank alike on all data sets?
+
+`favor correlate macs throughput --without vit_ti16` without an outlier
+"""
+
+DISAGREE_EXAMPLES = """
+**Examples**
+
+`favor disagree` wherever indicators order models differently
+
+`favor disagree params throughput --json` for programs
+"""
+
+COMPARE_EXAMPLES = """
+**Examples**
+
+`favor compare vit_s16 swin_ti` two models, metric by metric, with tests
+
+`favor compare vit swin --study mine` two families, at equal parameters, compute and speed
+
+`favor compare baseline hybrid` two classes of the taxonomy
+"""
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("recommend", epilog=RECOMMEND_EXAMPLES)(recommend_command)
+    app.command("pareto", epilog=PARETO_EXAMPLES)(pareto_command)
+    app.command("correlate", epilog=CORRELATE_EXAMPLES)(correlate_command)
+    app.command("disagree", epilog=DISAGREE_EXAMPLES)(disagree_command)
+    app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
+
+
+def recommend_command(
+    prefer: Annotated[
+        str | None, typer.Option(help="throughput, latency, memory, params, energy or training-time; else accuracy.")
+    ] = None,
+    min_accuracy: Annotated[str | None, typer.Option(metavar="82", help="Least top-1 accuracy in %.")] = None,
+    max_memory: Annotated[str | None, typer.Option(metavar="1GiB", help="Most memory at inference.")] = None,
+    max_latency: Annotated[str | None, typer.Option(metavar="50ms", help="Longest time for one image.")] = None,
+    max_params: Annotated[str | None, typer.Option(metavar="30M", help="Most parameters.")] = None,
+    device: Device = None,
+    dataset: Dataset = "imagenet-1k",
+    among: Among = None,
+    top: Annotated[int, typer.Option(help="How many models to show, the favored one included.")] = 5,
+    any_pipeline: AnyPipeline = False,
+    study: Studies = None,
+    guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which model to favor under your limits, why, and how sure that is."""
+    from favor.analyze import Request, recommend
+    from favor.analyze import guide as flow_chart
+    from favor.cli import decision_text
+
+    limits = _limits(min_accuracy, max_memory, max_latency, max_params)
+    request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
+    table = _records(study)
+    if guide:
+        chart = flow_chart(_published_fronts(), _assembled(table, dataset, device, any_pipeline))
+        emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
+        return
+    answer = recommend(table, request, _published_fronts())
+    emit_json(answer.to_dict()) if as_json else decision_text.print_recommendation(answer)
+
+
+def pareto_command(
+    metrics: Annotated[list[str] | None, typer.Argument(help="Two or more; top1 and throughput if none.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Dominated only if worse in every metric: the paper's rule.")
+    ] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Show the others as well, with their distance.")] = False,
+    device: Device = None,
+    dataset: Dataset = "imagenet-1k",
+    among: Among = None,
+    any_pipeline: AnyPipeline = False,
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the Pareto front: the models that no other beats in one metric without losing in another."""
+    from favor.analyze import pareto
+    from favor.analyze.deviations import deviations
+    from favor.analyze.intervals import with_accuracy_intervals
+    from favor.cli import decision_text
+    from favor.errors import RequestError
+
+    wanted = metrics or ["top1", "throughput"]
+    table = _records(study)
+    rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
+    result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
+    if not len(result.rows):
+        raise RequestError(f"no model has all of {', '.join(wanted)}; {_how_to_measure()}")
+    of_another_configuration = deviations(table, rows) if "top1" in wanted else {}
+    flagged = {name: why for name, why in of_another_configuration.items() if name in set(result.names)}
+    if as_json:
+        emit_json(result.to_dict() | {"flagged": flagged})
+    else:
+        decision_text.print_pareto(result, everyone, flagged)
+
+
+def correlate_command(
+    metrics: Annotated[list[str] | None, typer.Argument(help="Metrics; all that five models have if none.")] = None,
+    datasets: Annotated[bool, typer.Option("--datasets", help="Between data sets' accuracies instead.")] = False,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Leave a model out, as an outlier; repeatable.")
+    ] = None,
+    device: Device = None,
+    dataset: Dataset = "imagenet-1k",
+    among: Among = None,
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far one metric tells another: Pearson's and Spearman's correlation with 95 % intervals."""
+    from favor.analyze import correlate, correlate_datasets
+    from favor.analyze.selection import fitting
+    from favor.cli import decision_text
+    from favor.errors import RequestError
+
+    if datasets and metrics:
+        raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
+    table = _records(study)
+    if datasets:
+        result = correlate_datasets(fitting(table, among), without=without or ())
+    else:
+        rows = _comparable_rows(table, metrics or [], dataset, device, among, any_pipeline=False)
+        result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
+    emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
+
+
+def disagree_command(
+    indicators: Annotated[list[str] | None, typer.Argument(help="Cost indicators; those in common if none.")] = None,
+    device: Device = None,
+    among: Among = None,
+    img_size: Annotated[int, typer.Option(help="The image size at which models are compared.")] = 224,
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where cost indicators order models differently, and who is good by one and bad by another."""
+    from favor.analyze import disagreement
+    from favor.cli import decision_text
+    from favor.errors import RequestError
+
+    rows = _comparable_rows(_records(study), indicators or [], None, device, among, any_pipeline=True)
+    rows = rows[rows["img_size"] == img_size]
+    chosen = indicators or _indicators_in_common(rows)
+    result = disagreement(rows, chosen)
+    if result.pairs[0].n < 2:
+        raise RequestError(f"no two models have all of {', '.join(chosen)} at {img_size} px; {_how_to_measure()}")
+    emit_json(result.to_dict()) if as_json else decision_text.print_disagreement(result)
+
+
+def compare_command(
+    a: Annotated[str, typer.Argument(help="A model, a family, or a class of the taxonomy.")],
+    b: Annotated[str, typer.Argument(help="Another one of the same kind.")],
+    device: Device = None,
+    dataset: Dataset = "imagenet-1k",
+    any_pipeline: AnyPipeline = False,
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two models in every metric, or two families or classes at equal cost; verdicts come from tests."""
+    from favor.analyze import compare, matched_every_way
+    from favor.cli import decision_text
+
+    rows = _comparable_rows(_records(study), [], dataset, device, None, any_pipeline)
+    group = next((column for column in ("family", "how") if {a, b} <= set(rows[column].dropna())), None)
+    if group is not None and not {a, b} <= set(rows["name"]):
+        comparison = matched_every_way(rows, a, b, group=group)
+        emit_json(comparison.to_dict()) if as_json else decision_text.print_matched(comparison)
+        return
+    pair = compare(rows, a, b, dataset=dataset)
+    emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
+
+
+def _records(studies: list[Path] | None) -> "pd.DataFrame":
+    """The wide table of the published records and the studies; lines that had to be skipped are told."""
+    import pandas as pd
+
+    from favor.records import published_table
+    from favor.records.table import load_reporting
+
+    published = published_table()
+    if not studies:
+        return published
+    own, problems = load_reporting(*studies)
+    for problem in problems:
+        note(f"warning: {problem}")
+    return pd.concat([published, own], ignore_index=True)
+
+
+def _assembled(table: "pd.DataFrame", dataset: str | None, device: str | None, any_pipeline: bool) -> "pd.DataFrame":
+    from favor.analyze import accuracy_basis, assemble
+
+    basis = None if any_pipeline or dataset is None else accuracy_basis(table, dataset)
+    return assemble(table, dataset=dataset, basis=basis, device=device)
+
+
+def _comparable_rows(
+    table: "pd.DataFrame",
+    metrics: list[str],
+    dataset: str | None,
+    device: str | None,
+    among: str | None,
+    any_pipeline: bool,
+) -> "pd.DataFrame":
+    """One row per model, every metric in one setting; what had to be left out is told."""
+    from favor.analyze import comparable
+    from favor.analyze.assemble import QUALITIES
+    from favor.analyze.selection import fitting
+    from favor.metrics import METRICS, metric
+
+    for name in metrics:
+        metric(name)
+    rows = fitting(_assembled(table, dataset, device, any_pipeline), among)
+    for name in METRICS:
+        if any_pipeline and name in QUALITIES:
+            continue
+        rows, setting, elsewhere = comparable(rows, name)
+        if elsewhere and name in metrics:
+            note(f"note: {name} is from {setting}; {elsewhere} numbers from other settings are left out")
+    return rows
+
+
+def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
+    """The metrics with a direction that at least so many rows have."""
+    from favor.errors import RequestError
+    from favor.metrics import METRICS
+
+    known = [
+        name
+        for name, entry in METRICS.items()
+        if name in rows.columns and entry.better != "neither" and rows[name].notna().sum() >= least
+    ]
+    if len(known) < 2:
+        raise RequestError(f"no two metrics are known of {least} models; {_how_to_measure()}")
+    return known
+
+
+def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
+    """The cost indicators that many models have together: the commonest first, as long as five have all of them."""
+    from favor.analyze.assemble import QUALITIES
+
+    costs = [name for name in _known_metrics(rows, least=5) if name not in QUALITIES]
+    chosen: list[str] = []
+    for name in sorted(costs, key=lambda cost: -len(rows.dropna(subset=[cost]))):
+        if len(rows.dropna(subset=[*chosen, name])) >= 5:
+            chosen.append(name)
+    return chosen
+
+
+def _published_fronts() -> "list[GuideEntry]":
+    from favor.analyze import GuideEntry
+    from favor.records.published import pareto_optimal
+
+    return [
+        GuideEntry(entry.constraint, entry.phase, entry.how, entry.family, entry.title, entry.img_size)
+        for entry in pareto_optimal()
+    ]
+
+
+def _limits(
+    min_accuracy: str | None, max_memory: str | None, max_latency: str | None, max_params: str | None
+) -> "tuple[Limit, ...]":
+    from favor.analyze import Limit
+    from favor.metrics import metric
+    from favor.units import parse_quantity
+
+    asked = (
+        ("min_accuracy", "top1", min_accuracy),
+        ("max_memory", "inference_memory", max_memory),
+        ("max_latency", "latency_p50", max_latency),
+        ("max_params", "params", max_params),
+    )
+    return tuple(
+        Limit(
+            option,
+            name,
+            "min" if option.startswith("min") else "max",
+            parse_quantity(text, metric(name).unit, f"--{option.replace('_', '-')}"),
+        )
+        for option, name, text in asked
+        if text is not None
+    )
+
+
+def _how_to_measure() -> str:
+    return "measure them with `favor measure NAME --into STUDY` and add --study STUDY"

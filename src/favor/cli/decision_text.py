@@ -1,0 +1,285 @@
+"""How decisions read on a terminal: the tables and sentences of `favor recommend` and its like."""
+
+from collections.abc import Mapping, Sequence
+
+from favor.analyze.answer import Choice, Reading, Recommendation
+from favor.analyze.compare import Comparison, MetricComparison, Side
+from favor.analyze.correlation import CorrelationResult
+from favor.analyze.disagreement import DisagreementResult
+from favor.analyze.guide import Guide
+from favor.analyze.limits import Relaxation
+from favor.analyze.matched import MatchedResult
+from favor.analyze.pareto import ParetoPoint, ParetoResult
+from favor.analyze.selection import Excluded
+from favor.cli.console import emit_table, note, stdout_console
+from favor.metrics import METRICS
+from favor.units import format_quantity
+from favor.zoo.taxonomy import How
+
+_SHOWN = 10
+
+
+def print_recommendation(answer: Recommendation) -> None:
+    """The favored model, the runners-up, the reason, what to relax, and what to know."""
+    _say(f"Favored: {answer.favored.name}" if answer.favored else "No model keeps the limits.")
+    choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
+    if choices:
+        _print_choices("", choices)
+    if answer.why is not None:
+        _print_reason(answer)
+    if answer.relax is not None:
+        for way in answer.relax.each:
+            _say(f"Relax one limit: {_relaxation(way)}")
+        if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
+            _say(f"Relax least in all: {_relaxation(answer.relax.together)}")
+    for choice in answer.flagged:
+        _say(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
+    if answer.favored is not None:
+        _say(f"Get it: {answer.favored.command}")
+    for text in answer.notes:
+        note(f"note: {text}")
+    if answer.next_steps:
+        note("to decide on your own numbers: " + "; then ".join(answer.next_steps))
+
+
+def _print_choices(title: str, choices: Sequence[Choice]) -> None:
+    of_all = [metric for choice in choices for metric in choice.metrics]
+    metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
+    chances = any(choice.probability_best is not None for choice in choices)
+    columns = ["Model", "Class", *(METRICS[metric].title for metric in metrics), *(["Best in"] if chances else [])]
+    rows = [
+        [
+            _sized(choice.name, choice.img_size),
+            _class_title(choice.how),
+            *(_reading(metric, choice.metrics.get(metric)) for metric in metrics),
+            *([_percentage(choice.probability_best)] if chances else []),
+        ]
+        for choice in choices
+    ]
+    emit_table(title, columns, rows, right=columns[2:])
+
+
+def _print_reason(answer: Recommendation) -> None:
+    if answer.why is None:
+        return
+    _say(f"Why: {answer.why.summary}")
+    for binding in answer.why.binding:
+        _say(f"  {binding.option} decides: without it {binding.instead} would be favored")
+    if answer.why.dominates:
+        _say(f"  dominates {_some(answer.why.dominates)}")
+    for loss in answer.why.gives_up:
+        own, best = _quantity(loss.metric, loss.own), _quantity(loss.metric, loss.best)
+        _say(f"  gives up {METRICS[loss.metric].title.lower()}: {own}, where {loss.to} has {best}")
+
+
+def _relaxation(way: Relaxation) -> str:
+    moved = ", ".join(
+        f"{limit.option} from {format_quantity(limit.limit, limit.unit)} to {format_quantity(limit.to, limit.unit)} "
+        f"(by {format_quantity(limit.by, limit.unit)})"
+        for limit in way.limits
+    )
+    return f"{moved} gives {_sized(way.name, way.img_size)}"
+
+
+def print_guide(chart: Guide) -> None:
+    """The flow chart as a table: constraint, phase, then the models with their class."""
+    rows = [
+        (branch.constraint, branch.phase, entry.title, entry.how, " ".join(entry.models))
+        for branch in chart.branches
+        for entry in branch.suggestions
+    ]
+    columns = ("1. Constraint", "2. Phase", "3. Favor", "Class", "Models with known accuracy")
+    emit_table("Which transformer to favor (Figure 6 and Table 7 of the benchmark)", columns, rows)
+
+
+def print_pareto(result: ParetoResult, everyone: bool, flagged: Mapping[str, str]) -> None:
+    """The front, with `everyone` the others with their distances, and whose accuracy is another configuration's."""
+    titles = [METRICS[metric].title for metric in result.metrics]
+    known = ["On front in"] if result.probability is not None else []
+    columns = ["Model", *titles, *known]
+    emit_table("Pareto front", columns, [_point(point) for point in result.front], right=columns[1:])
+    others = [point for point in result.points if not point.member]
+    if everyone:
+        columns = ["Model", *titles, *known, *(f"to the front in {title.lower()}" for title in titles)]
+        rows = [
+            [*_point(point), *(_quantity(metric, point.distance[metric]) for metric in result.metrics)]
+            for point in others
+        ]
+        emit_table("Not on the front", columns, rows, right=columns[1:])
+    for name in result.members:
+        if name in flagged:
+            _say(f"Flagged: {name}: {flagged[name]}")
+    rule = "worse in every metric" if result.strict else "nowhere better and somewhere worse"
+    note(f"{len(result.front)} of {len(result.rows)} models; dominated is who is {rule}{_left_out(result.excluded)}")
+
+
+def _point(point: ParetoPoint) -> list[str]:
+    chance = [] if point.probability is None else [_percentage(point.probability)]
+    return [
+        _sized(point.name, point.img_size),
+        *(_quantity(metric, value) for metric, value in point.values.items()),
+        *chance,
+    ]
+
+
+def print_correlations(result: CorrelationResult) -> None:
+    """All pairs of columns that have three models or more in common."""
+    columns = ["Metric", "and", "n", "Pearson", "95 %", "Spearman", "95 % "]
+    rows = [
+        [
+            pair.x,
+            pair.y,
+            str(pair.n),
+            _coefficient(pair.pearson),
+            _interval(pair.pearson_low, pair.pearson_high),
+            _coefficient(pair.spearman),
+            _interval(pair.spearman_low, pair.spearman_high),
+        ]
+        for pair in result.pairs
+        if pair.pearson is not None
+    ]
+    emit_table("Correlation", columns, rows, right=columns[2:])
+    undefined = len(result.pairs) - len(rows)
+    if undefined:
+        note(f"{undefined} pairs have fewer than three models in common, or do not vary")
+    if result.without:
+        note(f"left out: {', '.join(result.without)}")
+
+
+def print_disagreement(result: DisagreementResult) -> None:
+    """The pairs of indicators, their strongest flips, and the two-faced models."""
+    columns = ["Indicator", "and", "Models", "Pairs", "Flipped", "Share"]
+    rows = [
+        [pair.x, pair.y, str(pair.n), str(pair.pairs), str(pair.flipped), f"{pair.share:.0%}"] for pair in result.pairs
+    ]
+    emit_table("Pairs of models that two indicators order differently", columns, rows, right=columns[2:])
+    strongest = sorted(
+        ((flip, pair) for pair in result.pairs for flip in pair.strongest), key=lambda found: -found[0].strength
+    )
+    if strongest:
+        rows = [
+            [flip.cheaper_by_x, f"{flip.factor_x:.2f} x", pair.x, flip.cheaper_by_y, f"{flip.factor_y:.2f} x", pair.y]
+            for flip, pair in strongest[:_SHOWN]
+        ]
+        columns = ["Model", "cheaper", "by", "Model ", "cheaper ", "by "]
+        emit_table("Strongest flips", columns, rows, right=["cheaper", "cheaper "])
+    for entry in result.two_faced[:_SHOWN]:
+        _say(f"{entry.name}: {entry.rank_best}. of {entry.of} by {entry.best_by}, {entry.rank_bad}. by {entry.bad_by}")
+    if result.warning is not None:
+        _say(f"Warning: {result.warning}")
+    note(f"{result.pairs[0].n} models{_left_out(result.excluded)}")
+
+
+def print_comparison(pair: Comparison) -> None:
+    """Two models side by side; the verdict names the better one only where a test allows it."""
+    names = {"a": pair.a, "b": pair.b}
+    columns = ["Metric", pair.a, f"{pair.b} ", "Against", "Better", "p", "Rests on"]
+    rows = [
+        [
+            METRICS[entry.metric].title,
+            _side(entry.metric, entry.a),
+            _side(entry.metric, entry.b),
+            _against(entry),
+            names.get(entry.verdict, entry.verdict),
+            _p(entry.p),
+            entry.test,
+        ]
+        for entry in pair.metrics
+    ]
+    at = f" at {pair.img_size} px" if pair.img_size else ""
+    emit_table(f"{pair.a} and {pair.b}{at}", columns, rows, right=columns[1:4])
+    for name, only in ((pair.a, pair.only_a), (pair.b, pair.only_b)):
+        if only:
+            note(f"known of {name} alone: {', '.join(only)}")
+    if not pair.metrics:
+        note("no metric is known of both; measure them with `favor measure NAME --into STUDY` and add --study STUDY")
+
+
+def print_matched(result: MatchedResult) -> None:
+    """Two families or classes under every match."""
+    gain = f"{METRICS[result.quality].title} of {result.b} less {result.a}"
+    columns = ["Match", "Pairs", gain, "95 %", "p", "Verdict"]
+    rows = [
+        [
+            f"{comparison.match} ({comparison.indicator})",
+            str(comparison.effect.n),
+            f"{comparison.effect.mean:+.2f} {comparison.effect.unit}",
+            _interval(comparison.effect.low, comparison.effect.high),
+            _p(comparison.effect.p),
+            comparison.effect.verdict,
+        ]
+        for comparison in result.comparisons
+    ]
+    emit_table(f"{result.a} and {result.b}", columns, rows, right=columns[1:5])
+    _say(result.verdict)
+    for reason in result.missing:
+        note(f"note: {reason}")
+
+
+def _say(text: str) -> None:
+    stdout_console().print(text, markup=False, soft_wrap=True)
+
+
+def _quantity(metric: str, value: float) -> str:
+    return format_quantity(value, METRICS[metric].unit)
+
+
+def _reading(metric: str, reading: Reading | None) -> str:
+    if reading is None:
+        return "unknown"
+    return f"{_quantity(metric, reading.value)}{_half_width(metric, reading.value, reading.low, reading.high)}"
+
+
+def _side(metric: str, side: Side) -> str:
+    return f"{_quantity(metric, side.value)}{_half_width(metric, side.value, side.low, side.high)}"
+
+
+def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
+    """The interval as a share of the value, or in points where the value is a percentage."""
+    if low is None or high is None or not value:
+        return ""
+    if METRICS[metric].unit == "%":
+        return f" ± {(high - low) / 2:.2f}"
+    return f" ± {(high - low) / 2 / abs(value):.1%}"
+
+
+def _against(entry: MetricComparison) -> str:
+    """The second number against the first: a factor, or points where it is a percentage."""
+    if entry.unit == "%":
+        return f"{entry.difference:+.2f}"
+    return "" if entry.ratio is None else f"x {entry.ratio:.3g}"
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 1e-6" if p < 1e-6 else f"{p:.2g}"
+
+
+def _percentage(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _coefficient(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:+.2f} to {high:+.2f}"
+
+
+def _sized(name: str, img_size: int | None) -> str:
+    return name if img_size in (None, 224) else f"{name}@{img_size}"
+
+
+def _class_title(how: str | None) -> str:
+    return next((entry.title for entry in How if entry.key == how), "")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+def _left_out(excluded: Excluded) -> str:
+    return f"; left out: {excluded.missing} without a number, {excluded.failed} failed"

@@ -1,0 +1,129 @@
+"""One row per model and size, with the best number of every metric and its origin."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable
+from favor.errors import RequestError
+
+WideTable = Callable[..., pd.DataFrame]
+
+
+def throughput(name: str, value: float, source: str, device: str, **more: object) -> dict[str, object]:
+    return {"name": name, "throughput": value, "source": source, "device": device, **more}
+
+
+def test_measured_beats_imported_beats_published_beats_simulated(wide_table: WideTable) -> None:
+    sources = ["simulated", "published", "imported", "measured"]
+    for best in range(1, 4):
+        kept = sources[: best + 1]
+        rows = [throughput("vit_s16", 10.0 + i, source, "cpu") for i, source in enumerate(kept)]
+        assembled = assemble(wide_table(*rows))
+        assert len(assembled) == 1
+        assert assembled["throughput"].iloc[0] == 10.0 + best
+        assert assembled["throughput_source"].iloc[0] == kept[-1]
+
+
+def test_a_device_of_another_kind_never_stands_in(wide_table: WideTable) -> None:
+    table = wide_table(
+        throughput("vit_s16", 11000.0, "imported", "rtx3090"), throughput("swin_ti", 20.0, "imported", "cpu")
+    )
+    on_cpu = assemble(table, device="i9-12900h").set_index("name")["throughput"]
+    assert on_cpu["swin_ti"] == 20.0
+    assert pd.isna(on_cpu["vit_s16"])
+
+
+def test_the_device_asked_for_beats_a_like_one(wide_table: WideTable) -> None:
+    table = wide_table(
+        throughput("vit_s16", 1.0, "imported", "rtx3090"), throughput("vit_s16", 2.0, "imported", "rtx4090")
+    )
+    assert assemble(table, device="rtx3090")["throughput"].tolist() == [1.0]
+    assert assemble(table, device="rtx4090")["throughput"].tolist() == [2.0]
+
+
+def test_without_a_device_the_measured_one_is_meant(wide_table: WideTable) -> None:
+    table = wide_table(
+        throughput("a", 1000.0, "imported", "rtx3090"),
+        throughput("b", 900.0, "imported", "rtx3090"),
+        throughput("a", 10.0, "measured", "cpu"),
+    )
+    assembled = assemble(table).set_index("name")["throughput"]
+    assert assembled["a"] == 10.0
+    assert pd.isna(assembled["b"])
+
+
+def test_a_number_without_an_image_size_belongs_to_every_size(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "vit_s16", "top1": 82.5},
+        {"name": "vit_s16", "top1": 83.5, "img_size": 384},
+        {"name": "vit_s16", "params": 22e6, "img_size": None},
+        {"name": "only", "params": 5e6, "img_size": None},
+    )
+    assembled = assemble(table)
+    assert assembled[["name", "img_size"]].fillna(0).to_numpy().tolist() == [
+        ["only", 0],
+        ["vit_s16", 224],
+        ["vit_s16", 384],
+    ]
+    assert assembled["params"].tolist() == [5e6, 22e6, 22e6]
+    assert assembled["top1"].tolist()[1:] == [82.5, 83.5]
+
+
+def test_an_accuracy_comes_from_the_basis_alone(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "swin_s", "top1": 84.87},
+        {"name": "swin_s", "top1": 83.0, "pipeline": "original", "pretraining": None},
+        {"name": "swin_s", "top1": 92.7, "dataset": "cars"},
+        {"name": "deit", "top1": 79.8, "pipeline": "original", "pretraining": None},
+    )
+    basis = accuracy_basis(table, "imagenet-1k")
+    assert basis == AccuracyBasis("imagenet-1k", "wtf-deit3", "imagenet-21k", False, 224)
+    assembled = assemble(table, basis=basis).set_index("name")
+    assert assembled["top1"]["swin_s"] == 84.87
+    assert pd.isna(assembled["top1"]["deit"])
+    assert assembled["top1_pipeline"]["swin_s"] == "wtf-deit3"
+    assert assemble(table, dataset="cars").set_index("name")["top1"]["swin_s"] == 92.7
+
+
+def test_on_another_data_set_the_pipeline_that_was_measured_is_the_basis(wide_table: WideTable) -> None:
+    rows = [
+        {"name": f"v{i}", "top1": 60.0, "dataset": "cifar10", "pipeline": "vix", "pretraining": None} for i in range(4)
+    ]
+    own = [{**row, "pipeline": "short", "source": "measured"} for row in rows[:2]]
+    assert accuracy_basis(wide_table(*rows), "cifar10").pipeline == "vix"
+    assert accuracy_basis(wide_table(*rows, *own), "cifar10").pipeline == "short"
+
+
+def test_an_unknown_data_set_is_refused_with_those_that_are_known(wide_table: WideTable) -> None:
+    with pytest.raises(RequestError, match="did you mean 'imagenet-1k'"):
+        accuracy_basis(wide_table({"name": "a", "top1": 1.0}), "imagenet1k")
+
+
+def test_failed_rows_and_the_input_stay_out_of_it(wide_table: WideTable) -> None:
+    table = wide_table({"name": "a", "top1": 80.0}, {"name": "b", "top1": 99.0, "status": "failed"})
+    before = table.copy(deep=True)
+    assert assemble(table)["name"].tolist() == ["a"]
+    pd.testing.assert_frame_equal(table, before)
+
+
+def test_one_ranking_holds_numbers_of_one_setting(wide_table: WideTable) -> None:
+    table = wide_table(
+        throughput("a", 10.0, "imported", "rtx3090", precision="amp"),
+        throughput("b", 11.0, "imported", "rtx3090", precision="amp"),
+        throughput("c", 99.0, "imported", "rtx3090", precision="fp32"),
+    )
+    kept, setting, dropped = comparable(assemble(table), "throughput")
+    assert (setting, dropped) == ("rtx3090, amp", 1)
+    assert kept.set_index("name")["throughput"].dropna().to_dict() == {"a": 10.0, "b": 11.0}
+
+
+def test_training_memory_at_two_batch_sizes_is_two_settings(wide_table: WideTable) -> None:
+    rows = [
+        {"name": n, "train_memory": 1e9, "device": "a100", "batch_size": b}
+        for n, b in (("a", 64), ("b", 64), ("c", 2048))
+    ]
+    kept, setting, dropped = comparable(assemble(wide_table(*rows)), "train_memory")
+    assert (setting, dropped) == ("a100, batch 64", 1)
+    assert kept["train_memory"].notna().sum() == 2

@@ -1,0 +1,84 @@
+"""Correlations: against scipy, with intervals that cover, with outliers left out, between data sets."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from favor.analyze.correlation import correlate, correlate_datasets
+from favor.errors import RequestError
+
+
+def cloud(rng: np.random.Generator, n: int, r: float) -> pd.DataFrame:
+    x = rng.standard_normal(n)
+    y = r * x + np.sqrt(1 - r * r) * rng.standard_normal(n)
+    return pd.DataFrame({"name": [f"m{i}" for i in range(n)], "macs": x, "params": y})
+
+
+def test_coefficients_are_those_of_scipy_over_the_rows_that_have_both() -> None:
+    table = cloud(np.random.default_rng(1), 40, 0.6)
+    table.loc[3, "macs"] = np.nan
+    table.loc[4, "params"] = np.nan
+    pair = correlate(table, ["macs", "params"]).pair("params", "macs")
+    both = table.dropna()
+    assert pair.n == 38
+    assert pair.pearson == pytest.approx(np.corrcoef(both["macs"], both["params"])[0, 1])
+    assert pair.spearman == pytest.approx(stats.spearmanr(both["macs"], both["params"]).statistic)
+
+
+def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    rng, truth, n = np.random.default_rng(2), 0.6, 60
+    true_spearman = 6 / np.pi * np.arcsin(truth / 2)  # for a bivariate normal
+    pearson_hits = spearman_hits = 0
+    for seed in range(100):
+        pair = correlate(cloud(rng, n, truth), ["macs", "params"], draws=300, seed=seed).pairs[0]
+        assert pair.pearson_low is not None
+        assert pair.pearson_high is not None
+        assert pair.spearman_low is not None
+        assert pair.spearman_high is not None
+        pearson_hits += pair.pearson_low <= truth <= pair.pearson_high
+        spearman_hits += pair.spearman_low <= true_spearman <= pair.spearman_high
+    assert 88 <= pearson_hits <= 100
+    assert 86 <= spearman_hits <= 100
+
+
+def test_an_outlier_named_is_left_out_and_a_wrong_name_refused() -> None:
+    table = cloud(np.random.default_rng(3), 30, 0.9)
+    table.loc[0, ["macs", "params"]] = [50.0, -50.0]
+    assert (correlate(table, ["macs", "params"]).pairs[0].pearson or 0) < 0
+    kept = correlate(table, ["macs", "params"], without=["m0"])
+    assert (kept.pairs[0].pearson or 0) > 0.7
+    assert (kept.pairs[0].n, kept.without) == (29, ("m0",))
+    with pytest.raises(RequestError, match="unknown model"):
+        correlate(table, ["macs", "params"], without=["nobody"])
+
+
+def test_what_is_not_defined_is_none() -> None:
+    table = pd.DataFrame(
+        {"name": list("abc"), "macs": [1.0, 1.0, 1.0], "params": [1.0, 2.0, 3.0], "top1": [1.0, 2.0, None]}
+    )
+    result = correlate(table, ["macs", "params", "top1"])
+    assert result.pair("macs", "params").pearson is None
+    assert result.pair("params", "top1").n == 2
+    assert result.pair("params", "top1").spearman is None
+    assert result.matrix("pearson")[0] == (1.0, None, None)
+
+
+def test_failed_rows_do_not_count() -> None:
+    table = cloud(np.random.default_rng(4), 20, 0.5).assign(status=["ok"] * 19 + ["failed"])
+    result = correlate(table, ["macs", "params"])
+    assert (result.pairs[0].n, result.excluded.failed) == (19, 1)
+
+
+def test_between_data_sets_models_are_paired_within_one_pipeline() -> None:
+    rows = [
+        {"name": f"m{i}", "dataset": data, "top1": value, "pipeline": "p"}
+        for i in range(5)
+        for data, value in (("imagenet-1k", 70.0 + i), ("cars", 80.0 + i * i))
+    ]
+    rows += [{"name": f"m{i}", "dataset": "cars", "top1": 90.0 - i, "pipeline": "other"} for i in range(5)]
+    pair = correlate_datasets(pd.DataFrame(rows)).pair("imagenet-1k", "cars")
+    assert pair.n == 5
+    assert pair.spearman == pytest.approx(1.0)
+    with pytest.raises(RequestError, match="needs two"):
+        correlate_datasets(pd.DataFrame(rows)[lambda table: table["dataset"] == "cars"])

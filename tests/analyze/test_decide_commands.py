@@ -1,0 +1,185 @@
+"""The commands: what they print, their JSON, and what they refuse."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from favor.cli import decide
+from favor.errors import RequestError
+from favor.records import Record, append, reading
+from favor.records.published import card_fields
+
+GIB = 2.0**30
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of three models measured on this machine."""
+    folder = tmp_path_factory.mktemp("study")
+    figures = {
+        "vit_s16": (60.0, 0.30, 22_059_496),
+        "tome_r8_s16": (80.0, 0.31, 22_059_496),
+        "swin_ti": (40.0, 0.4, 28_288_354),
+    }
+    append(folder, [_measured(name, *numbers) for name, numbers in figures.items()])
+    return folder
+
+
+def _measured(name: str, throughput: float, memory: float, params: int) -> Record:
+    return Record(
+        name=name,
+        model=card_fields()[name],
+        task="inference",
+        source="measured",
+        conditions={"img_size": 224, "num_classes": 1000, "device": "cpu", "precision": "fp32"},
+        metrics={
+            "throughput": reading("throughput", throughput, throughput * 0.99, throughput * 1.01, method="test"),
+            "inference_memory": reading("inference_memory", memory * GIB, method="test"),
+            "params": reading("params", params, method="test"),
+        },
+        time="2026-11-15T21:40:00Z",
+    )
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    decide.add_commands(app)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def run_json(*arguments: str) -> dict:  # type: ignore[type-arg]
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_recommend_works_at_once_and_says_what_it_rests_on() -> None:
+    answer = run_json("recommend", "--prefer", "throughput", "--min-accuracy", "82")
+    assert answer["favored"]["name"] == "tome_r8_s16"
+    assert answer["ranked_by"] == "published front"
+    assert "no two models have a number for throughput" in answer["notes"][0]
+    assert {entry["name"] for entry in answer["flagged"]} == {"evit_s16", "evit_fuse_s16"}
+    assert answer["relax"] is None
+
+
+def test_recommend_uses_the_users_own_measurements(study: Path) -> None:
+    answer = run_json("recommend", "--prefer", "throughput", "--min-accuracy", "82.3 %", "--study", str(study))
+    assert answer["favored"]["name"] == "vit_s16"
+    assert answer["favored"]["metrics"]["throughput"]["source"] == "measured"
+    assert answer["favored"]["metrics"]["throughput"]["setting"] == "cpu, fp32"
+    assert [entry["name"] for entry in answer["runners_up"]] == ["swin_ti"]
+    assert answer["limits"] == [
+        {"option": "min_accuracy", "metric": "top1", "bound": "min", "value": 82.3, "unit": "%"}
+    ]
+    assert answer["why"]["binding"] == [{"option": "min_accuracy", "instead": "tome_r8_s16"}]
+
+
+def test_recommend_for_people_tells_the_reason_and_the_command(study: Path) -> None:
+    done = run(
+        "recommend", "--prefer", "throughput", "--min-accuracy", "82", "--max-memory", "1GiB", "--study", str(study)
+    )
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Favored: tome_r8_s16")
+    assert "Why: tome_r8_s16 has the highest throughput (80 img/s) of the 3 of 3 models" in done.stdout
+    assert 'Get it: favor.create_model("tome_r8_s16")' in done.stdout
+    assert "note: throughput: measured; cpu, fp32" in done.stderr
+
+
+def test_recommend_without_a_model_says_which_limit_to_relax(study: Path) -> None:
+    done = run("recommend", "--min-accuracy", "82", "--max-memory", "300MiB", "--study", str(study))
+    assert "No model keeps the limits" in done.stdout
+    assert "not considered:" in done.stderr
+    assert "Relax one limit: max_memory from 300 MiB to 307 MiB (by 7.20 MiB) gives vit_s16" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--max-memory", "1"], "--max-memory: cannot read '1': the unit is missing; write for example 1GiB"),
+        (["--max-latency", "fast"], "--max-latency: cannot read 'fast'"),
+        (["--min-accuracy", "0.82"], "did you mean 82 %"),
+        (["--max-params", "30MB"], "write for example 30M"),
+        (["--prefer", "latancy"], "did you mean 'latency'"),
+        (["--dataset", "imagenet"], "unknown data set with accuracies 'imagenet'"),
+    ],
+)
+def test_nonsense_is_refused_with_an_example(arguments: list[str], why: str) -> None:
+    done = run("recommend", *arguments)
+    assert isinstance(done.exception, RequestError)
+    assert why in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_the_guide_is_figure_6() -> None:
+    branches = run_json("recommend", "--guide")["branches"]
+    assert {(branch["constraint"], branch["phase"]) for branch in branches} == {
+        (constraint, phase) for constraint in ("speed", "memory") for phase in ("inference", "training")
+    }
+    memory = next(branch for branch in branches if (branch["constraint"], branch["phase"]) == ("memory", "inference"))
+    assert "ViT" not in {entry["title"] for entry in memory["suggestions"]}
+    assert {"CoaT", "NextViT"} <= {
+        entry["title"] for entry in memory["suggestions"] if entry["how"] == "Hybrid Attention"
+    }
+    assert "Hybrid Attention" in run("recommend", "--guide").stdout
+
+
+def test_pareto_shows_the_front_with_its_probability(study: Path) -> None:
+    result = run_json("pareto", "--study", str(study))
+    members = {point["name"] for point in result["points"] if point["member"]}
+    assert members == {"tome_r8_s16", "vit_s16", "swin_ti"}
+    assert all(point["probability"] is not None for point in result["points"])
+    shown = run("pareto", "top1", "throughput", "params", "--all", "--study", str(study))
+    assert shown.exit_code == 0
+    assert "Not on the front" in shown.stdout
+
+
+def test_pareto_without_numbers_says_how_to_get_them() -> None:
+    done = run("pareto", "top1", "inference_memory")
+    assert isinstance(done.exception, RequestError)
+    done = run("pareto", "top1", "thruput")
+    assert "did you mean 'throughput'" in str(done.exception)
+
+
+def test_correlate_between_data_sets_and_metrics() -> None:
+    pairs = run_json("correlate", "--datasets")["pairs"]
+    found = {(pair["x"], pair["y"]): pair["spearman"] for pair in pairs}
+    assert round(found["imagenet-1k", "flowers102"], 2) == 0.93
+    assert "imagenet-1k" in run("correlate", "--datasets").stdout
+    metrics = run_json("correlate", "params", "macs", "--without", "vit_b8")
+    assert metrics["without"] == ["vit_b8"]
+    assert metrics["pairs"][0]["n"] == 14
+
+
+def test_disagree_warns(study: Path) -> None:
+    result = run_json("disagree", "params", "throughput", "--among", "misnomer*")
+    assert result["pairs"][0]["flipped"] > 0
+    assert "A claim of efficiency by one alone" in result["warning"]
+    assert "Warning:" in run("disagree").stdout
+    assert isinstance(run("disagree", "params", "throughput", "--img-size", "32").exception, RequestError)
+
+
+def test_compare_judges_models_and_matches_families(study: Path) -> None:
+    pair = run_json("compare", "vit_s16", "swin_ti", "--study", str(study))
+    verdicts = {entry["metric"]: entry["verdict"] for entry in pair["metrics"]}
+    assert verdicts == {"params": "a", "throughput": "a", "inference_memory": "untested", "top1": "undecided"}
+    shown = run("compare", "vit_s16", "swin_ti", "--study", str(study))
+    assert "not tested: no interval" in shown.stdout
+    families = run_json("compare", "vit", "tome", "--study", str(study))
+    assert families["comparisons"][0]["match"] == "parameter-matched"
+    assert "did you mean 'swin_ti'" in str(run("compare", "vit_s16", "swin_it").exception)
+
+
+def test_no_command_needs_torch() -> None:
+    script = (
+        "import sys, typer\nfrom favor.cli import decide\napp = typer.Typer()\ndecide.add_commands(app)\n"
+        "sys.argv = ['favor', 'recommend', '--json']\n"
+        "try:\n    app()\nfinally:\n    assert not {'torch', 'timm', 'scipy'} & set(sys.modules), 'heavy import'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["favored"]["name"]

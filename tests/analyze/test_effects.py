@@ -1,0 +1,105 @@
+"""What a change buys: pairs with all else equal, and no verdict without a test."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from favor.analyze.budget import late_flips
+from favor.analyze.effects import PairedDifference, effect_of_condition, effect_of_model, paired_effect
+from favor.errors import RequestError
+
+
+def pairs_of(differences: list[float]) -> list[PairedDifference]:
+    return [PairedDifference(f"a{i}", f"b{i}", "", 1.0, 1.0 + d, d) for i, d in enumerate(differences)]
+
+
+def test_interval_and_tests_are_those_of_scipy() -> None:
+    differences = [1.0, 2.5, -0.5, 3.0, 1.5]
+    effect = paired_effect("x", "top1", pairs_of(differences))
+    expected = stats.ttest_1samp(differences, 0.0)
+    interval = expected.confidence_interval(0.95)
+    assert effect.mean == pytest.approx(1.5)
+    assert (effect.low, effect.high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+    assert effect.p == pytest.approx(expected.pvalue)
+    assert effect.p_rank == pytest.approx(stats.wilcoxon(differences).pvalue)
+
+
+def test_better_and_worse_are_said_only_where_the_test_allows_and_in_the_metrics_direction() -> None:
+    clear, unclear = [1.0, 1.1, 0.9, 1.05], [5.0, -4.0, 3.0, -2.0]
+    assert paired_effect("x", "top1", pairs_of(clear)).verdict == "better"
+    assert paired_effect("x", "latency_p50", pairs_of(clear)).verdict == "worse"
+    assert paired_effect("x", "top1", pairs_of([-d for d in clear])).verdict == "worse"
+    assert paired_effect("x", "top1", pairs_of(unclear)).verdict == "undecided"
+    single = paired_effect("x", "top1", pairs_of([9.0]))
+    assert (single.verdict, single.p, single.low) == ("undecided", None, None)
+
+
+def test_models_are_paired_only_under_equal_conditions() -> None:
+    table = pd.DataFrame(
+        [
+            {"name": "vix_vit", "dataset": "cifar10", "top1": 56.0},
+            {"name": "vix_vin", "dataset": "cifar10", "top1": 65.0},
+            {"name": "vix_vit", "dataset": "tiny-imagenet", "top1": 26.0},
+            {"name": "vix_vin", "dataset": "flowers102", "top1": 99.0},
+        ]
+    )
+    effect = effect_of_model(table, "linear attention", [("vix_vit", "vix_vin")])
+    assert [(pair.alike, pair.difference) for pair in effect.pairs] == [("cifar10", 9.0)]
+    with pytest.raises(RequestError, match="no two rows"):
+        effect_of_model(table, "linear attention", [("vix_vit", "vix_vip")])
+
+
+def test_a_condition_is_compared_for_rows_that_agree_in_the_rest() -> None:
+    table = pd.DataFrame(
+        [
+            {"name": name, "dataset": "imagenet-1k", "pipeline": pipeline, "top1": value}
+            for name, pipeline, value in (
+                ("a", "old", 80.0),
+                ("a", "new", 81.0),
+                ("b", "old", 82.0),
+                ("c", "new", 99.0),
+            )
+        ]
+    )
+    effect = effect_of_condition(table, "pipeline", "old", "new")
+    assert (effect.n, effect.mean) == (1, 1.0)
+    with pytest.raises(RequestError, match="agree in name, dataset"):
+        effect_of_condition(table, "pipeline", "old", "newest")
+
+
+def curves(**runs: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"name": name, "epochs": 30 * (i + 1), "top1": value}
+            for name, values in runs.items()
+            for i, value in enumerate(values)
+            if not np.isnan(value)
+        ]
+    )
+
+
+def test_a_short_schedule_that_leads_early_and_loses_late_is_named() -> None:
+    result = late_flips(curves(short=[60.0, 70.0, 71.0], long=[50.0, 65.0, 75.0], worse=[40.0, 50.0, 60.0]))
+    assert result.pairs == 3
+    assert [(flip.leads_early, flip.leads_late, flip.until) for flip in result.flips] == [("short", "long", 60.0)]
+    assert (result.flips[0].early_lead, result.flips[0].final_deficit) == (10.0, 4.0)
+    assert result.warning is not None
+    assert "short leads long until epochs 60" in result.warning
+
+
+def test_no_flip_gives_no_warning_and_a_margin_ignores_noise() -> None:
+    assert late_flips(curves(a=[60.0, 70.0], b=[50.0, 65.0])).warning is None
+    noisy = curves(a=[60.2, 70.0], b=[60.0, 70.1])
+    assert len(late_flips(noisy).flips) == 1
+    assert late_flips(noisy, margin=0.5).flips == ()
+
+
+def test_a_loss_that_is_lower_leads() -> None:
+    table = curves(short=[1.0, 0.9], long=[1.5, 0.5]).rename(columns={"top1": "loss"})
+    assert [flip.leads_early for flip in late_flips(table, metric="loss").flips] == ["short"]
+
+
+def test_runs_without_shared_budgets_are_refused() -> None:
+    with pytest.raises(RequestError, match="two or more shared"):
+        late_flips(curves(a=[60.0, np.nan], b=[50.0, 65.0]))

@@ -1,0 +1,285 @@
+"""The decision: limits, flags, one pipeline, one setting, no numbers, no model."""
+
+import json
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from favor.analyze.guide import GuideEntry
+from favor.analyze.limits import Limit
+from favor.analyze.ranking import Request
+from favor.analyze.recommend import recommend
+from favor.errors import RequestError
+
+WideTable = Callable[..., pd.DataFrame]
+
+GIB = 2.0**30
+AT_LEAST_82 = Limit("min_accuracy", "top1", "min", 82.0)
+BELOW_1_GIB = Limit("max_memory", "inference_memory", "max", GIB)
+
+
+def measured(name: str, **metrics: float) -> dict[str, object]:
+    return {"name": name, "source": "measured", "device": "cpu", "precision": "fp32", **metrics}
+
+
+@pytest.fixture
+def zoo(wide_table: WideTable) -> pd.DataFrame:
+    """Five models with accuracy, speed and memory; the fastest is not accurate, the most accurate not small."""
+    figures = {
+        "fast": (78.0, 100.0, 0.5),
+        "good": (82.5, 60.0, 0.8),
+        "slow": (82.4, 40.0, 0.9),
+        "hungry": (83.0, 70.0, 2.0),
+        "best": (85.0, 20.0, 1.5),
+    }
+    rows = []
+    for name, (top1, throughput, memory) in figures.items():
+        rows.append({"name": name, "top1": top1})
+        rows.append(measured(name, throughput=throughput, inference_memory=memory * GIB))
+    return wide_table(*rows)
+
+
+def test_the_fastest_model_that_keeps_all_limits_is_favored(zoo: pd.DataFrame) -> None:
+    answer = recommend(zoo, Request(prefer="throughput", limits=(AT_LEAST_82, BELOW_1_GIB)))
+    assert answer.favored is not None
+    assert answer.favored.name == "good"
+    assert [choice.name for choice in answer.runners_up] == ["slow"]
+    assert answer.relax is None
+    assert answer.ranked_by == "numbers"
+    assert answer.favored.metrics["throughput"].source == "measured"
+    assert answer.favored.metrics["top1"].source == "published"
+    assert answer.favored.command == 'favor.create_model("good")'
+
+
+def test_the_reason_names_what_binds_what_is_dominated_and_what_is_given_up(zoo: pd.DataFrame) -> None:
+    answer = recommend(zoo, Request(prefer="throughput", limits=(AT_LEAST_82, BELOW_1_GIB)))
+    assert answer.why is not None
+    assert {(binding.option, binding.instead) for binding in answer.why.binding} == {
+        ("min_accuracy", "fast"),
+        ("max_memory", "hungry"),
+    }
+    assert answer.why.dominates == ("slow",)
+    assert answer.why.gives_up == ()
+    without_limits = recommend(zoo, Request(prefer="throughput"))
+    assert without_limits.why is not None
+    assert [(loss.metric, loss.to, loss.best) for loss in without_limits.why.gives_up] == [("top1", "best", 85.0)]
+
+
+def test_nothing_preferred_means_the_most_accurate_within_the_limits(zoo: pd.DataFrame) -> None:
+    assert recommend(zoo, Request()).favored.name == "best"  # type: ignore[union-attr]
+    assert recommend(zoo, Request(limits=(BELOW_1_GIB,))).favored.name == "good"  # type: ignore[union-attr]
+
+
+def test_no_model_means_which_limit_to_relax_and_by_how_much(zoo: pd.DataFrame) -> None:
+    limits = (Limit("min_accuracy", "top1", "min", 84.0), Limit("max_memory", "inference_memory", "max", 0.6 * GIB))
+    answer = recommend(zoo, Request(prefer="throughput", limits=limits))
+    assert answer.favored is None
+    assert answer.runners_up == ()
+    assert answer.relax is not None
+    each = {way.limits[0].option: way for way in answer.relax.each}
+    assert each["min_accuracy"].name == "fast"
+    assert each["min_accuracy"].limits[0].by == pytest.approx(6.0)
+    assert each["max_memory"].name == "best"
+    assert each["max_memory"].limits[0].by == pytest.approx(0.9 * GIB)
+    assert answer.relax.together is not None
+    assert answer.relax.together.name in {"fast", "good"}
+
+
+def test_a_flagged_model_is_listed_and_never_favored(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "linformer_s16", "top1": 90.0},
+        {"name": "vit_s16", "top1": 82.5},
+        {"name": "vit_ti16", "top1": 74.3},
+    )
+    answer = recommend(table, Request())
+    assert answer.favored is not None
+    assert answer.favored.name == "vit_s16"
+    assert [choice.name for choice in answer.flagged] == ["linformer_s16"]
+    assert "256" in (answer.flagged[0].flag or "")
+    own = table.assign(source="measured")
+    assert recommend(own, Request()).favored.name == "linformer_s16"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("count", "ours", "flagged"), [("params", 1.03, True), ("macs", 0.97, True), ("params", 1.01, False)]
+)
+def test_counts_more_than_two_percent_apart_flag_an_accuracy(
+    wide_table: WideTable, count: str, ours: float, flagged: bool
+) -> None:
+    table = wide_table(
+        {"name": "new_s", "top1": 90.0, count: 20e6},
+        {"name": "new_s", "source": "measured", count: 20e6 * ours},
+        {"name": "vit_s16", "top1": 82.5},
+    )
+    answer = recommend(table, Request())
+    assert answer.favored is not None
+    assert answer.favored.name == ("vit_s16" if flagged else "new_s")
+    assert [choice.name for choice in answer.flagged] == (["new_s"] if flagged else [])
+
+
+def test_one_ranking_uses_one_pipeline_unless_asked_otherwise(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "vit_s16", "top1": 82.5},
+        {"name": "distilled", "top1": 86.0, "pipeline": "original", "distillation": True},
+        {"name": "larger", "top1": 86.5, "img_size": 384},
+        {"name": "more", "top1": 81.0},
+    )
+    assert recommend(table, Request()).favored.name == "vit_s16"  # type: ignore[union-attr]
+    anyhow = recommend(table, Request(any_pipeline=True))
+    assert anyhow.favored is not None
+    assert (anyhow.favored.name, anyhow.favored.img_size) == ("larger", 384)
+    assert anyhow.favored.command == 'favor.create_model("larger", img_size=384)'
+
+
+SPEED_FRONT = tuple(
+    GuideEntry("speed", "inference", "baseline", family, family, 224) for family in ("vit", "tome", "nextvit", "evit")
+)
+
+
+def test_without_numbers_the_published_front_decides_and_the_answer_says_so(wide_table: WideTable) -> None:
+    accuracies = {
+        "vit_ti16": 74.3,
+        "tome_r8_s16": 82.1,
+        "vit_s16": 82.5,
+        "nextvit_s": 83.9,
+        "swin_s": 84.9,
+        "evit_s16": 82.05,
+    }
+    table = wide_table(*({"name": name, "top1": top1} for name, top1 in accuracies.items()))
+    answer = recommend(table, Request(prefer="throughput", limits=(AT_LEAST_82,)), SPEED_FRONT)
+    assert answer.ranked_by == "published front"
+    assert answer.favored is not None
+    assert answer.favored.name == "tome_r8_s16"
+    assert [choice.name for choice in answer.runners_up] == ["vit_s16", "nextvit_s"]
+    assert [choice.name for choice in answer.flagged] == ["evit_s16"]
+    assert answer.favored.probability_best is None
+    assert "no two models have a number for throughput" in answer.notes[0]
+    assert answer.next_steps[0] == "favor measure tome_r8_s16 vit_s16 nextvit_s --into my-study"
+
+
+def test_one_model_with_a_number_is_no_comparison(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "vit_s16", "top1": 82.5}, {"name": "vit_ti16", "top1": 74.3}, measured("vit_s16", throughput=9.0)
+    )
+    answer = recommend(table, Request(prefer="throughput"), SPEED_FRONT)
+    assert answer.ranked_by == "published front"
+    assert answer.favored is not None
+    assert answer.favored.name == "vit_ti16"
+
+
+def test_a_limit_without_numbers_is_said_to_be_unchecked(wide_table: WideTable) -> None:
+    table = wide_table({"name": "vit_s16", "top1": 82.5}, {"name": "vit_ti16", "top1": 74.3})
+    answer = recommend(table, Request(limits=(BELOW_1_GIB,)))
+    assert answer.favored is not None
+    assert answer.favored.unverified == ("max_memory",)
+    assert any("not checked" in note and "max_memory" in note for note in answer.notes)
+
+
+def test_other_settings_are_not_ranked_and_counted(zoo: pd.DataFrame, wide_table: WideTable) -> None:
+    elsewhere = wide_table(
+        {"name": "foreign", "top1": 82.3},
+        {"name": "foreign", "source": "imported", "device": "i9-10940x", "throughput": 5000.0},
+    )
+    answer = recommend(pd.concat([zoo, elsewhere]), Request(prefer="throughput", limits=(AT_LEAST_82,)))
+    assert answer.favored is not None
+    assert answer.favored.name == "hungry"
+    assert "not ranked: 1 of 6 models, whose throughput is not from cpu, fp32" in answer.notes
+
+
+def test_the_chance_of_being_best_follows_the_intervals(wide_table: WideTable) -> None:
+    def rows(half: float) -> list[dict[str, object]]:
+        return [
+            row
+            for name, value in (("a", 100.0), ("b", 99.0))
+            for row in (
+                {"name": name, "top1": 82.5},
+                measured(name, throughput=value, throughput_low=value - half, throughput_high=value + half),
+            )
+        ]
+
+    sure = recommend(wide_table(*rows(0.1)), Request(prefer="throughput")).favored
+    unsure = recommend(wide_table(*rows(5.0)), Request(prefer="throughput"))
+    assert sure is not None
+    assert unsure.favored is not None
+    assert sure.probability_best == 1.0
+    assert 0.5 < (unsure.favored.probability_best or 0) < 0.7
+    total = (unsure.favored.probability_best or 0) + (unsure.runners_up[0].probability_best or 0)
+    assert total == pytest.approx(1.0)
+
+
+def test_a_model_at_the_edge_of_a_limit_is_not_surely_the_best(wide_table: WideTable) -> None:
+    table = wide_table(
+        *({"name": name, "top1": top1} for name, top1 in (("edge", 82.0), ("safe", 84.0))),
+        measured("edge", throughput=100.0),
+        measured("safe", throughput=90.0),
+    )
+    answer = recommend(table, Request(prefer="throughput", limits=(AT_LEAST_82,)))
+    assert answer.favored is not None
+    assert answer.favored.name == "edge"
+    assert 0.4 < (answer.favored.probability_best or 0) < 0.6
+
+
+def test_among_takes_names_and_families_and_refuses_what_fits_nothing(zoo: pd.DataFrame) -> None:
+    assert recommend(zoo, Request(among="s*")).favored.name == "slow"  # type: ignore[union-attr]
+    with pytest.raises(RequestError, match="did you mean 'hungry'"):
+        recommend(zoo, Request(among="hungri"))
+    with pytest.raises(RequestError, match="did you mean 'latency'"):
+        Request(prefer="latencies")
+
+
+def test_the_answer_is_plain_json_with_the_promised_keys(zoo: pd.DataFrame) -> None:
+    for limits in ((AT_LEAST_82,), (Limit("min_accuracy", "top1", "min", 99.0),)):
+        content = json.loads(
+            json.dumps(recommend(zoo, Request(prefer="throughput", limits=limits)).to_dict(), allow_nan=False)
+        )
+        assert {"favored", "runners_up", "limits", "relax"} <= set(content)
+        assert content["limits"][0]["unit"] == "%"
+    assert content["favored"] is None
+    assert content["relax"]["together"]["limits"][0]["by"] == pytest.approx(14.0)
+
+
+def test_a_table_of_names_accuracies_and_costs_is_enough() -> None:
+    table = pd.DataFrame(
+        {
+            "name": ["a", "b"],
+            "family": ["x", "x"],
+            "dataset": "imagenet-1k",
+            "top1": [80.0, 81.0],
+            "throughput": [9.0, 5.0],
+        }
+    )
+    assert recommend(table, Request(prefer="throughput")).favored.name == "a"  # type: ignore[union-attr]
+    assert recommend(table, Request()).favored.name == "b"  # type: ignore[union-attr]
+
+
+def test_where_all_are_flagged_none_is_favored(wide_table: WideTable) -> None:
+    answer = recommend(wide_table({"name": "evit_s16", "top1": 82.29}), Request())
+    assert (answer.favored, answer.relax) == (None, None)
+    assert "no model is left to favor: all are flagged" in answer.notes
+    assert recommend(wide_table({"name": "evit_s16", "top1": 82.29}), Request(limits=(AT_LEAST_82,))).favored is None
+
+
+def test_a_like_device_stands_in_and_the_answer_says_so(wide_table: WideTable) -> None:
+    rows = [
+        row
+        for name, value in (("a", 10.0), ("b", 20.0))
+        for row in (
+            {"name": name, "top1": 82.5},
+            {"name": name, "source": "imported", "device": "rtx3090", "throughput": value},
+        )
+    ]
+    answer = recommend(wide_table(*rows), Request(prefer="throughput", device="a100"))
+    assert answer.favored is not None
+    assert answer.favored.name == "b"
+    assert "nothing is known of throughput on a100; a like device stands in" in answer.notes
+    on_cpu = recommend(wide_table(*rows), Request(prefer="throughput", device="cpu"))
+    assert (
+        "no two models have a number for throughput on device cpu: the ranking is by accuracy instead" in on_cpu.notes
+    )
+
+
+def test_top_counts_the_favored_one(zoo: pd.DataFrame) -> None:
+    assert len(recommend(zoo, Request(prefer="throughput", top=3)).runners_up) == 2
+    with pytest.raises(RequestError, match="at least one"):
+        Request(top=0)
