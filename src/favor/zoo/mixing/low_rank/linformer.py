@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import resize_tokens
@@ -19,19 +20,55 @@ from favor.zoo.taxonomy import How
 
 
 class LinformerMixer(HeadMixer):
-    """Softmax attention of all queries over k projected keys: O(N k)."""
+    """Softmax attention of all queries over k projected keys: O(N k).
+
+    With `share_kv` the keys are the values too, through one projection along the sequence; rotary positions turn them
+    as keys only. `kv_heads` heads of keys and values, fewer than those of queries, are each used by several.
+    """
 
     fixed_tokens: ClassVar[bool] = True
 
-    def __init__(self, dim: int, heads: int, tokens: Tokens, k: int = 64, rotary: bool = False) -> None:
-        super().__init__(dim, heads, tokens, rotary=rotary)
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        tokens: Tokens,
+        k: int = 64,
+        share_kv: bool = False,
+        kv_heads: int | None = None,
+        qkv_bias: bool = True,
+        rotary: bool = False,
+        head_dim: int | None = None,
+    ) -> None:
+        super().__init__(dim, heads, tokens, qkv_bias, rotary, head_dim)
+        kv_heads = heads if kv_heads is None else kv_heads
+        if kv_heads < 1 or heads % kv_heads:
+            raise RequestError(f"{heads} heads of queries cannot share {kv_heads} heads of keys and values evenly")
+        self.shares = heads // kv_heads
+        self.widths = (heads, kv_heads) if share_kv else (heads, kv_heads, kv_heads)
+        if sum(self.widths) != 3 * heads:
+            self.qkv = nn.Linear(dim, sum(self.widths) * self.head_dim, bias=qkv_bias)
         self.project_keys = nn.Parameter(torch.empty(k, tokens.count))
-        self.project_values = nn.Parameter(torch.empty(k, tokens.count))
+        self.project_values = None if share_kv else nn.Parameter(torch.empty(k, tokens.count))
         for projection in (self.project_keys, self.project_values):
-            nn.init.normal_(projection, std=k**-0.5)
+            if projection is not None:
+                nn.init.normal_(projection, std=k**-0.5)
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, N, dim] -> queries in heads, and keys and values in their own, maybe fewer heads."""
+        parts = self.qkv(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2).split(self.widths, dim=1)
+        q, k, v = parts[0], parts[1], parts[-1]
+        return (q, k, v) if self.rotary is None else (self.rotary(q), self.rotary(k), v)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, self.project_keys @ k, self.project_values @ v)
+        keys = self.project_keys @ k
+        if self.project_values is not None:
+            values = self.project_values @ v
+        else:
+            values = keys if self.rotary is None else self.project_keys @ v
+        if self.shares > 1:
+            keys, values = (x.repeat_interleave(self.shares, dim=1) for x in (keys, values))
+        return F.scaled_dot_product_attention(q, keys, values)
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """Interpolate along the tokens, scaled such that each of the k sums keeps its size."""

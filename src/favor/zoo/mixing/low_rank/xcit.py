@@ -1,0 +1,37 @@
+"""XCiT: attention between channels instead of tokens.
+
+Paper: El-Nouby et al., "XCiT: Cross-Covariance Image Transformers", 2021, arXiv:2106.09681
+"""
+
+from typing import Unpack
+
+from torch import nn
+
+from favor.zoo.encoder import Options
+from favor.zoo.registry import Variant, register
+from favor.zoo.taxonomy import How
+from favor.zoo.timm_models import build_timm
+
+
+@register(
+    [
+        Variant("xcit_ti12_p16", {"architecture": "xcit_tiny_12_p16_224"}, ("xcit_tiny_12_p16", "XCiT-Ti-12/16")),
+        Variant("xcit_s12_p16", {"architecture": "xcit_small_12_p16_224"}, ("xcit_small_12_p16", "XCiT-S-12/16")),
+    ],
+    title="XCiT",
+    how=How.LOW_RANK,
+    year=2021,
+    paper="2106.09681",
+    origin="timm",
+    complexity="O(N)",
+    changes="Each head attends over its channels through their d x d covariance across all tokens; a depthwise "
+    "convolution mixes neighbouring patches, and two class attention blocks at the end fill the class token.",
+    notes=(
+        "LayerScale starts at 1, as in the paper for 12 blocks.",
+        "timm's class attention projects the query of the class token only, where the paper's code and the benchmark's "
+        "project all of them: 4.80 G multiply-adds at S instead of 4.86 G, 1.23 G at Ti instead of 1.25 G.",
+    ),
+    miniature={"architecture": "xcit_nano_12_p16_224"},
+)
+def xcit(architecture: str, **options: Unpack[Options]) -> nn.Module:
+    return build_timm(architecture, **options)
