@@ -1,0 +1,81 @@
+"""Informer: attention for the few queries whose attention would differ most from a mean over all values.
+
+Paper: Zhou et al., "Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting", 2020,
+arXiv:2012.07436
+"""
+
+import math
+from functools import partial
+from typing import ClassVar, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from favor.zoo.attention import HeadMixer
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.registry import register, vit_sizes
+from favor.zoo.slots import Tokens
+from favor.zoo.taxonomy import How
+
+
+class InformerMixer(HeadMixer):
+    """ProbSparse attention: c ln(N) queries attend to all keys, the others get the mean value: O(N log N)."""
+
+    fixed_tokens: ClassVar[bool] = True
+    sampled: Tensor
+
+    def __init__(self, dim: int, heads: int, tokens: Tokens, factor: int = 5, rotary: bool = False) -> None:
+        super().__init__(dim, heads, tokens, rotary=rotary)
+        self.active = min(factor * math.ceil(math.log(tokens.count)), tokens.count)
+        # places as fractions of the sequence: they stay valid when the weights go to another number of tokens
+        self.register_buffer("sampled", torch.rand(self.active))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.training:
+            self.sampled.uniform_()
+        B, heads, N, d = q.shape
+        q = q.contiguous()
+        active = self._sparsity(q, k).topk(self.active, sorted=False).indices
+        images, head = torch.arange(B, device=q.device)[:, None, None], torch.arange(heads, device=q.device)[:, None]
+        chosen = F.embedding((images * heads + head) * N + active, q.view(-1, d))
+        attended = F.scaled_dot_product_attention(chosen, k, v)
+        lazy = v.mean(dim=2)[:, None].expand(B, N, heads, d)
+        rows = (images * N + active) * heads + head
+        y = lazy.reshape(-1, d).index_copy(0, rows.flatten(), attended.reshape(-1, d).to(lazy.dtype))
+        return y.view(B, N, heads, d).transpose(1, 2)
+
+    @torch.no_grad()
+    def _sparsity(self, q: Tensor, k: Tensor) -> Tensor:
+        """How far each query is from uniform attention: its largest logit over its mean one, of sampled keys."""
+        N = k.shape[2]
+        places = (self.sampled.float() * N).long().clamp_max(N - 1)
+        logits = q @ k.index_select(2, places).transpose(-2, -1)
+        return logits.amax(dim=-1) - logits.mean(dim=-1)
+
+    def resample(self, name: str, weight: Tensor) -> Tensor:
+        """Sampled places are random numbers: another number of them is drawn anew."""
+        return torch.rand_like(self.sampled)
+
+
+@register(
+    vit_sizes("informer_{size}16", "ti s b l", aliases=["informer_vit_{word}_patch16", "Informer-{letter}/16"]),
+    title="Informer",
+    how=How.SPARSE,
+    year=2020,
+    paper="2012.07436",
+    complexity="O(N log N)",
+    changes="Only the c ln(N) queries that differ most from uniform attention attend; the others get the mean value.",
+    notes=(
+        "c = 5, the authors' default: 30 of 197 queries, ranked by their logits with 30 sampled keys (largest minus "
+        "mean, as in the paper; the authors' code divides the sum by N).",
+        "The queries of a block share their sampled keys, as in the paper's Algorithm 1; the sample is drawn at "
+        "construction, anew in every training step, and is fixed in eval and saved with the weights.",
+        "Only the attention is taken: no distilling between the blocks.",
+        "The benchmark's own implementation is post-norm without LayerScale (22,050,280 parameters at S instead of "
+        "22,059,496) and samples anew on every evaluation.",
+    ),
+    miniature={"factor": 2},
+)
+def informer(size: Size, factor: int = 5, **options: Unpack[Options]) -> nn.Module:
+    return Encoder(size, mixer=partial(InformerMixer, factor=factor), **options)
