@@ -85,7 +85,7 @@ def fuse_timm(module: nn.Module) -> nn.Module | None:
     norm: Any = getattr(module, "bn", None)
     if len(list(module.children())) == 2 and isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
         # timm's norm may hold the dropout and the activation that follow it
-        after: list[nn.Module] = [norm.drop, norm.act] if hasattr(norm, "act") else []
+        after: list[Any] = [norm.drop, norm.act] if hasattr(norm, "act") else []
         return nn.Sequential(fuse_conv_bn_eval(conv, norm), *after)
     return None
 
