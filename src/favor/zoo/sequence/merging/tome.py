@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.sequence.removal.evit import take_tokens
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 
@@ -30,46 +31,48 @@ class MergeSimilar(Reducer):
         if r <= 0:
             return x
         sizes = flow.sizes if flow.sizes is not None else x.new_ones(x.shape[:2])
-        kept, merged, target = match(seen.keys.mean(dim=1), r)
-        weighted = merge(torch.cat([x * sizes[..., None], sizes[..., None]], dim=-1), kept, merged, target)
-        tokens, new_sizes = weighted[..., :-1], weighted[..., -1]
-        flow.sizes = new_sizes
-        return tokens / new_sizes[..., None]
+        with torch.no_grad():  # places have no gradient
+            rest, merged, target = match(seen.keys.mean(dim=1), r)
+        tokens, flow.sizes = merge(x, sizes, rest, merged, target)
+        return tokens
 
 
 def match(keys: Tensor, r: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Which even tokens stay [B, n - r], which r merge [B, r], and into which odd tokens [B, r]; all by cosine."""
+    """The places of the tokens that stay [B, N - r], of the r that merge, and into which of the former [B, r].
+
+    By cosine; first stay even tokens, the class token in front, then all odd ones.
+    """
     keys = F.normalize(keys, dim=-1)
     scores = keys[:, ::2] @ keys[:, 1::2].transpose(-2, -1)
     scores[:, 0] = -torch.inf  # the class token never merges away
-    best, target = scores.max(dim=-1)
+    best, partner = scores.max(dim=-1)
     order = best.argsort(dim=-1, descending=True)
-    merged, kept = order[:, :r], order[:, r:].sort(dim=-1).values  # in place order, so that the class token stays first
-    return kept, merged, target.gather(1, merged)
+    merged, kept = order[:, :r], order[:, r:].sort(dim=-1).values
+    odd = torch.arange(1, keys.shape[1], 2, device=keys.device).expand(len(keys), -1)
+    return torch.cat([2 * kept, odd], dim=1), 2 * merged, kept.shape[1] + partner.gather(1, merged)
 
 
-def merge(x: Tensor, kept: Tensor, merged: Tensor, target: Tensor) -> Tensor:
-    """Add the merged even tokens onto their odd targets: [B, N, C] -> [B, N - r, C]."""
-    even, odd = x[:, ::2], x[:, 1::2]
-
-    def take(index: Tensor) -> Tensor:
-        return even.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
-
-    odd = odd.scatter_add(1, target[..., None].expand(-1, -1, x.shape[-1]), take(merged))
-    return torch.cat([take(kept), odd], dim=1)
+def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens that stay, as means with those merged into them, and their new sizes: [B, N - r, C], [B, N - r]."""
+    old, more = sizes.gather(1, rest), sizes.gather(1, merged)
+    new = old.scatter_add(1, target, more)
+    tokens = take_tokens(x, rest) * (old / new)[..., None]
+    added = take_tokens(x, merged) * (more / new.gather(1, target))[..., None]
+    rows = target + rest.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+    return tokens.flatten(0, 1).index_add(0, rows.flatten(), added.flatten(0, 1)).view_as(tokens), new
 
 
 @register(
     [
-        *vit_sizes("tome_r8_{size}16", aliases=["tome_vit_{word}_r8_patch16"], r=8),
-        *vit_sizes("tome_r13_{size}16", aliases=["tome_vit_{word}_r13_patch16"], r=13),
+        *vit_sizes("tome_r8_{size}16", "ti s b l", aliases=["tome_vit_{word}_r8_patch16", "ToMe-{letter}-R-8/16"], r=8),
+        *vit_sizes("tome_r13_{size}16", aliases=["tome_vit_{word}_r13_patch16", "ToMe-{letter}-R-13/16"], r=13),
     ],
     title="ToMe",
     how=How.MERGING,
     year=2022,
     paper="2210.09461",
     complexity="O(N^2)",
-    changes="Every block merges r pairs of similar tokens between attention and MLP; attention weighs tokens by their size.",
+    changes="Every block merges r pairs of similar tokens before its MLP; attention weighs tokens by their size.",
     notes=("Merging is trained with, as the benchmark does; the paper also applies it to trained models.",),
     miniature={"r": 2},
 )

@@ -1,0 +1,190 @@
+"""A-ViT: each token halts when the halting scores that it has gathered from block to block reach one.
+
+Paper: Yin et al., "A-ViT: Adaptive Tokens for Efficient Vision Transformer", 2021, arXiv:2112.07658
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from favor.errors import RequestError
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.registry import register, vit_sizes
+from favor.zoo.sequence.removal.evit import take_with_class_token
+from favor.zoo.slots import Flow
+from favor.zoo.taxonomy import How
+
+GAMMA, BETA = 10.0, -30.0
+"""A token's halting score is sigmoid(GAMMA * first channel + BETA)."""
+THRESHOLD = 0.99
+PONDER_WEIGHT, DISTRIBUTION_WEIGHT = 5e-4, 1e-3
+
+
+def prior(depth: int) -> list[float]:
+    """The share of tokens that halt after each block, as the paper's prior wants it: a Gaussian, 1 block wide.
+
+    >>> max(range(12), key=prior(12).__getitem__)
+    8
+    """
+    density = [math.exp(-0.5 * (block - 2 * depth / 3) ** 2) for block in range(depth)]
+    return [value / sum(density) for value in density]
+
+
+def prior_survival(depth: int) -> tuple[float, ...]:
+    """The share of patches that enter each block if tokens halt as the prior says.
+
+    >>> [round(share, 2) for share in prior_survival(12)[6:]]
+    [1.0, 0.94, 0.7, 0.3, 0.06, 0.0]
+    """
+    halts = prior(depth)
+    return tuple(1.0 - sum(halts[:block]) for block in range(depth))
+
+
+SURVIVAL = prior_survival(12)
+"""The operating point at which the sizes of 12 blocks are counted and timed."""
+
+
+class Halting:
+    """What the tokens of one forward pass have gathered so far; all tensors are [B, N] for the tokens still in x."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.running = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        self.gathered = torch.zeros(x.shape[:2], dtype=_score_type(x), device=x.device)
+        self.ponder = torch.zeros_like(self.gathered)
+        self.class_token = torch.zeros_like(x[:, 0])
+        self.mean_scores: list[Tensor] = []
+
+    def step(self, x: Tensor, last: bool = False) -> None:
+        """Take in what a block put out; after the last one all tokens halt."""
+        scores = torch.sigmoid(GAMMA * x[..., 0].to(self.gathered.dtype) + BETA) * self.running
+        self.mean_scores.append(scores.mean())
+        remainder = 1.0 - self.gathered
+        halts = self.running if last else self.running & (self.gathered + scores > THRESHOLD)
+        weight = torch.where(halts, remainder, scores)
+        self.class_token = self.class_token + weight[:, :1].to(x.dtype) * x[:, 0]
+        self.ponder = self.ponder + self.running + remainder * halts
+        self.gathered = self.gathered + scores
+        self.running = self.running & ~halts
+
+    def keep(self, index: Tensor) -> None:
+        """Forget all patches but those at `index`."""
+        tokens = F.pad(index + 1, (1, 0))
+        self.running, self.gathered = self.running.gather(1, tokens), self.gathered.gather(1, tokens)
+        self.ponder = self.ponder.gather(1, tokens)
+
+
+class HaltingEncoder(Encoder):
+    """A ViT whose halted tokens leave the sequence; the head sees the class token as a mean over the blocks.
+
+    In training halted tokens are masked, in eval they are taken out. Images of a batch that keep fewer tokens than
+    others are padded. With `survival` the share of patches that enters each block is imposed in eval, the ones that
+    have gathered least; tensors without values, whose tokens cannot halt, are treated so as well.
+    """
+
+    def __init__(self, size: Size, *, survival: Sequence[float] | None, **options: Unpack[Options]) -> None:
+        super().__init__(size, layer_scale=None, class_position=True, **options)
+        imposed = prior_survival(size.depth) if survival is None else tuple(survival)
+        _check_survival(imposed, size.depth)
+        self.halts_by_score = survival is None
+        self.imposed_counts = [math.ceil(share * self.tokens.patches - 1e-9) for share in imposed]
+        self.prior = prior(size.depth)
+        self.extra_losses: dict[str, Tensor] = {}
+        by_score = "by halting scores; imposed where tensors have no values"
+        self.operating_point: dict[str, str | float] = {
+            "survival": by_score if survival is None else "imposed",
+            "imposed_survival": " ".join(f"{share:.3g}" for share in imposed),
+            "imposed_mean_survival": round(sum(imposed) / len(imposed), 4),
+        }
+
+    def features(self, images: Tensor) -> Tensor:
+        x = self.patch_embed(images)
+        assert self.class_token is not None  # noqa: S101 - the shell pools the class token
+        x = self.positions(torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1))
+        flow, halting = Flow(), Halting(x)
+        for index, block in enumerate(self.blocks):
+            if index > 0:
+                halting.step(x)
+                x = self._shorten(x, index, flow, halting)
+            x = block(x, flow)
+        halting.step(x, last=True)
+        if self.training:
+            self._regularise(halting)
+        return self.norm(halting.class_token)
+
+    def _shorten(self, x: Tensor, index: int, flow: Flow, halting: Halting) -> Tensor:
+        """Take the halted patches out of the sequence, or mask them in training."""
+        if self.training:
+            flow.alive = _keys(halting.running)
+            return x
+        if not self.halts_by_score or x.is_meta or isinstance(x, FakeTensor):
+            return self._impose(x, index, halting)
+        running = halting.running[:, 1:]
+        fewest, most = torch.stack(running.sum(dim=1).aminmax()).tolist()
+        if most < running.shape[1]:
+            survivors = running.to(torch.int8).topk(most, dim=1).indices
+            halting.keep(survivors)
+            x = take_with_class_token(x, survivors)
+        flow.alive = None if fewest == most else _keys(halting.running)
+        return x
+
+    def _impose(self, x: Tensor, index: int, halting: Halting) -> Tensor:
+        count = self.imposed_counts[index]
+        if count >= x.shape[1] - 1:
+            return x
+        survivors = halting.gathered[:, 1:].topk(count, dim=1, largest=False).indices
+        halting.keep(survivors)
+        return take_with_class_token(x, survivors)
+
+    def _regularise(self, halting: Halting) -> None:
+        """The ponder loss wants tokens to halt early; the distribution loss, around the prior's block."""
+        scores = torch.stack(halting.mean_scores)
+        scores = (scores / scores.sum().clamp_min(torch.finfo(scores.dtype).tiny)).clamp(0.01, 0.99)
+        target = torch.tensor(self.prior, dtype=scores.dtype, device=scores.device)
+        negative_entropy = sum(share * math.log(share) for share in self.prior)
+        self.extra_losses["ponder"] = PONDER_WEIGHT * halting.ponder.mean()
+        self.extra_losses["distribution"] = DISTRIBUTION_WEIGHT * (negative_entropy - target @ scores.log())
+
+
+def _keys(running: Tensor) -> Tensor:
+    """Who is attended to: the running tokens, and the class token, so that an image without any has a key."""
+    return F.pad(running[:, 1:], (1, 0), value=True)
+
+
+def _score_type(x: Tensor) -> torch.dtype:
+    """Scores as small as sigmoid(-30) and their sums want more than half precision."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+def _check_survival(survival: tuple[float, ...], depth: int) -> None:
+    if len(survival) != depth:
+        raise RequestError(f"survival names a share of patches for each block: {depth} of them, not {len(survival)}")
+    if not all(0.0 <= share <= 1.0 for share in survival) or list(survival) != sorted(survival, reverse=True):
+        raise RequestError(f"survival are shares of patches from 1 down to 0 that never rise, not {survival}")
+
+
+@register(
+    vit_sizes("avit_{size}16", "ti s b l", aliases=["avit_{word}_patch16", "A-ViT-{letter}/16"]),
+    title="A-ViT",
+    how=How.REMOVAL,
+    year=2021,
+    paper="2112.07658",
+    complexity="O(N^2)",
+    changes="Tokens halt at different depths, by scores read from their first channel, and leave the sequence.",
+    notes=(
+        "On DeiT as in the paper: no LayerScale, and the class token has a position.",
+        "Scores sigmoid(10 x - 30), ponder loss 5e-4, distribution loss 1e-3: the authors' released command for Ti; "
+        "their S, fine-tuned from DeiT-S, uses sigmoid(10 x - 75). The distribution loss is the divergence of the mean "
+        "scores from the prior, a Gaussian of width 1 around block 9 of 12, as in their code.",
+        "Untrained it halts nothing. Counted, and timed with `survival=SURVIVAL`, as if tokens halt as the prior says: "
+        "9 of 12 blocks on average, 3.46 GMACs at S; the authors report 3.6 for A-ViT-S and 0.8 for A-ViT-T.",
+        "The benchmark's own implementation multiplies halted tokens by zero and removes none.",
+    ),
+    graph_breaks="Tensor.tolist: the number of tokens that survive is a value (with `survival` it is not)",
+)
+def avit(size: Size, survival: Sequence[float] | None = None, **options: Unpack[Options]) -> nn.Module:
+    return HaltingEncoder(size, survival=survival, **options)

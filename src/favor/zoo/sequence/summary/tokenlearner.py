@@ -1,0 +1,79 @@
+"""TokenLearner: in the middle of the network, learned maps condense the patches into 8 tokens.
+
+Paper: Ryoo et al., "TokenLearner: What Can 8 Learned Tokens Do for Images and Videos?", 2021, arXiv:2106.11297
+"""
+
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from favor.errors import RequestError
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import LayerNorm
+from favor.zoo.registry import register, vit_sizes
+from favor.zoo.slots import Flow, Place, Reducer, Tokens
+from favor.zoo.taxonomy import How
+
+
+class LearnTokens(Reducer):
+    """Each new token is a mean of the patches, weighed by a map that an MLP draws; the class token stays."""
+
+    place: ClassVar[Place] = Place.BEFORE
+
+    def __init__(self, dim: int, hidden: int, learned: int) -> None:
+        super().__init__()
+        self.draw = nn.Sequential(LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, learned))
+
+    def before(self, x: Tensor, flow: Flow) -> Tensor:
+        patches = x[:, 1:]
+        return torch.cat([x[:, :1], self.maps(patches) @ patches], dim=1)
+
+    def maps(self, patches: Tensor) -> Tensor:
+        """The weights of the N patches in each new token: [B, N, dim] -> [B, learned, N], rows sum to one."""
+        return self.draw(patches).transpose(1, 2).softmax(dim=-1).to(patches.dtype)
+
+
+@register(
+    [
+        *vit_sizes(
+            "tokenlearner_8_50_{size}16",
+            "ti s b l",
+            aliases=["token_learner_vit_8_50_{word}_patch16", "Token Learner-8-50-{letter}/16"],
+            after=0.5,
+            notes=(
+                "The benchmark's own implementation runs its second half on the weights of the first "
+                "(12,012,528 parameters at S instead of 22,663,920).",
+            ),
+        ),
+        *vit_sizes(
+            "tokenlearner_8_75_{size}16",
+            "ti s b l",
+            aliases=["token_learner_vit_8_75_{word}_patch16", "Token Learner-8-75-{letter}/16"],
+            after=0.75,
+            notes=(
+                "The benchmark's own implementation runs the first nine blocks twice, before and after the new tokens, "
+                "and has no others (17,338,224 parameters and 3.73 GMACs at S instead of 22,663,920 and 3.63).",
+            ),
+        ),
+    ],
+    title="TokenLearner",
+    how=How.SUMMARY,
+    year=2021,
+    paper="2106.11297",
+    complexity="O(N^2)",
+    changes="After 50 or 75 % of the blocks the patches are condensed into 8 tokens by learned maps.",
+    notes=(
+        "The authors' version 1.1 (an MLP and softmax draw the maps, not convolutions and sigmoid), which they say "
+        "works better; its hidden layer is as wide as that of the blocks' MLPs, as in the benchmark.",
+    ),
+)
+def tokenlearner(size: Size, after: float = 0.5, learned: int = 8, **options: Unpack[Options]) -> nn.Module:
+    if not 0.0 <= after < 1.0:
+        raise RequestError(f"after is the share of blocks that see all patches, 0 or more and less than 1, not {after}")
+    first_short = int(after * size.depth)
+
+    def reducer(index: int, dim: int, tokens: Tokens) -> Reducer | None:
+        return LearnTokens(dim, size.hidden, learned) if index == first_short else None
+
+    return Encoder(size, reducer=reducer, **options)

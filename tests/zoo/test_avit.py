@@ -1,0 +1,188 @@
+"""A-ViT's tokens halt at different depths and leave the sequence; without halting it is ViT."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import favor
+from equality import images, largest_difference, mutated, with_order_one_weights
+from favor.errors import RequestError
+from favor.measure.count import count
+from favor.zoo.encoder import Size
+from favor.zoo.registry import create_miniature
+from favor.zoo.sequence.removal import avit
+from favor.zoo.sequence.removal.avit import PONDER_WEIGHT, SURVIVAL, Halting, prior, prior_survival
+from favor.zoo.training import take_extra_losses
+
+SMALL = Size(48, 4, 3)
+X = images(3, 3, 64, 64, dtype=torch.float64)
+
+
+def small_avit(**options: object) -> torch.nn.Module:
+    model = favor.create_model("avit_s16", size=SMALL, img_size=64, **options).double()
+    return with_order_one_weights(model).eval()
+
+
+def token_counts(model: torch.nn.Module, x: torch.Tensor) -> list[int]:
+    counts: list[int] = []
+    handles = [
+        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
+        for block in model.blocks
+    ]
+    with torch.no_grad():
+        model(x)
+    for handle in handles:
+        handle.remove()
+    return counts
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_without_halting_it_is_plain_vit(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avit, "BETA", float("-inf"))
+    vit = favor.create_model("vit_s16", size=SMALL, img_size=64, layer_scale=None, class_position=True).double()
+    model = small_avit().train(training)
+    vit.load_state_dict(model.state_dict())
+    assert largest_difference(model(X), vit(X)) < 1e-10
+    with mutated(model.blocks[1].mixer.proj):
+        assert largest_difference(model(X), vit(X)) > 1e-3
+
+
+@pytest.fixture
+def halts_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores around one half, so that tokens halt after one to four blocks."""
+    monkeypatch.setattr(avit, "GAMMA", 2.0)
+    monkeypatch.setattr(avit, "BETA", -1.0)
+
+
+@pytest.mark.usefixtures("halts_early")
+def test_taking_halted_tokens_out_gives_what_masking_them_gives() -> None:
+    model = small_avit()
+    packed = model(X)
+    assert largest_difference(model.train()(X), packed) < 1e-10
+    with mutated(model.blocks[2].mlp):
+        assert largest_difference(model(X), packed) > 1e-3
+
+
+@pytest.mark.usefixtures("halts_early")
+def test_the_sequence_is_as_long_as_the_image_with_most_tokens_needs() -> None:
+    model = small_avit()
+    together = token_counts(model, X)
+    alone = [token_counts(model, image[None]) for image in X]
+    assert together == [max(counts) for counts in zip(*alone, strict=True)]
+    assert together[0] == 17
+    assert together[-1] < 17
+    assert len({tuple(counts) for counts in alone}) > 1, "the images keep different numbers of tokens"
+
+
+@pytest.mark.usefixtures("halts_early")
+def test_an_image_does_not_feel_the_padding_for_others() -> None:
+    model = small_avit()
+    assert largest_difference(model(X), torch.cat([model(image[None]) for image in X])) < 1e-10
+
+
+@given(channel=st.lists(st.floats(-5, 15), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_the_weights_of_the_class_token_over_the_blocks_sum_to_one(channel: list[float]) -> None:
+    x = torch.ones(1, 2, 2, dtype=torch.float64)
+    halting = Halting(x)
+    for index, value in enumerate(channel):
+        x[..., 0] = value
+        halting.step(x, last=index == len(channel) - 1)
+    assert float(halting.class_token[0, 1]) == pytest.approx(1.0, abs=1e-12)
+    assert not halting.running.any()
+
+
+def test_a_token_ponders_on_the_blocks_it_passes_and_its_remainder() -> None:
+    channel = torch.tensor([3.0, 3.0 + torch.tensor(3.0).log().item() / 10, -100.0])  # scores 1/2, 3/4, 0
+    x = torch.stack([channel, torch.ones(3)], dim=-1)[None].double()
+    halting = Halting(x)
+    for last in (False, False, False, True):
+        halting.step(x, last=last)
+    assert halting.ponder[0].tolist() == pytest.approx([2 + 0.5, 2 + 0.25, 4 + 1.0])
+
+
+def test_an_imposed_survival_sets_the_number_of_tokens() -> None:
+    model = favor.create_model("avit_s16", size=Size(48, 12, 3), survival=SURVIVAL).eval()
+    expected = [197] * 6 + [197, 186, 139, 60, 13, 2]
+    assert token_counts(model, images(2, 3, 224, 224)) == expected
+    assert model.operating_point["survival"] == "imposed"
+    assert model.operating_point["imposed_mean_survival"] == pytest.approx(9 / 12, abs=1e-3)
+
+
+@pytest.mark.usefixtures("halts_early")
+def test_imposed_survivors_are_those_that_have_gathered_least() -> None:
+    model = small_avit(survival=(1.0, 0.5, 0.5, 0.5))
+    seen: list[torch.Tensor] = []
+    model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model.blocks[1].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model(X)
+    entered = seen[1][:, 1:, 0].sort(dim=1).values
+    assert torch.equal(entered, seen[0][:, 1:, 0].sort(dim=1).values[:, :8])
+
+
+def test_untrained_it_halts_nothing() -> None:
+    torch.manual_seed(0)
+    model = favor.create_model("avit_s16", size=SMALL, img_size=64).eval()
+    assert token_counts(model, X.float()) == [17] * 4
+
+
+def test_tensors_without_values_survive_as_the_prior_says() -> None:
+    with torch.device("meta"):
+        model = favor.create_model("avit_s16", size=Size(48, 12, 3)).eval()
+        x = torch.empty(2, 3, 224, 224)
+    assert token_counts(model, x) == [197] * 6 + [197, 186, 139, 60, 13, 2]
+    assert "imposed where tensors have no values" in str(model.operating_point["survival"])
+
+
+def test_the_prior_is_a_distribution_around_two_thirds_of_the_depth() -> None:
+    for depth in (4, 12, 24):
+        assert sum(prior(depth)) == pytest.approx(1.0)
+        assert prior_survival(depth)[0] == 1.0
+    assert max(range(12), key=prior(12).__getitem__) == 8
+    assert sum(SURVIVAL) == pytest.approx(9.0, abs=0.01)
+
+
+def test_a_survival_that_rises_or_has_another_length_is_refused() -> None:
+    for survival, reason in (((1.0,) * 3, "4 of them, not 3"), ((1.0, 0.5, 0.6, 0.5), "never rise")):
+        with pytest.raises(RequestError, match=reason):
+            favor.create_model("avit_s16", size=SMALL, survival=survival)
+
+
+def test_the_distribution_loss_falls_in_training_and_the_ponder_loss_stays_in_its_range() -> None:
+    torch.manual_seed(0)
+    model = create_miniature("avit_s16").train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    terms = []
+    for step in range(25):
+        logits = model(images(4, 3, 64, 64, seed=step))
+        extra = take_extra_losses(model)
+        loss = torch.nn.functional.cross_entropy(logits, torch.arange(4)) + 1000 * sum(extra.values())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        terms.append({name: float(value.detach()) for name, value in extra.items()})
+        assert PONDER_WEIGHT * 1 <= terms[-1]["ponder"] <= PONDER_WEIGHT * (4 + 1) * 1.001
+        assert terms[-1]["distribution"] >= 0
+    assert terms[-1]["distribution"] < 0.8 * terms[0]["distribution"]
+
+
+def test_counts_are_those_of_the_benchmark_and_near_the_published_ones() -> None:
+    """Parameters as in the benchmark; the authors publish 3.6 G for A-ViT-S, learned, and ours is imposed."""
+    for size, expected in (("ti", 5_717_416), ("s", 22_050_664), ("b", 86_567_656)):
+        with torch.device("meta"):
+            model = favor.create_model(f"avit_{size}16")
+        assert sum(parameter.numel() for parameter in model.parameters()) == expected
+    assert count("avit_s16").macs_matmul == pytest.approx(3.6e9, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_finite_outputs_losses_and_gradients(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = create_miniature("avit_s16").train()
+    with torch.autocast("cpu", dtype=dtype):
+        loss = model(images(2, 3, 64, 64)).float().square().mean() + sum(take_extra_losses(model).values())
+        loss.backward()
+        assert model.eval()(images(2, 3, 64, 64)).isfinite().all()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)

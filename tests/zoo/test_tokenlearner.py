@@ -1,0 +1,77 @@
+"""TokenLearner condenses the patches into 8 tokens in the middle of the network; with identity maps it is ViT."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import favor
+from equality import images, largest_difference, mutated, with_order_one_weights
+from favor.errors import RequestError
+from favor.measure.count import count
+from favor.zoo.encoder import Size
+from favor.zoo.sequence.summary.tokenlearner import LearnTokens
+from favor.zoo.slots import Flow
+
+SMALL = Size(48, 4, 3)
+
+
+def token_counts(name: str) -> list[int]:
+    model = favor.create_model(name, size=Size(48, 12, 3)).eval()
+    counts: list[int] = []
+    for block in model.blocks:
+        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
+    with torch.no_grad():
+        model(images(1, 3, 224, 224))
+    return counts
+
+
+def test_with_identity_maps_it_is_plain_vit(monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = with_order_one_weights(favor.create_model("vit_s16", size=SMALL, img_size=64).double()).eval()
+    model = favor.create_model("tokenlearner_8_50_s16", size=SMALL, img_size=64).double().eval()
+    missing, unknown = model.load_state_dict(vit.state_dict(), strict=False)
+    assert not unknown
+    assert all("reducer.draw" in name for name in missing)
+    x = images(2, 3, 64, 64, dtype=torch.float64)
+    assert largest_difference(model(x), vit(x)) > 1e-3, "its own maps are not the identity"
+
+    def identity(self: LearnTokens, patches: Tensor) -> Tensor:
+        return torch.eye(patches.shape[1], dtype=patches.dtype).expand(len(patches), -1, -1)
+
+    monkeypatch.setattr(LearnTokens, "maps", identity)
+    assert largest_difference(model(x), vit(x)) < 1e-10
+    with mutated(model.blocks[3].mixer):
+        assert largest_difference(model(x), vit(x)) > 1e-3
+
+
+def test_eight_tokens_are_left_after_half_or_three_quarters_of_the_blocks() -> None:
+    assert token_counts("tokenlearner_8_50_s16") == [197] * 6 + [9] * 6
+    assert token_counts("tokenlearner_8_75_s16") == [197] * 9 + [9] * 3
+
+
+def test_a_new_token_is_a_mean_of_the_patches_and_the_class_token_stays() -> None:
+    learn = with_order_one_weights(LearnTokens(24, 32, 8))
+    x = images(2, 17, 24)
+    maps = learn.maps(x[:, 1:])
+    y = learn.before(x, Flow())
+    assert torch.allclose(maps.sum(dim=-1), torch.ones(2, 8))
+    assert y.shape == (2, 9, 24)
+    assert torch.equal(y[:, 0], x[:, 0])
+    assert torch.allclose(y[1, 5], sum(maps[1, 4, i] * x[1, 1 + i] for i in range(16)), atol=1e-5)
+
+
+def test_every_block_has_its_own_weights() -> None:
+    model = favor.create_model("tokenlearner_8_50_s16", size=SMALL, img_size=64)
+    assert len({id(block.mixer.qkv.weight) for block in model.blocks}) == 4
+
+
+def test_a_place_after_the_last_block_is_refused() -> None:
+    with pytest.raises(RequestError, match="share of blocks"):
+        favor.create_model("tokenlearner_8_50_s16", size=SMALL, after=1.0)
+
+
+def test_counts_are_those_of_distinct_blocks() -> None:
+    """22,663,920: the benchmark's configuration with distinct blocks; its MACs at 50 % are those of our count."""
+    half, three_quarters = count("tokenlearner_8_50_s16"), count("tokenlearner_8_75_s16")
+    assert half.params == three_quarters.params == 22_663_920
+    assert half.macs_matmul == pytest.approx(2.5451e9, rel=0.005)
+    assert half.macs_matmul < three_quarters.macs_matmul < 3.7e9
