@@ -109,19 +109,29 @@ def as_dict(counts: "Counts", by_op: bool) -> dict[str, object]:
     return data
 
 
-def _print(found: "list[Counts]", by_op: bool) -> None:
-    from favor.measure.count import METRIC_NAMES
-    from favor.metrics import metric
+TABLE_COLUMNS = {
+    "params": "Params",
+    "weight_bytes": "Weights [B]",
+    "macs_matmul": "MACs matmul",
+    "macs": "MACs",
+    "flops": "FLOPs",
+    "ops_mixed": "Ops mixed",
+    "activations": "Activations",
+    "bytes_moved": "Moved [B]",
+}
+"""What fits a terminal; `--json` has all counts, and docs/metrics.md says what each of them is."""
 
+
+def _print(found: "list[Counts]", by_op: bool) -> None:
     if not found:
         return
     first = found[0]
     phase = "training step" if first.training else "inference"
     emit_table(
         f"Counts per image, {phase}, batch size {first.batch_size}, {first.num_classes} classes",
-        ("Model", "px", *(_header(metric(name).title, metric(name).unit) for name in METRIC_NAMES)),
-        [(c.name, _px(c.img_size), *(_scaled(getattr(c, name)) for name in METRIC_NAMES)) for c in found],
-        right=("px", *(_header(metric(name).title, metric(name).unit) for name in METRIC_NAMES)),
+        ("Model", "px", *TABLE_COLUMNS.values()),
+        [(c.name, _px(c.img_size), *(_scaled(getattr(c, name)) for name in TABLE_COLUMNS)) for c in found],
+        right=("px", *TABLE_COLUMNS.values()),
     )
     if by_op:
         for counts in found:
@@ -148,10 +158,6 @@ def _print_operators(counts: "Counts") -> None:
         ],
         right=columns[3:],
     )
-
-
-def _header(title: str, unit: str) -> str:
-    return title if unit == "1" else f"{title} [{unit}]"
 
 
 def _px(img_size: tuple[int, int]) -> str:

@@ -99,7 +99,7 @@ def _print_groups(cards: "list[Card]") -> None:
             ("Architecture", "Year", "Paper", "Complexity", "From", "Models"),
             [
                 (
-                    f[0].title,
+                    f[0].title if len({card.title for card in f}) == 1 else f[0].family,
                     str(f[0].year or ""),
                     f[0].paper or "",
                     f[0].complexity or "",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.measure.paper_params import params_paper
 from favor.measure.pretend import on_meta
 from favor.measure.rules import Kind
 from favor.measure.shapes import Uninitialised
@@ -39,6 +40,7 @@ class Counts:
     training: bool
     params: int
     params_trainable: int
+    params_paper: int
     weight_bytes: int
     macs_matmul: int
     macs: int
@@ -52,6 +54,7 @@ class Counts:
 METRIC_NAMES = (
     "params",
     "params_trainable",
+    "params_paper",
     "weight_bytes",
     "macs_matmul",
     "macs",
@@ -116,6 +119,7 @@ def weights(model: nn.Module) -> dict[str, int]:
     return {
         "params": _elements(parameters),
         "params_trainable": _elements(parameter for parameter in parameters if parameter.requires_grad),
+        "params_paper": params_paper(model),
         "weight_bytes": sum(t.numel() * t.element_size() for t in (*parameters, *buffers.values())),
     }
 

@@ -17,21 +17,31 @@ from favor.zoo.slots import Flow, Seen, Tokens
 class HeadMixer(nn.Module):
     """Projects tokens to queries, keys and values in heads, mixes them, and projects back.
 
-    A subclass says how to mix in `mix(q, k, v)`, all of shape [B, heads, N, head_dim].
+    A subclass says how to mix in `mix(q, k, v)`, all of shape [B, heads, N, head_dim]. The heads share the channels
+    evenly unless `head_dim` gives them another width.
     """
 
     fixed_tokens: ClassVar[bool] = False
 
-    def __init__(self, dim: int, heads: int, tokens: Tokens, qkv_bias: bool = True, rotary: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        tokens: Tokens,
+        qkv_bias: bool = True,
+        rotary: bool = False,
+        head_dim: int | None = None,
+    ) -> None:
         super().__init__()
-        if dim % heads:
+        if head_dim is None and dim % heads:
             raise RequestError(f"{dim} channels cannot be split into {heads} heads of equal size")
         self.heads = heads
-        self.head_dim = dim // heads
+        self.head_dim = dim // heads if head_dim is None else head_dim
         self.scale = self.head_dim**-0.5
         self.tokens = tokens
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.proj = nn.Linear(dim, dim)
+        inner = heads * self.head_dim
+        self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias)
+        self.proj = nn.Linear(inner, dim)
         self.rotary = Rotary(self.head_dim, tokens.count) if rotary else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,7 +60,7 @@ class HeadMixer(nn.Module):
         return q, k, v
 
     def join(self, x: Tensor) -> Tensor:
-        """[B, heads, N, head_dim] -> [B, N, dim]."""
+        """[B, heads, N, head_dim] -> [B, N, heads * head_dim]."""
         return x.transpose(1, 2).flatten(2)
 
 

@@ -15,6 +15,18 @@ from favor.zoo.layers import PatchEmbed
 from favor.zoo.registry import ImageSizes, Variant, register, vit_sizes
 from favor.zoo.taxonomy import How
 
+PATCH_NOTES = {
+    8: (
+        "The Efficiency Misnomer (arXiv:2110.12894, Table 1) prints 86.5 M parameters, fewer than its 86.6 M for "
+        "patches of 16 px; there are 9,216 more, as its embedding is smaller and its positions are more.",
+    ),
+    64: (
+        "Pads the image with zeros to whole patches: 224 px become 256, 16 patches.",
+        "The Efficiency Misnomer's row ViT-B/64 (arXiv:2110.12894, Table 1) contradicts itself: its 17 tokens give "
+        "1.60 G multiply-adds, as here; the 0.93 G that it prints are those of 10 tokens.",
+    ),
+}
+
 
 def _patches(patch_size: int) -> Variant:
     pads = patch_size == 64
@@ -22,7 +34,7 @@ def _patches(patch_size: int) -> Variant:
         f"vit_b{patch_size}",
         {"size": SIZES["b"], "patch_size": patch_size, "pad": pads},
         image_sizes=ImageSizes(multiple_of=1) if pads else ImageSizes(multiple_of=patch_size, at_least=patch_size),
-        notes=("Pads the image with zeros to whole patches: 224 px become 256, 16 patches.",) if pads else (),
+        notes=PATCH_NOTES.get(patch_size, ()),
     )
 
 

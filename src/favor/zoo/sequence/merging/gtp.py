@@ -124,7 +124,7 @@ class GraphBlock(Block):
     vit_sizes("gtp_{size}16", "ti s b l", aliases=["GTP-ViT-{letter}/16"]),
     title="GTP-ViT",
     how=How.MERGING,
-    year=2024,
+    year=2023,
     paper="2311.03035",
     complexity="O(N^2)",
     changes="Every block removes the 8 patches that matter least and adds a tenth of them to their neighbours.",

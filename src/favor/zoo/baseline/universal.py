@@ -1,0 +1,44 @@
+"""Universal Transformer: one block, whose weights are used at every depth.
+
+Paper: Dehghani et al., "Universal Transformers", 2018, arXiv:1807.03819, as it stands for shared weights in Dehghani et
+al., "The Efficiency Misnomer", 2021, arXiv:2110.12894
+"""
+
+from dataclasses import replace
+from typing import Unpack
+
+from torch import nn
+
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.registry import register, vit_sizes
+from favor.zoo.taxonomy import How
+
+
+class UniversalEncoder(Encoder):
+    """A ViT with the parameters of one block and the cost of all."""
+
+    def __init__(self, size: Size, **options: Unpack[Options]) -> None:
+        super().__init__(replace(size, depth=1), **options)
+        block = self.blocks[0]
+        block.drop_path.rate = options["drop_path"]  # type: ignore[union-attr]
+        self.blocks = nn.ModuleList([block] * size.depth)
+
+
+@register(
+    vit_sizes("universal_{size}16"),
+    title="Universal Transformer",
+    how=How.BASELINE,
+    year=2018,
+    paper="1807.03819",
+    complexity="O(N^2)",
+    changes="Every block has the same weights: few parameters, and the full cost of ViT.",
+    notes=(
+        "A baseline, as it changes neither the mixing nor the sequence nor the MLP: it shows that parameters tell "
+        "nothing of the cost.",
+        "Shared weights only: without the paper's embedding of the depth and without its halting by token, as in The "
+        "Efficiency Misnomer's comparison.",
+        "Drop path has the same rate at every depth, as the block is one.",
+    ),
+)
+def universal(size: Size, **options: Unpack[Options]) -> nn.Module:
+    return UniversalEncoder(size, **options)

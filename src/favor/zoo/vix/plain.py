@@ -1,0 +1,166 @@
+"""ViX and hybrid ViX: a ViT whose tokens are pixels, with an X-former, FNet or MLP-Mixer in place of softmax attention.
+
+Hybrids embed pixels by three convolutions instead of one linear layer; RoPE turns queries and keys in place of learned
+positions.
+
+Paper: Jeevan and Sethi, "Resource-efficient Hybrid X-formers for Vision", 2021, arXiv:2107.02239, Tables 1, 2 and 6
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Unpack
+
+from torch import Tensor, nn
+
+from favor.zoo.encoder import Encoder, Options, Pool, Positions, Size
+from favor.zoo.layers import ConvEmbed, PatchEmbed, resize_tokens
+from favor.zoo.mixing.fourier.fnet import FNetMixer
+from favor.zoo.slots import EmbedFactory, Tokens
+from favor.zoo.taxonomy import How
+from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_former
+
+
+class TokenMlp(nn.Module):
+    """An MLP over the tokens of each channel, with as many hidden units as there are tokens: O(N^2)."""
+
+    fixed_tokens: ClassVar[bool] = True
+
+    def __init__(self, dim: int, heads: int, tokens: Tokens) -> None:
+        super().__init__()
+        self.fc1 = TokenLinear(tokens)
+        self.act = nn.GELU()
+        self.fc2 = TokenLinear(tokens)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.act(self.fc1(x.transpose(1, 2)))).transpose(1, 2)
+
+
+class TokenLinear(nn.Linear):
+    """A linear layer from the tokens of a grid to as many."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens.count, tokens.count)
+        self.grid = tokens.grid
+
+    def resample(self, name: str, weight: Tensor) -> Tensor:
+        """Interpolate both token axes, scaled such that each sum over tokens keeps its size."""
+        outputs = resize_tokens(weight.reshape(1, weight.shape[0], -1), self.grid)[0]
+        if name == "bias":
+            return outputs[:, 0]
+        return resize_tokens(outputs.T[None], self.grid)[0].T * (weight.shape[1] / self.in_features)
+
+
+def embedding(img_size: tuple[int, int], hybrid: bool, grid: int) -> EmbedFactory:
+    """The linear embedding of patches, or the hybrids' three convolutions, both with about `grid` tokens a side."""
+    if hybrid:
+        return partial(ConvEmbed, strides=conv_strides(img_size, grid))
+    return partial(PatchEmbed, patch_size=patch_size(img_size, grid))
+
+
+def vix(
+    size: Size,
+    x: str = "t",
+    hybrid: bool = False,
+    rotary: bool = False,
+    kv_heads: int | None = None,
+    grid: int = GRID,
+    **options: Unpack[Options],
+) -> nn.Module:
+    mixer = x_former(x).mixer
+    return Encoder(
+        size,
+        embed=embedding(options["img_size"], hybrid, grid),
+        positions=Positions.ROTARY if rotary else Positions.LEARNED,
+        class_position=True,
+        mixer=mixer if kv_heads is None else partial(mixer, kv_heads=kv_heads),
+        layer_scale=None,
+        **options,
+    )
+
+
+def vix_fnet(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+    embed = embedding(options["img_size"], hybrid, grid)
+    return Encoder(size, embed=embed, class_position=True, mixer=FNetMixer, layer_scale=None, **options)
+
+
+def vix_mixer(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+    return Encoder(
+        replace(size, mlp_ratio=1.0),
+        embed=embedding(options["img_size"], hybrid, grid),
+        positions=Positions.NONE,
+        mixer=TokenMlp,
+        pool=Pool.MEAN,
+        layer_scale=None,
+        **options,
+    )
+
+
+def _enter_all() -> None:
+    for hybrid in (False, True):
+        title = "Hybrid {}" if hybrid else "{}"
+        name = "vix_hybrid_{}" if hybrid else "vix_{}"
+        embedded = "three 3 x 3 convolutions embed the pixels" if hybrid else "a linear layer embeds the pixels"
+        for x in X_FORMERS.values():
+            vi = f"Vi{x.letter.upper()}"
+            how = How.HYBRID if hybrid and x.how is How.BASELINE else x.how
+            changes = f"Tokens are pixels: {embedded}. Four blocks of width 128 with {x.says}."
+            enter(
+                vix,
+                name.format(vi.lower()),
+                title.format(vi),
+                how=how,
+                complexity=x.complexity,
+                changes=changes,
+                notes=x.notes,
+                alias=hybrid or x.letter != "t",
+                x=x.letter,
+                hybrid=hybrid,
+            )
+            enter(
+                vix,
+                name.format(vi.lower()) + "_rope",
+                title.format(vi) + " RoPE",
+                how=how,
+                complexity=x.complexity,
+                changes=f"{changes} Rotary positions in place of learned ones.",
+                notes=(*x.notes, *_rope_notes(x.letter)),
+                x=x.letter,
+                hybrid=hybrid,
+                rotary=True,
+                kv_heads=4 if x.letter == "l" else None,
+            )
+        enter(
+            vix_fnet,
+            name.format("fnet"),
+            title.format("FNet"),
+            how=How.FOURIER,
+            complexity="O(N log N)",
+            changes=f"Tokens are pixels: {embedded}. Four blocks of width 128 with FNet's Fourier transform.",
+            alias=hybrid,
+            hybrid=hybrid,
+        )
+        enter(
+            vix_mixer,
+            name.format("mixer"),
+            title.format("MLP-Mixer"),
+            how=How.SHUFFLING,
+            complexity="O(N^2)",
+            changes=f"Tokens are pixels: {embedded}. Four blocks of width 128 with MLPs over tokens and over channels.",
+            notes=(
+                "128 hidden units in the MLPs over channels, and as many as tokens, 1024, in those over tokens: only "
+                "so the paper's count comes out. Its text says 256.",
+                "The token MLPs are tied to the number of tokens, with which their cost grows quadratically.",
+            ),
+            alias=hybrid,
+            hybrid=hybrid,
+        )
+
+
+def _rope_notes(letter: str) -> tuple[str, ...]:
+    turned = "The class token is at place 0 of the rotary positions, and the pixels follow row by row."
+    idle = "The authors' code still allocates learned positions that it does not use, 131,200 parameters more."
+    heads = "Four heads of keys, one for each of queries, as the authors' code has with rotary positions only."
+    return {"t": (turned, idle), "l": (turned, idle, heads)}.get(letter, (turned,))
+
+
+_enter_all()
