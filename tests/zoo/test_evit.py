@@ -8,7 +8,8 @@ from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.measure.count import count
 from favor.zoo.encoder import Size
-from favor.zoo.sequence.removal.evit import KeepAttentive, kept_patches, quarter, take_tokens
+from favor.zoo.layers import take_tokens
+from favor.zoo.sequence.removal.evit import KeepAttentive, kept_patches, quarter
 from favor.zoo.slots import Flow, Seen
 from favor.zoo.training import tell_progress
 

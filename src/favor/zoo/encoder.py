@@ -114,19 +114,20 @@ class Block(nn.Module):
     def forward(self, x: Tensor, flow: Flow) -> Tensor:
         if self.reducer is not None:
             return self._forward_reduced(x, flow, self.reducer)
-        x = x + self.drop_path(self.ls1(self._mix(self.norm1(x), flow)))
+        x = x + self.drop_path(self.ls1(self.mix(self.norm1(x), flow)))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
     def _forward_reduced(self, x: Tensor, flow: Flow, reducer: Reducer) -> Tensor:
         if reducer.place is Place.BEFORE:
             x = reducer.before(x, flow)
-            x = x + self.drop_path(self.ls1(self._mix(self.norm1(x), flow)))
+            x = x + self.drop_path(self.ls1(self.mix(self.norm1(x), flow)))
         else:
             y, seen = self.mixer.attend(self.norm1(x), flow, reducer.wants_class_row)
             x = reducer.between(x + self.drop_path(self.ls1(y)), seen, flow)
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
-    def _mix(self, x: Tensor, flow: Flow) -> Tensor:
+    def mix(self, x: Tensor, flow: Flow) -> Tensor:
+        """The mixer on normalised tokens; attention heeds what travels beside them."""
         if flow.sizes is None and flow.alive is None:
             return self.mixer(x)
         return self.mixer.attend(x, flow, class_row=False)[0]
@@ -210,14 +211,17 @@ class Encoder(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """What the head sees: [B, dim]."""
-        x = self.patch_embed(images)
-        if self.class_token is not None:
-            x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
-        x = self.positions(x)
-        flow = Flow()
+        x, flow = self.embed(images), Flow()
         for block in self.blocks:
             x = block(x, flow)
         return self.pooled(x, flow)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """The tokens that enter the first block: [B, N, dim]."""
+        x = self.patch_embed(images)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
+        return self.positions(x)
 
     def pooled(self, x: Tensor, flow: Flow) -> Tensor:
         """The tokens as one vector."""

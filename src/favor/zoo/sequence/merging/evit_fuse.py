@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import take_with_class_token
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.sequence.removal.evit import KeepAttentive, quarter, take_with_class_token
+from favor.zoo.sequence.removal.evit import KeepAttentive, quarter
 from favor.zoo.slots import Reducer, Tokens
 from favor.zoo.taxonomy import How
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Block, Encoder, Options, Size
+from favor.zoo.layers import take_tokens, take_with_class_token
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.sequence.removal.evit import take_tokens, take_with_class_token
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 

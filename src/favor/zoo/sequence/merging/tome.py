@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import take_tokens
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.sequence.removal.evit import take_tokens
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 

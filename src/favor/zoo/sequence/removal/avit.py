@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import take_with_class_token
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.sequence.removal.evit import take_with_class_token
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
 
@@ -102,9 +102,7 @@ class HaltingEncoder(Encoder):
         }
 
     def features(self, images: Tensor) -> Tensor:
-        x = self.patch_embed(images)
-        assert self.class_token is not None  # noqa: S101 - the shell pools the class token
-        x = self.positions(torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1))
+        x = self.embed(images)
         flow, halting = Flow(), Halting(x)
         for index, block in enumerate(self.blocks):
             if index > 0:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Block, Encoder, Options, Size
+from favor.zoo.layers import take_with_class_token
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.sequence.removal.evit import quarter, take_with_class_token
+from favor.zoo.sequence.removal.evit import quarter
 from favor.zoo.slots import Flow, Place, Reducer, Tokens
 from favor.zoo.taxonomy import How
 
@@ -94,7 +95,7 @@ class MaskedAttention(Attention):
 class SparseBlock(Block):
     """ViT's block, whose attention heeds the decisions on the patches in training."""
 
-    def _mix(self, x: Tensor, flow: Flow) -> Tensor:
+    def mix(self, x: Tensor, flow: Flow) -> Tensor:
         kept = flow.notes.get("kept")
         return self.mixer(x) if kept is None else self.mixer.among(x, kept)
 

@@ -7,12 +7,11 @@ Paper: Liang et al., "Not All Patches are What You Need: Expediting Vision Trans
 import math
 from typing import ClassVar, Unpack
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import take_with_class_token
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
@@ -60,18 +59,6 @@ def kept_patches(patches: int, keep: float) -> int:
     138
     """
     return math.ceil(patches * keep - 1e-9)
-
-
-def take_with_class_token(x: Tensor, index: Tensor) -> Tensor:
-    """The class token and the patches at `index` [B, K], counted without it: [B, N, C] -> [B, 1 + K, C]."""
-    return take_tokens(x, F.pad(index + 1, (1, 0)))
-
-
-def take_tokens(x: Tensor, index: Tensor) -> Tensor:
-    """The tokens at `index` [B, K] of each image: [B, N, C] -> [B, K, C]."""
-    B, N, C = x.shape
-    rows = index + N * torch.arange(B, device=x.device)[:, None]
-    return F.embedding(rows, x.reshape(B * N, C))  # copies whole rows: 8 times as fast as `gather` on a CPU
 
 
 def quarter(index: int, depth: int) -> int | None:
