@@ -1,6 +1,7 @@
 """Parts that many architectures share: embeddings, positions, MLP, layer scale, drop path."""
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -173,3 +174,13 @@ def take_tokens(x: Tensor, index: Tensor) -> Tensor:
     B, N, C = x.shape
     rows = index + N * torch.arange(B, device=x.device)[:, None]
     return F.embedding(rows, x.reshape(B * N, C))  # copies whole rows: 8 times as fast as `gather` on a CPU
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """A context without autocast: sums over all tokens overflow float16, and their quotients are coarse in bfloat16."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
+def widened(x: Tensor) -> Tensor:
+    """At least float32."""
+    return x if x.dtype is torch.float64 else x.float()

@@ -5,7 +5,6 @@ Paper: Fedus et al., "Switch Transformers: Scaling to Trillion Parameter Models 
 """
 
 import math
-from contextlib import nullcontext
 from functools import partial
 from typing import Unpack
 
@@ -16,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.layers import Mlp
+from favor.zoo.layers import Mlp, full_precision
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.taxonomy import How
 
@@ -72,8 +71,7 @@ class SwitchMlp(nn.Module):
         tokens = tokens.to(weight.dtype)
         if self.training:
             tokens = tokens * torch.empty_like(tokens).uniform_(1.0 - JITTER, 1.0 + JITTER)
-        device = tokens.device.type
-        with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
+        with full_precision(tokens):
             return F.linear(tokens, weight, bias).softmax(dim=-1)
 
     def _loads(self, served: Tensor) -> list[int]:

@@ -4,15 +4,14 @@ Paper: Katharopoulos et al., "Transformers are RNNs: Fast Autoregressive Transfo
 arXiv:2006.16236
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Unpack
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import full_precision, widened
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.taxonomy import How
 
@@ -33,16 +32,6 @@ def kernel_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = widened(q), widened(k), widened(v)
         row_sums = q @ k.sum(dim=-2).unsqueeze(-1)
         return q @ (k.mT @ v) / (row_sums + EPSILON)
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context without autocast: sums over all tokens overflow float16, and their quotients are coarse in bfloat16."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
-
-
-def widened(x: Tensor) -> Tensor:
-    """At least float32."""
-    return x if x.dtype is torch.float64 else x.float()
 
 
 @register(

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from favor.errors import RequestError, unknown_name
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.mixing.kernel.linear import full_precision, kernel_attention, widened
+from favor.zoo.layers import full_precision, widened
+from favor.zoo.mixing.kernel.linear import kernel_attention
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.mixing.kernel.linear import full_precision, widened
+from favor.zoo.layers import full_precision, widened
 from favor.zoo.mixing.kernel.performer import PerformerMixer, log_features
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import full_precision, widened
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -51,10 +52,8 @@ class NystromMixer(HeadMixer):
         landmark_q, landmark_k = segment_means(q, landmarks), segment_means(k, landmarks)
         between = (landmark_q * self.scale @ landmark_k.transpose(-2, -1)).softmax(dim=-1)
         gathered = F.scaled_dot_product_attention(landmark_q, k, v)
-        # meta tensors have no autocast of their own
-        with torch.autocast(device_type="cpu" if q.is_meta else q.device.type, enabled=False):
-            between = between.float() if between.dtype.itemsize < 4 else between
-            inverse = pseudo_inverse(between, self.inverse_steps)
+        with full_precision(q):
+            inverse = pseudo_inverse(widened(between), self.inverse_steps)
             gathered = (inverse @ gathered.to(inverse.dtype)).to(v.dtype)
         y = F.scaled_dot_product_attention(q, landmark_k, gathered)
         return y if self.residual is None else y + self.residual(v)
