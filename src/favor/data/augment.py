@@ -1,0 +1,210 @@
+"""Augmentations of whole batches as tensors; every sample has draws of its own.
+
+3-Augment (Touvron et al., "DeiT III", 2022, arXiv:2204.07118): one of greyscale, solarisation and Gaussian blur, then
+colour jitter. torchvision's v2 transforms draw once for a batch, from a generator that depends on the process;
+here the same operations take a number for each sample, and the tests compare them with torchvision's.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from favor.data.draws import Draw, uniform
+from favor.errors import RequestError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+_LUMA = (0.299, 0.587, 0.114)
+_SOLARIZE_FROM = 128 / 255
+_BLUR_SIGMAS = (0.2, 2.0)  # pixels, as in the benchmark's code
+_JITTER_ORDERS = np.array([(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+_BRIGHTNESS, _CONTRAST, _SATURATION = range(3)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to training images, as probabilities; at most one of grey, solarize and blur for an image."""
+
+    flip: float = 0.0
+    grey: float = 0.0
+    solarize: float = 0.0
+    blur: float = 0.0
+    color_jitter: float = 0.0
+    cutmix: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("flip", "grey", "solarize", "blur", "color_jitter", "cutmix"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise RequestError(f"augmentation: {name} is from 0 to 1, not {getattr(self, name)}")
+        if self.grey + self.solarize + self.blur > 1.0 + 1e-9:
+            raise RequestError("augmentation: one of grey, solarize and blur is chosen; their probabilities exceed 1")
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Mean and standard deviation of each channel, of values from 0 to 1."""
+
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean, std = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (self.mean, self.std))
+        return (images - mean) / std
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images as the model takes them, and what they show: `labels` with the weight `share`, `other_labels` the rest."""
+
+    images: Tensor
+    labels: Tensor
+    samples: NDArray[np.int64]
+    other_labels: Tensor
+    share: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def targets(self, num_classes: int, smoothing: float = 0.0) -> Tensor:
+        """The distribution over classes to learn, smoothed towards the uniform one.
+
+        >>> one = torch.tensor([1])
+        >>> Batch(torch.zeros(1, 3, 2, 2), one, np.array([0]), one, torch.ones(1)).targets(4, 0.2).round(decimals=2)
+        tensor([[0.0500, 0.8500, 0.0500, 0.0500]])
+        """
+        targets = torch.full((len(self), num_classes), smoothing / num_classes, device=self.labels.device)
+        weight = (1.0 - smoothing) * self.share.to(targets.dtype)
+        targets.scatter_add_(1, self.labels[:, None], weight[:, None])
+        targets.scatter_add_(1, self.other_labels[:, None], (1.0 - smoothing - weight)[:, None])
+        return targets
+
+
+@dataclass(frozen=True)
+class Key:
+    """Whose draws are used: those of these samples in this epoch of the run with this seed."""
+
+    seed: int
+    epoch: int
+    samples: NDArray[np.int64] = field(repr=False)
+
+    def uniform(self, draw: Draw, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
+        return low + (high - low) * uniform(self.seed, self.epoch, self.samples, draw)
+
+
+def augmented(
+    squares: Tensor, labels: Tensor, key: Key, augmentation: Augmentation, normalization: Normalization
+) -> Batch:
+    """A training batch of uint8 squares (B, 3, S, S)."""
+    images = flipped(squares, key, augmentation.flip).float().div_(255)
+    images = three_augmented(images, key, augmentation)
+    if augmentation.color_jitter:
+        images = color_jittered(images, key, augmentation.color_jitter)
+    images = normalization(images)
+    other, share = labels, torch.ones(len(labels), device=labels.device)
+    if augmentation.cutmix:
+        images, share = cutmixed(images, key, augmentation.cutmix)
+        other = labels.roll(1)
+    return Batch(images.contiguous(), labels, key.samples, other, share)
+
+
+def flipped(images: Tensor, key: Key, probability: float) -> Tensor:
+    """Mirrored left to right, each with this probability."""
+    which = key.uniform(Draw.FLIP) < probability
+    return torch.where(_per_image(which, images), images.flip(-1), images) if which.any() else images
+
+
+def three_augmented(images: Tensor, key: Key, augmentation: Augmentation) -> Tensor:
+    """One of greyscale, solarisation and blur for each image, or none of them for the rest of the probability."""
+    choice = key.uniform(Draw.THREE_AUGMENT)
+    limits = np.cumsum([0.0, augmentation.grey, augmentation.solarize, augmentation.blur])
+    if augmentation.grey + augmentation.solarize + augmentation.blur > 1.0 - 1e-9:
+        limits[-1] = 1.0  # three times a third is to leave nobody out
+    grey, solarized, blurred_ = (np.flatnonzero((limits[k] <= choice) & (choice < limits[k + 1])) for k in range(3))
+    sigmas = key.uniform(Draw.BLUR_SIGMA, *_BLUR_SIGMAS)
+    for which, change in (
+        (grey, lambda x: luma(x).expand_as(x)),
+        (solarized, lambda x: torch.where(x >= _SOLARIZE_FROM, 1.0 - x, x)),
+        (blurred_, lambda x: blurred(x, torch.from_numpy(sigmas[blurred_]).to(x))),
+    ):
+        if len(which):
+            index = torch.from_numpy(which).to(images.device)
+            images = images.index_copy(0, index, change(images.index_select(0, index)))
+    return images
+
+
+def luma(images: Tensor) -> Tensor:
+    """The brightness of each pixel, (B, 1, H, W)."""
+    red, green, blue = images.unbind(1)
+    return (_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue)[:, None]
+
+
+def blurred(images: Tensor, sigmas: Tensor) -> Tensor:
+    """Gaussian blur with a sigma in pixels for each image; what lies outside of the image has no weight.
+
+    Written as two matrix products, since a convolution whose kernel differs from image to image is slow.
+    """
+    rows, columns = (_gaussian(length, sigmas) for length in images.shape[-2:])
+    return rows[:, None] @ images @ columns[:, None].transpose(-1, -2)
+
+
+def _gaussian(length: int, sigmas: Tensor) -> Tensor:
+    """Matrices (B, L, L) whose rows are normalised Gaussians around their diagonal."""
+    along = torch.arange(length, device=sigmas.device, dtype=sigmas.dtype)
+    distance = (along[:, None] - along) / sigmas[:, None, None]
+    weights = torch.exp(-0.5 * distance**2)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
+    """Brightness, contrast and saturation by factors in 1 +- strength, in an order drawn for each image.
+
+    Each of the three pulls an image from, or pushes it away from, another: black, its mean grey, its greyscale.
+    """
+    factors = np.stack(
+        [key.uniform(d, 1 - strength, 1 + strength) for d in (Draw.BRIGHTNESS, Draw.CONTRAST, Draw.SATURATION)]
+    )
+    orders = _JITTER_ORDERS[(key.uniform(Draw.JITTER_ORDER) * len(_JITTER_ORDERS)).astype(np.int64)]
+    for operation in orders.T:
+        factor = _per_image(factors[operation, np.arange(len(images))].astype(np.float32), images)
+        grey = luma(images)
+        mean_grey = grey.mean((2, 3), keepdim=True)
+        reference = grey * _per_image(operation == _SATURATION, images) + mean_grey * _per_image(
+            operation == _CONTRAST, images
+        )
+        images = torch.lerp(reference, images, factor).clamp_(0.0, 1.0)
+    return images
+
+
+def cutmixed(images: Tensor, key: Key, probability: float) -> tuple[Tensor, Tensor]:
+    """A box of each image replaced by that of its neighbour in the batch, and the share that is still its own.
+
+    Yun et al., "CutMix", 2019, arXiv:1905.04899, with alpha = 1: the share is uniform. The box is cut off at the
+    border, and the share is that of the pixels that are left.
+    """
+    height, width = images.shape[-2:]
+    side = np.sqrt(1.0 - key.uniform(Draw.CUTMIX_SHARE)) * (key.uniform(Draw.CUTMIX) < probability)
+    top, bottom = _box(key.uniform(Draw.CUTMIX_TOP), side, height)
+    left, right = _box(key.uniform(Draw.CUTMIX_LEFT), side, width)
+    rows, columns = np.arange(height), np.arange(width)
+    in_rows = (top[:, None] <= rows) & (rows < bottom[:, None])
+    in_columns = (left[:, None] <= columns) & (columns < right[:, None])
+    inside = torch.from_numpy(in_rows[:, None, :, None] & in_columns[:, None, None, :]).to(images.device)
+    share = 1.0 - (bottom - top) * (right - left) / (height * width)
+    return torch.where(inside, images.roll(1, 0), images), torch.from_numpy(share).float().to(images.device)
+
+
+def _box(
+    centre: NDArray[np.float64], side: NDArray[np.float64], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of a box along one side of the image."""
+    middle, extent = (centre * length).astype(np.int64), (side * length).astype(np.int64)
+    start = middle - extent // 2
+    return np.clip(start, 0, length), np.clip(start + extent, 0, length)
+
+
+def _per_image(values: NDArray, images: Tensor) -> Tensor:
+    """One value for each image, shaped to be combined with images."""
+    return torch.from_numpy(values).to(images.device).view(-1, 1, 1, 1)

@@ -1,0 +1,152 @@
+"""CIFAR-10 and CIFAR-100: the binary version, plain or compressed with xz, and the version in Python's pickle format.
+
+A pickle is a program. These are read by an unpickler that knows arrays and plain containers and refuses all else.
+"""
+
+import io
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy._core.multiarray import _reconstruct
+from numpy.typing import NDArray
+
+from favor.data.archive import unxz
+from favor.data.in_memory import InMemory
+from favor.data.sources import Splits
+from favor.errors import RequestError
+
+_PIXELS = 3 * 32 * 32
+_RECONSTRUCTORS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The files of one of the two sets; a binary record has `label_bytes` labels, the last one is the class."""
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    names: str
+    label_bytes: int
+    pickled_label: bytes
+    pickled_names: tuple[str, bytes]
+
+
+_CIFAR10 = _Layout(
+    tuple(f"data_batch_{k}" for k in range(1, 6)),
+    ("test_batch",),
+    "batches.meta.txt",
+    1,
+    b"labels",
+    ("batches.meta", b"label_names"),
+)
+_CIFAR100 = _Layout(("train",), ("test",), "fine_label_names.txt", 2, b"fine_labels", ("meta", b"fine_label_names"))
+
+
+def open_cifar10(root: Path) -> Splits:
+    """CIFAR-10, or a cut of it with the files `train` and `test`."""
+    mini = any((root / f"train.bin{end}").exists() for end in ("", ".xz"))
+    layout = _CIFAR10
+    if mini:
+        layout = _Layout(("train",), ("test",), layout.names, 1, layout.pickled_label, layout.pickled_names)
+    return _open(root, layout, 10)
+
+
+def open_cifar100(root: Path) -> Splits:
+    """CIFAR-100 with its 100 fine classes."""
+    return _open(root, _CIFAR100, 100)
+
+
+def _open(root: Path, layout: _Layout, num_classes: int) -> Splits:
+    pickled = (root / layout.train[0]).is_file()
+    with ThreadPoolExecutor() as threads:  # xz takes most of the time, and lets go of the interpreter's lock
+        read = _read_pickled if pickled else _read_binary
+        parts = list(threads.map(lambda name: read(root, name, layout), (*layout.train, *layout.test)))
+    train, test = _joined(parts[: len(layout.train)], root), _joined(parts[len(layout.train) :], root)
+    for split in (train, test):
+        if split.labels.max(initial=0) >= num_classes:
+            raise RequestError(f"{root}: label {split.labels.max()} in a set of {num_classes} classes")
+    return Splits(_class_names(root, layout, pickled, num_classes), train, test)
+
+
+def _joined(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]], root: Path) -> InMemory:
+    images = np.concatenate([images for images, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts])
+    if not len(images):
+        raise RequestError(f"{root}: no images in its files")
+    return InMemory(torch.from_numpy(images), labels)
+
+
+def _read_binary(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    plain, compressed = root / f"{name}.bin", root / f"{name}.bin.xz"
+    if plain.is_file():
+        path, content = plain, plain.read_bytes()
+    elif compressed.is_file():
+        path, content = compressed, unxz(compressed).read_bytes()
+    else:
+        raise RequestError(f"{root}: no {plain.name}, {compressed.name} or {name}; get the whole set")
+    record = layout.label_bytes + _PIXELS
+    if len(content) % record:
+        raise RequestError(f"{path}: {len(content)} bytes are not a whole number of records of {record}; get it again")
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record)
+    images = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+    return images, records[:, layout.label_bytes - 1].astype(np.int64)
+
+
+def _read_pickled(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    path = root / name
+    if not path.is_file():
+        raise RequestError(f"{root}: no {name}; get the whole set")
+    content = unpickled_arrays(path)
+    data, labels = content.get(b"data"), content.get(layout.pickled_label)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _PIXELS:
+        raise RequestError(f"{path}: its data are not bytes in rows of {_PIXELS}; get it again")
+    if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
+        raise RequestError(f"{path}: not one label for each of its {len(data)} images; get it again")
+    return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+
+
+def _class_names(root: Path, layout: _Layout, pickled: bool, num_classes: int) -> tuple[str, ...]:
+    if pickled:
+        file, key = layout.pickled_names
+        found = unpickled_arrays(root / file).get(key, []) if (root / file).is_file() else []
+        names = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in found)
+    else:
+        path = root / layout.names
+        names = tuple(path.read_text().split()) if path.is_file() else ()
+    # Without the file of names the classes are still known by their numbers.
+    return names if len(names) == num_classes else tuple(str(label) for label in range(num_classes))
+
+
+def unpickled_arrays(path: Path) -> dict[bytes, Any]:
+    """The dict in a pickle of arrays, numbers, texts and containers; anything else in it is refused, not run."""
+    try:
+        # The authors' files are from Python 2, whose arrays numpy takes back as latin1 only.
+        content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from error
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        raise RequestError(f"{path}: torn or not a pickle ({error}); get it again") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a file of CIFAR")
+    return {key.encode() if isinstance(key, str) else key: value for key, value in content.items()}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Numpy's arrays, and nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _RECONSTRUCTORS[module, name]
+        except KeyError:
+            raise RequestError(f"refused, the pickle wants to use {module}.{name}, which is not an array") from None

@@ -1,0 +1,39 @@
+"""What torchvision can download goes to the user's cache folder, once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from favor.data.archive import cache_folder
+from favor.data.names import NamedSet, missing
+
+_FOLDERS = {
+    "cifar10": ("CIFAR10", "cifar-10-batches-py"),
+    "cifar100": ("CIFAR100", "cifar-100-python"),
+    "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw"),
+    "flowers102": ("Flowers102", "flowers-102"),
+}
+"""torchvision's class of the set, and the folder that it makes."""
+
+
+def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None) -> Path:
+    """The folder of the set, downloaded if it is not there yet."""
+    if known.name not in _FOLDERS:
+        raise missing(known, "torchvision cannot download it")
+    class_name, folder = _FOLDERS[known.name]
+    root = cache_folder() / "downloads"
+    done = root / f"{known.name}.complete"
+    if not done.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            (fetch or _fetch)(class_name, root)
+        except (OSError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise missing(known, f"the download failed: {reason}") from error
+        done.touch()
+    return root / folder
+
+
+def _fetch(class_name: str, root: Path) -> None:
+    from torchvision import datasets  # type: ignore[import-untyped]
+
+    getattr(datasets, class_name)(root, download=True)

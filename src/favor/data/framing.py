@@ -1,0 +1,119 @@
+"""How an image of any size becomes a square of the size that the model sees.
+
+Training: the shorter side is resized, then a square is cut out at random ("simple random crop" of DeiT III: borders
+padded by reflection first). Evaluation: the shorter side is resized, then the centre is cut out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from favor.data.draws import Draw, uniform
+from favor.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Framing:
+    """The square to cut: its side, the padding around the image in training, the centre's share in evaluation."""
+
+    img_size: int
+    padding: int = 0
+    crop_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.img_size < 1 or self.padding < 0 or not 0.0 < self.crop_ratio <= 1.0:
+            raise RequestError(f"no square can be cut with {self}: a side of 1 or more, a crop ratio in (0, 1]")
+
+    @property
+    def evaluation_side(self) -> int:
+        """What the shorter side is resized to in evaluation.
+
+        >>> Framing(224, crop_ratio=0.875).evaluation_side
+        256
+        """
+        return round(self.img_size / self.crop_ratio)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the squares of a batch are cut: a position for each image, as shares of the room there is."""
+
+    side: int
+    img_size: int
+    padding: int
+    top: NDArray[np.float64]
+    left: NDArray[np.float64]
+
+
+def random_cut(framing: Framing, seed: int, epoch: int, samples: NDArray[np.int64]) -> Cut:
+    """The cut of training, drawn for each sample."""
+    top = uniform(seed, epoch, samples, Draw.CROP_TOP)
+    left = uniform(seed, epoch, samples, Draw.CROP_LEFT)
+    return Cut(framing.img_size, framing.img_size, framing.padding, top, left)
+
+
+def centre_cut(framing: Framing, count: int) -> Cut:
+    """The cut of evaluation: the centre."""
+    centre = np.full(count, 0.5)
+    return Cut(framing.evaluation_side, framing.img_size, 0, centre, centre)
+
+
+def resized_shape(height: int, width: int, side: int) -> tuple[int, int]:
+    """The shape with the shorter side as asked and the proportions kept.
+
+    >>> resized_shape(100, 200, 50)
+    (50, 100)
+    """
+    shorter = min(height, width)
+    return max(side, round(height * side / shorter)), max(side, round(width * side / shorter))
+
+
+def start(share: NDArray[np.float64], length: int, cut: Cut) -> NDArray[np.int64]:
+    """Where the square starts along a side of that length; negative is in the padding.
+
+    >>> start(np.array([0.0, 0.5, 0.99]), 32, Cut(32, 32, 4, np.zeros(3), np.zeros(3))).tolist()
+    [-4, 0, 4]
+    """
+    room = length + 2 * cut.padding - cut.img_size
+    return np.floor(share * (room + 1)).astype(np.int64) - cut.padding
+
+
+def reflected(position: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Positions outside of an image mirrored at its borders, the border itself not repeated.
+
+    >>> reflected(np.array([-2, -1, 0, 3, 4, 5]), 4).tolist()
+    [2, 1, 0, 3, 2, 1]
+    """
+    if length == 1:
+        return np.zeros_like(position)
+    period = 2 * (length - 1)
+    folded = np.abs(position) % period
+    return np.where(folded < length, folded, period - folded)
+
+
+def cut_batch(images: Tensor, cut: Cut) -> Tensor:
+    """The squares of a batch of equally large uint8 images (B, 3, H, W)."""
+    count, _, height, width = images.shape
+    shape = resized_shape(height, width, cut.side)
+    if shape != (height, width):
+        images = resized(images, shape)
+    along = np.arange(cut.img_size)
+    rows = reflected(start(cut.top, shape[0], cut)[:, None] + along, shape[0])
+    columns = reflected(start(cut.left, shape[1], cut)[:, None] + along, shape[1])
+    if shape == (cut.img_size, cut.img_size) and cut.padding == 0:
+        return images
+    which = torch.arange(count, device=images.device)[:, None]
+    # Rows first, then columns: whole rows are copied at once, which is faster than pixel by pixel.
+    images = images.transpose(1, 2)[which, torch.from_numpy(rows).to(images.device)]
+    index = torch.from_numpy(columns).to(images.device)[:, None, None, :].expand(-1, cut.img_size, 3, -1)
+    return images.gather(3, index).transpose(1, 2).contiguous()
+
+
+def resized(images: Tensor, shape: tuple[int, int]) -> Tensor:
+    """uint8 images (B, 3, H, W) at another size: bicubic, antialiased where they shrink, as PIL does."""
+    values = F.interpolate(images.float(), shape, mode="bicubic", antialias=True)
+    return values.round_().clamp_(0, 255).to(torch.uint8)

@@ -1,0 +1,176 @@
+"""Batches for one process of several: which samples, in which order, and how they get to the model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from favor.data.augment import Augmentation, Batch, Key, Normalization, augmented
+from favor.data.broken import BrokenImages
+from favor.data.draws import order
+from favor.data.framing import Framing, centre_cut, random_cut
+from favor.data.sources import Fetched, ImageSource
+from favor.errors import RequestError, WorkError
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which of how many processes this is."""
+
+    process: int = 0
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.process < self.processes:
+            raise RequestError(f"process {self.process} of {self.processes}: numbers start at 0")
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How the batch of one optimiser step is cut into micro-batches, over processes and accumulation.
+
+    >>> BatchPlan(images=50_000, batch_size=2048, accumulation=4).micro_batch_size
+    512
+    """
+
+    images: int
+    batch_size: int
+    accumulation: int = 1
+    share: Share = Share()
+
+    def __post_init__(self) -> None:
+        parts = self.share.processes * self.accumulation
+        if self.accumulation < 1 or self.batch_size < 1 or self.batch_size % parts:
+            raise RequestError(
+                f"a batch of {self.batch_size} cannot be cut evenly for {self.share.processes} processes with "
+                f"{self.accumulation} accumulation steps; choose a multiple of {max(parts, 1)}"
+            )
+        if self.steps == 0:
+            raise RequestError(
+                f"{self.images} training images do not fill one batch of {self.batch_size}; "
+                f"use --set batch_size={self.images} or less"
+            )
+
+    @property
+    def micro_batch_size(self) -> int:
+        return self.batch_size // (self.share.processes * self.accumulation)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in an epoch; the images that do not fill a batch wait for another epoch's order."""
+        return self.images // self.batch_size
+
+    def micro_batches(self, seed: int, epoch: int, first_step: int = 0) -> list[NDArray[np.int64]]:
+        """The samples of this process, `accumulation` arrays for each step from `first_step` on."""
+        visited = order(seed, epoch, self.images)[: self.steps * self.batch_size]
+        parts = visited.reshape(self.steps, self.accumulation, self.share.processes, self.micro_batch_size)
+        return list(parts[first_step:, :, self.share.process].reshape(-1, self.micro_batch_size))
+
+
+class TrainingLoader:
+    """The augmented batches of each epoch.
+
+    A batch depends on seed, epoch and samples only: not on processes, workers, or where a run was resumed.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        plan: BatchPlan,
+        framing: Framing,
+        augmentation: Augmentation,
+        normalization: Normalization,
+        *,
+        seed: int,
+        broken: BrokenImages,
+        workers: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if plan.images != len(source):
+            raise RequestError(f"the plan is for {plan.images} images, the source has {len(source)}")
+        self.source, self.plan, self.framing = source, plan, framing
+        self.augmentation, self.normalization = augmentation, normalization
+        self.seed, self.broken, self.workers, self.device = seed, broken, workers, torch.device(device)
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """The micro-batches of an epoch, from a step on; `plan.accumulation` of them make a step."""
+        lists = self.plan.micro_batches(self.seed, epoch, first_step)
+        asked = _Asked(self.source, lists, self.framing, self.seed, epoch)
+        for fetched in _fetched(asked, self.workers, self.broken):
+            squares = fetched.images.to(self.device, non_blocking=True)
+            labels = torch.from_numpy(self.source.labels[fetched.samples]).to(self.device)
+            key = Key(self.seed, epoch, fetched.samples)
+            yield augmented(squares, labels, key, self.augmentation, self.normalization)
+
+
+class EvaluationLoader:
+    """Each image once, over all processes together, the last partial batch included; centre cut, no augmentation."""
+
+    def __init__(
+        self,
+        source: ImageSource,
+        batch_size: int,
+        framing: Framing,
+        normalization: Normalization,
+        *,
+        broken: BrokenImages,
+        share: Share = Share(),  # noqa: B008 - frozen
+        workers: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if batch_size < 1:
+            raise RequestError(f"a batch has 1 image or more, not {batch_size}")
+        self.source, self.batch_size, self.framing, self.normalization = source, batch_size, framing, normalization
+        self.share, self.broken, self.workers, self.device = share, broken, workers, torch.device(device)
+
+    def __iter__(self) -> Iterator[Batch]:
+        mine = np.arange(self.share.process, len(self.source), self.share.processes)
+        lists = [mine[first : first + self.batch_size] for first in range(0, len(mine), self.batch_size)]
+        asked = _Asked(self.source, lists, self.framing)
+        for fetched in _fetched(asked, self.workers, self.broken):
+            images = fetched.images.to(self.device, non_blocking=True).float().div_(255)
+            labels = torch.from_numpy(self.source.labels[fetched.samples]).to(self.device)
+            ones = torch.ones(len(labels), device=self.device)
+            yield Batch(self.normalization(images).contiguous(), labels, fetched.samples, labels, ones)
+
+
+class _Asked(Dataset[Fetched]):
+    """The micro-batches of one pass, which worker processes fetch by their number; no seed means a centre cut."""
+
+    def __init__(
+        self,
+        source: ImageSource,
+        lists: Sequence[NDArray[np.int64]],
+        framing: Framing,
+        seed: int | None = None,
+        epoch: int = 0,
+    ) -> None:
+        self.source, self.lists, self.framing, self.seed, self.epoch = source, lists, framing, seed, epoch
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    def __getitem__(self, number: int) -> Fetched:
+        samples = self.lists[number]
+        if self.seed is None:
+            cut = centre_cut(self.framing, len(samples))
+        else:
+            cut = random_cut(self.framing, self.seed, self.epoch, samples)
+        return self.source.fetch(samples, cut)
+
+
+def _fetched(asked: _Asked, workers: int, broken: BrokenImages) -> Iterator[Fetched]:
+    """What was asked for, in order; files are decoded by worker processes, what is in memory is not sent around."""
+    if asked.source.in_memory or workers == 0:
+        stream: Iterator[Fetched] = (asked[number] for number in range(len(asked)))
+    else:
+        stream = iter(DataLoader(asked, batch_size=None, num_workers=workers))
+    for fetched in stream:
+        broken.add(fetched.broken)
+        if not len(fetched.samples):
+            first = fetched.broken[0]
+            raise WorkError(f"a whole batch could not be read, the first: {first.place} ({first.reason})")
+        yield fetched

@@ -1,0 +1,167 @@
+"""The data sets by name: what they are, where their files are looked for, and how to get them. Imports no torch."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from favor.errors import RequestError, unknown_name
+
+ROOT_VARIABLE = "FAVOR_DATA"
+DEFAULT = "digits"
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A set that favor knows.
+
+    `places` are paths below $FAVOR_DATA, the first that exists is taken. `size` is the official number of training
+    and evaluation images, None where there is no official one.
+    """
+
+    name: str
+    title: str
+    num_classes: int | None
+    size: tuple[int, int] | None
+    places: tuple[str, ...] = ()
+    how_to_get: str = ""
+    needs_path: bool = False
+
+
+_KNOWN = (
+    NamedSet("digits", "scikit-learn's digits, 8x8 as 32x32, inside the package", 10, (1437, 360)),
+    NamedSet(
+        "cifar10",
+        "CIFAR-10, 32x32",
+        10,
+        (50_000, 10_000),
+        ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
+        "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of its authors, unpacked or not",
+    ),
+    NamedSet(
+        "cifar10-mini",
+        "a balanced cut of CIFAR-10",
+        10,
+        None,
+        ("cifar10-mini",),
+        "a folder cifar10-mini with train.bin and test.bin, records as in CIFAR-10",
+    ),
+    NamedSet(
+        "cifar100",
+        "CIFAR-100, 32x32, fine classes",
+        100,
+        (50_000, 10_000),
+        ("cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"),
+        "cifar-100-binary.tar.gz or cifar-100-python.tar.gz of its authors, unpacked or not",
+    ),
+    NamedSet(
+        "fashion-mnist",
+        "Fashion-MNIST, 28x28, greyscale",
+        10,
+        (60_000, 10_000),
+        ("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
+        "the four idx files in a folder fashion-mnist (Debian: the package dataset-fashion-mnist)",
+    ),
+    NamedSet(
+        "tiny-imagenet",
+        "Tiny ImageNet, 64x64",
+        200,
+        (100_000, 10_000),
+        ("tiny-imagenet-200", "tiny-imagenet", "tiny-imagenet-200.tar.xz", "tiny-imagenet-200-mini.tar.xz"),
+        "tiny-imagenet-200.zip of its authors, unpacked as tiny-imagenet-200",
+    ),
+    NamedSet(
+        "flowers102",
+        "Oxford Flowers 102",
+        102,
+        (2_040, 6_149),
+        ("flowers-102", "flowers102", "flowers-102-mini-192.tar.xz"),
+        "a folder flowers-102 with jpg/, imagelabels.mat and setid.mat of its authors",
+    ),
+    NamedSet(
+        "cars",
+        "Stanford Cars",
+        196,
+        (8_144, 8_041),
+        ("stanford_cars", "cars"),
+        "a folder stanford_cars with cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat",
+    ),
+    NamedSet(
+        "places365",
+        "MIT Places365, standard",
+        365,
+        (1_803_460, 36_500),
+        ("places365_standard", "places365", "places365standard_easyformat.tar"),
+        "places365standard_easyformat.tar of its authors, unpacked as places365_standard with train/ and val/",
+    ),
+    NamedSet(
+        "imagenet-1k",
+        "ImageNet-1k (ILSVRC 2012)",
+        1000,
+        (1_281_167, 50_000),
+        ("imagenet-1k", "imagenet", "ILSVRC2012", "imagenet-1k-sample-160.tar.xz"),
+        "a folder imagenet-1k with train/WNID/ and val/WNID/",
+    ),
+    NamedSet(
+        "imagenet-21k",
+        "ImageNet-21k; in the winter 2021 release processed as by Ridnik et al. it has 10,450 classes",
+        None,
+        None,
+        ("imagenet-21k", "imagenet21k", "imagenet21k_resized"),
+        "a folder imagenet-21k with train/WNID/ and val/WNID/, or with WebDataset shards (.tar) in train/ and val/",
+    ),
+    NamedSet("folder", "folders of classes, below train/ and val/ or not split", None, None, needs_path=True),
+    NamedSet("synthetic", "made-up images for pipelines and throughput", 10, (2_048, 512)),
+)
+
+SETS: Mapping[str, NamedSet] = MappingProxyType({known.name: known for known in _KNOWN})
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """What `--data NAME[:PATH]` asks for."""
+
+    known: NamedSet
+    path: Path | None
+
+
+def parse(text: str) -> DataRequest:
+    """Read `NAME` or `NAME:PATH`.
+
+    >>> parse("folder:my/photos").path
+    PosixPath('my/photos')
+    """
+    name, colon, path = text.partition(":")
+    if name not in SETS:
+        raise unknown_name("data set", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
+    known = SETS[name]
+    if colon and not path:
+        raise RequestError(f"--data {text}: no path after the colon; write {name}:PATH")
+    if path and not (known.places or known.needs_path):
+        raise RequestError(f"--data {text}: {name} has no files, so it takes no path; write {name}")
+    if known.needs_path and not path:
+        raise RequestError(f"--data {text}: where are the images? Write {name}:PATH")
+    return DataRequest(known, Path(path).expanduser() if path else None)
+
+
+def find(request: DataRequest) -> Path | None:
+    """The folder or archive of a set; None where it is not there. A path that was given must exist."""
+    if request.path is not None:
+        if not request.path.exists():
+            raise RequestError(f"--data {request.known.name}:{request.path}: there is no such folder or file")
+        return request.path
+    root = os.environ.get(ROOT_VARIABLE)
+    places = [Path(place) for place in request.known.places]
+    candidates = [Path(root) / place if root else place for place in places if root or place.is_absolute()]
+    return next((place for place in candidates if place.exists()), None)
+
+
+def missing(known: NamedSet, why_no_download: str) -> RequestError:
+    """The error for a set that is not there: what was looked for, and what to put where."""
+    root = os.environ.get(ROOT_VARIABLE)
+    looked = f"not in {root}" if root else f"${ROOT_VARIABLE}, the folder of data sets, is not set"
+    return RequestError(
+        f"data set {known.name}: {looked}; put there {known.how_to_get}, or give its place as {known.name}:PATH "
+        f"({why_no_download})"
+    )

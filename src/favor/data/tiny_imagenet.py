@@ -1,0 +1,53 @@
+"""Tiny ImageNet as distributed: 200 classes at 64x64, validation images in one folder with a list of their classes."""
+
+from pathlib import Path
+
+from favor.data.broken import BrokenImages
+from favor.data.folder import class_folders, image_list, images_by_class
+from favor.data.image_files import decode_all
+from favor.data.sources import Splits
+from favor.errors import RequestError
+
+
+def open_tiny_imagenet(root: Path) -> Splits:
+    """Decoded in memory; the validation images may also be sorted into folders of classes already."""
+    if not (root / "train").is_dir() or not (root / "val").is_dir():
+        raise RequestError(f"{root}: no train/ and val/ in it; unpack tiny-imagenet-200.zip there")
+    classes = class_folders(root / "train")
+    annotations = root / "val" / "val_annotations.txt"
+    if (root / "val" / "images").is_dir():
+        evaluation = image_list(root / "val" / "images", *_annotated(annotations, classes))
+    else:
+        evaluation = images_by_class(root / "val", classes)
+    broken = BrokenImages()
+    decoded = []
+    for files in (images_by_class(root / "train", classes), evaluation):
+        images, found = decode_all(files)
+        broken.add(found)
+        decoded.append(images)
+    return Splits(_readable(root / "words.txt", classes), *decoded)
+
+
+def _annotated(annotations: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
+    """File names and labels from lines of `NAME<tab>WNID<tab>a box`."""
+    if not annotations.is_file():
+        raise RequestError(f"{annotations}: missing, it says which class an image of val/images is; get it again")
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    names, labels = [], []
+    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+        fields = line.split("\t")
+        if len(fields) < 2 or fields[1] not in label_of:
+            raise RequestError(
+                f"{annotations}:{number}: not a file name and one of the {len(classes)} classes: {line!r}"
+            )
+        names.append(fields[0])
+        labels.append(label_of[fields[1]])
+    return names, labels
+
+
+def _readable(words: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes in words where the file of words is there; `n01443537` is a goldfish."""
+    if not words.is_file():
+        return classes
+    told = dict(line.split("\t", 1) for line in words.read_text().splitlines() if "\t" in line)
+    return tuple(told.get(wnid, wnid) for wnid in classes)

@@ -1,0 +1,1 @@
+"""How the models learn: recipes as data, the schedule, the optimiser."""
