@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+TOKEN_VECTORS = ("class_token", "positions", "cls_token", "pos_embed")
+"""Parameters that are added to tokens rather than multiplied with them, under our names and timm's."""
 MUTATION = 1.03
 """A wrong factor on the mixing that every equality test must notice."""
 
@@ -19,7 +21,7 @@ def with_order_one_weights(model: nn.Module, seed: int = 0) -> nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            if parameter.ndim >= 2 and "class_token" not in name and "positions" not in name:
+            if parameter.ndim >= 2 and not any(vector in name for vector in TOKEN_VECTORS):
                 drawn *= 1.4 * parameter[0].numel() ** -0.5
             elif parameter.ndim == 1 and not name.endswith("bias"):
                 drawn = 1.0 + 0.3 * drawn  # scales of norms and LayerScale

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -114,8 +115,7 @@ def test_a_plugin_s_models_are_models_like_all_others(tmp_path: Path) -> None:
         assert favor.list_models(origin="plugin") == ["meanmixer_ti16", "meanmixer_s16", "meanmixer_b16"]
         assert favor.create_model("meanmixer_ti16", img_size=32)(torch.zeros(1, 3, 32, 32)).shape == (1, 1000)
     finally:
-        for name in favor.list_models("meanmixer_*"):
-            registry._entries.pop(name)
+        registry._forget(favor.list_models("meanmixer_*"))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,66 @@ def test_a_broken_plugin_is_refused_with_its_file_and_cause(tmp_path: Path, text
     with pytest.raises(RequestError, match=message) as raised:
         favor.load_plugin(file)
     assert "broken.py" in str(raised.value)
+
+
+def test_a_plugin_that_fails_halfway_leaves_nothing_behind_and_loads_once_it_is_mended(tmp_path: Path) -> None:
+    file = plugin(tmp_path, "halfway")
+    whole = file.read_text()
+    file.write_text(whole + "\nraise SystemExit(3)\n")
+    for _ in range(2):
+        with pytest.raises(RequestError, match="line 20: SystemExit: 3"):
+            favor.load_plugin(file)
+    assert favor.list_models("halfway_*") == []
+    file.write_text(whole + "\nprint('hello')\nfavor.list_models()\n")
+    try:
+        assert favor.load_plugin(file) == favor.load_plugin(file) == favor.list_models("halfway_*")
+    finally:
+        registry._forget(favor.list_models("halfway_*"))
+
+
+def test_a_relative_plugin_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "div.py").write_text("x = 1\ny = x / 0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match="plugin 'div.py', line 2: ZeroDivisionError"):
+        favor.load_plugin("div.py")
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"img_size": 224.0}, "img_size is a side"),
+        ({"img_size": (224,)}, "img_size is a side"),
+        ({"img_size": "224"}, "img_size is a side"),
+        ({"num_classes": True}, "num_classes must be a whole number"),
+        ({"num_classes": 2.5}, "num_classes must be a whole number"),
+        ({"drop_path": "0.1"}, "drop_path is a share"),
+        ({"size": "xl"}, "unknown size 'xl'"),
+        ({"architecture": "convnext_tiny"}, "unknown setting"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused_in_one_line(request_: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        favor.create_model("vit_s16", **request_)
+
+
+def test_a_size_may_be_named_and_numpy_s_numbers_are_numbers() -> None:
+    with torch.device("meta"):
+        model = favor.create_model("vit_s16", size="ti", num_classes=np.int64(5), img_size=np.int64(32))
+    assert model.head.weight.shape == (5, 192)
+
+
+def test_settings_of_timm_s_networks_are_passed_on() -> None:
+    with torch.device("meta"):
+        assert favor.create_model("timm:vit_tiny_patch16_224", global_pool="avg").global_pool == "avg"
+    with pytest.raises(RequestError, match="unknown setting of resnet50"):
+        favor.create_model("resnet50", architecture="convnext_tiny")
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert favor.card("VIT_S16").name == "vit_s16"
+    assert favor.card("ViT-B/32").name == "vit_b32"
+    with pytest.raises(RequestError, match="not by 5"):
+        favor.card(5)  # type: ignore[arg-type]
 
 
 def test_a_plugin_that_is_not_there_is_refused() -> None:

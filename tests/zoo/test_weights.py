@@ -44,7 +44,7 @@ def test_a_head_of_other_classes_is_left_untrained_and_it_is_said() -> None:
     before = target.head.weight.clone()
     loaded = favor.load_weights(target, vit(img_size=32, num_classes=9).state_dict())
     assert loaded.replaced == ("head.weight", "head.bias")
-    assert "head replaced" in str(loaded)
+    assert "head left untrained" in str(loaded)
     assert torch.equal(target.head.weight, before)
 
 
@@ -79,3 +79,17 @@ def test_the_source_grid_has_the_aspect_ratio_of_the_target() -> None:
     assert source_grid(98, like=(28, 14)) == (14, 7)
     with pytest.raises(RequestError, match="do not form a grid"):
         source_grid(197, like=(24, 24))
+
+
+def test_weights_without_a_head_load_and_half_a_head_is_refused() -> None:
+    state = vit(img_size=32).state_dict()
+    body = {name: weight for name, weight in state.items() if not name.startswith("head")}
+    assert favor.load_weights(vit(img_size=32), body).replaced == ("head.weight", "head.bias")
+    with pytest.raises(RequestError, match="1 missing \\(head.bias\\)"):
+        favor.load_weights(vit(img_size=32), {**body, "head.weight": state["head.weight"]})
+
+
+def test_a_difference_that_the_image_size_does_not_explain_is_said_to_be_one_of_settings() -> None:
+    source = favor.create_model("linformer_s16", size=SMALL, img_size=32, k=4)
+    with pytest.raises(RequestError, match="made with other settings"):
+        favor.load_weights(favor.create_model("linformer_s16", size=SMALL, img_size=32, k=3), source.state_dict())

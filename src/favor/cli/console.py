@@ -20,6 +20,11 @@ def emit_json(data: object) -> None:
     print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
 
 
+def examples(*pairs: tuple[str, str]) -> str:
+    """The examples below a command's help: each a command that can be copied, with what it does as its comment."""
+    return "\n\n".join(["**Examples**", *(f"`{command}  # {what}`" for command, what in pairs)])
+
+
 def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print a table for people; columns named in `right` are aligned to the right.
 
@@ -37,7 +42,7 @@ def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def stdout_console() -> "Console":
-    """The console for data; as wide as the content where no terminal limits it."""
+    """The console for data; 200 columns wide where no terminal says otherwise."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

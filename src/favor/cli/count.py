@@ -4,25 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, note, progress_bar
+from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
 from favor.cli.zoo import AsJson, load_plugins
 
 if TYPE_CHECKING:
     from favor.measure.count import Counts
 
-EXAMPLES = """
-**Examples**
-
-`favor count vit_s16` one model at its own image size
-
-`favor count 'vit_*' 'timm:convnext_*' --img-size 384` names by pattern
-
-`favor count deit_s16 --by-op` operator by operator
-
-`favor count swin_ti --training --batch-size 8` a training step, figures per image
-
-`favor count 'linformer_*' --json` for programs
-"""
+EXAMPLES = examples(
+    ("favor count vit_s16", "one model at its own image size"),
+    ("favor count 'vit_*' 'timm:convnext_*' --img-size 384", "names by pattern"),
+    ("favor count deit_s16 --by-op", "operator by operator"),
+    ("favor count swin_ti --training --batch-size 8", "a training step, figures per image"),
+    ("favor count 'linformer_*' --json", "for programs"),
+)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -1,10 +1,12 @@
 """`favor list` and `favor show`: what is in the zoo."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, note, stdout_console
+from favor.cli.console import emit_json, emit_table, examples, note, stdout_console
+from favor.errors import RequestError
 
 if TYPE_CHECKING:
     from favor.zoo.registry import Card
@@ -21,6 +23,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def remember_plugins(paths: list[str]) -> None:
     """Keep the plugins that the door was given until a command needs the zoo; loading them wants torch."""
+    for path in paths:
+        if not Path(path).is_file():
+            raise RequestError(f"plugin {path!r} is not there; give the path of a Python file")
     _plugins[:] = paths
 
 
@@ -32,29 +37,18 @@ def load_plugins() -> None:
         load_plugin(_plugins.pop(0))
 
 
-LIST_EXAMPLES = """
-**Examples**
-
-`favor list` the whole zoo, grouped by the taxonomy
-
-`favor list 'vit_*'` names by a pattern
-
-`favor list --how kernel` one strategy
-
-`favor list --where token_sequence --json` for programs
-
-`favor --plugin my_models.py list --origin plugin` your own models
-"""
-
-SHOW_EXAMPLES = """
-**Examples**
-
-`favor show linformer_s16`
-
-`favor show ViT-S/16` the papers' names work too
-
-`favor show timm:convnext_tiny --json`
-"""
+LIST_EXAMPLES = examples(
+    ("favor list", "the whole zoo, grouped by the taxonomy"),
+    ("favor list 'vit_*'", "names by a pattern"),
+    ("favor list --how kernel", "one strategy"),
+    ("favor list --where token_sequence --json", "for programs"),
+    ("favor --plugin my_models.py list --origin plugin", "your own models"),
+)
+SHOW_EXAMPLES = examples(
+    ("favor show linformer_s16", "one card"),
+    ("favor show ViT-S/16", "the papers' names work too"),
+    ("favor show timm:convnext_tiny --json", "any network of timm, for programs"),
+)
 
 
 def list_command(
@@ -65,12 +59,11 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List the zoo, grouped by the taxonomy: where and how each architecture changes ViT."""
-    from favor.errors import unknown_name
     from favor.zoo.registry import card, list_models
 
     load_plugins()
-    if origin is not None and origin not in ("own", "timm", "plugin"):
-        raise unknown_name("origin", origin, ("own", "timm", "plugin"), "choose from own, timm, plugin")
+    if not any(wildcard in pattern for wildcard in "*?["):
+        pattern = card(pattern).name  # an alias leads to its model, and a name that is close is told
     cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]
     if as_json:
         emit_json([card.as_dict() for card in cards])

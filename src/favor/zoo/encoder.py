@@ -130,14 +130,19 @@ class Block(nn.Module):
         """The mixer on normalised tokens; attention heeds what travels beside them."""
         if flow.sizes is None and flow.alive is None:
             return self.mixer(x)
+        if not isinstance(self.mixer, Attends):
+            raise RequestError(f"{type(self.mixer).__name__} cannot heed token sizes or padding: it has no `attend`")
         return self.mixer.attend(x, flow, class_row=False)[0]
 
 
 def _check_reducible(mixer: nn.Module, reducer: Reducer) -> None:
     """A mixer that cannot take a shorter sequence, or cannot say what it saw, gets no reducer."""
-    if getattr(mixer, "fixed_tokens", False):
+    if getattr(mixer, "fixed_tokens", False) or getattr(mixer, "rotary", None) is not None:
+        what = (
+            f"{type(mixer).__name__} with rotary positions" if getattr(mixer, "rotary", None) else type(mixer).__name__
+        )
         raise RequestError(
-            f"{type(mixer).__name__} is tied to a fixed number of tokens and cannot be combined with "
+            f"{what} is tied to a fixed number of tokens and cannot be combined with "
             f"{type(reducer).__name__}, which changes it; use a mixer without `fixed_tokens`"
         )
     if reducer.place is Place.BETWEEN and not isinstance(mixer, Attends):
@@ -178,6 +183,7 @@ class Encoder(nn.Module):
         layer_scale: float | None = 1e-4,
     ) -> None:
         super().__init__()
+        self.img_size = img_size
         self.patch_embed = embed(in_chans, size.dim, img_size)
         class_token = pool is Pool.CLASS_TOKEN
         height, width = self.patch_embed.grid
@@ -218,6 +224,10 @@ class Encoder(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """The tokens that enter the first block: [B, N, dim]."""
+        if images.shape[-2:] != self.img_size:
+            height, width = images.shape[-2:]
+            built = f"{self.img_size[0]} x {self.img_size[1]}"
+            raise RequestError(f"the model is built for images of {built} px, not {height} x {width}")
         x = self.patch_embed(images)
         if self.class_token is not None:
             x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
@@ -227,7 +237,9 @@ class Encoder(nn.Module):
         """The tokens as one vector."""
         if self.pool is Pool.CLASS_TOKEN:
             return self.norm(x[:, 0])
-        return self.norm(x).mean(dim=1)
+        x = self.norm(x)
+        weights = flow.weights()
+        return x.mean(dim=1) if weights is None else (weights[:, None].to(x.dtype) @ x).squeeze(1)
 
     def _init_weights(self) -> None:
         """ViT's initial values; a part that wants others has an `init_weights` method, which is called after that."""

@@ -4,15 +4,17 @@ import fnmatch
 import importlib
 import importlib.util
 import inspect
+import operator
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, SupportsIndex, TypeVar, get_args
 
 from torch import nn
 
@@ -132,6 +134,7 @@ class Entry:
 
 _entries: dict[str, Entry] = {}
 _names_by_alias: dict[str, str] = {}
+_plugins: dict[Path, list[str]] = {}
 _origin_of_new_entries: Origin | None = None
 
 
@@ -215,6 +218,8 @@ def list_models(
     """
     where = _choice(Where, "place", where)
     how = _choice(How, "strategy", how)
+    if origin is not None and origin not in get_args(Origin):
+        raise unknown_name("origin", origin, get_args(Origin), "choose from " + ", ".join(get_args(Origin)))
     return [
         card.name
         for card in _ordered_cards()
@@ -247,20 +252,17 @@ def create_model(
     >>> model = create_model("linformer_s16", num_classes=10, img_size=384)
     """
     entry = _entry(name)
-    size = entry.card.image_sizes.default if img_size is None else img_size
-    height, width = (size, size) if isinstance(size, int) else size
-    entry.card.image_sizes.check(name, (height, width))
-    _check_count("num_classes", num_classes)
-    _check_count("in_chans", in_chans)
-    if not 0.0 <= drop_path < 1.0:
-        raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path}")
+    sides = _sides(entry.card.image_sizes.default if img_size is None else img_size)
+    entry.card.image_sizes.check(name, sides)
+    if isinstance(drop_path, str) or not 0.0 <= drop_path < 1.0:
+        raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path!r}")
     _check_settings(entry, settings)
     return entry.build(
-        **{**entry.settings, **settings},
-        num_classes=num_classes,
-        img_size=(height, width),
-        in_chans=in_chans,
-        drop_path=drop_path,
+        **{**entry.settings, **_with_size_by_name(settings)},
+        num_classes=_count("num_classes", num_classes),
+        img_size=sides,
+        in_chans=_count("in_chans", in_chans),
+        drop_path=float(drop_path),
     )
 
 
@@ -270,30 +272,53 @@ def create_miniature(name: str, **options: object) -> nn.Module:
 
 
 def load_plugin(path: str | Path) -> list[str]:
-    """Load a user's own file with `@register` in it; returns the names that it brought."""
-    file = Path(path)
+    """Load a user's own file with `@register` in it; returns the names that it brought. A file is loaded once.
+
+    What the file prints goes to stderr: stdout is for data.
+    """
+    file = Path(path).resolve()
     if not file.is_file():
-        raise RequestError(f"plugin {str(path)!r} is not there; give the path of a Python file")
+        what = "is a folder" if file.is_dir() else "is not there"
+        raise RequestError(f"plugin {str(path)!r} {what}; give the path of a Python file")
+    if file in _plugins:
+        return _plugins[file]
     _load_package()
-    module_name = f"favor_plugin_{file.stem}"
     before = set(_entries)
+    _plugins[file] = []  # known from here on: a plugin may ask for the list of models while it is loaded
+    try:
+        _execute(file)
+    except BaseException as error:
+        _forget(set(_entries) - before)
+        del _plugins[file]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        where = f"plugin {str(path)!r}"
+        if isinstance(error, FavorError):
+            raise RequestError(f"{where}: {error}") from error
+        raise RequestError(f"{where}, line {_line_in(file, error)}: {type(error).__name__}: {error}") from error
+    _plugins[file] = [name for name in _entries if name not in before]
+    if not _plugins[file]:
+        raise RequestError(f"plugin {str(path)!r} registers no model; decorate a builder with favor.register(...)")
+    return _plugins[file]
+
+
+def _execute(file: Path) -> None:
+    """Run a plugin as a module of its own name."""
+    module_name = f"favor_plugin_{file.stem}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise RequestError(f"plugin {str(path)!r} is not a Python file; its name must end in .py")
+        raise RequestError("it is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    try:
-        with _entries_of("plugin"):
-            spec.loader.exec_module(module)
-    except FavorError as error:
-        raise RequestError(f"plugin {str(path)!r}: {error}") from error
-    except Exception as error:  # the file is the user's: whatever it raises is told as its error, with its line
-        line = error.lineno if isinstance(error, SyntaxError) else _line_in(file, error)
-        raise RequestError(f"plugin {str(path)!r}, line {line}: {type(error).__name__}: {error}") from error
-    names = [name for name in _entries if name not in before]
-    if not names:
-        raise RequestError(f"plugin {str(path)!r} registers no model; decorate a builder with favor.register(...)")
-    return names
+    with _entries_of("plugin"), redirect_stdout(sys.stderr):
+        spec.loader.exec_module(module)
+
+
+def _forget(names: Collection[str]) -> None:
+    """Take models out of the registry."""
+    for name in names:
+        for alias in _entries.pop(name).card.aliases:
+            del _names_by_alias[alias.lower()]
 
 
 def vit_sizes(
@@ -318,8 +343,12 @@ def vit_sizes(
     ]
 
 
-def _line_in(file: Path, error: Exception) -> int | str:
-    lines = [frame.lineno for frame in inspect.getinnerframes(error.__traceback__) if frame.filename == str(file)]  # type: ignore[arg-type]
+def _line_in(file: Path, error: BaseException) -> int | str:
+    """The last line of a file that an error passed through."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.lineno and Path(frame.filename) == file]
     return lines[-1] if lines else "?"
 
 
@@ -335,13 +364,12 @@ def _entries_of(origin: Origin) -> Iterator[None]:
 
 @cache
 def _load_package() -> None:
-    """Import every file of the zoo, and the plugins that the environment names: registering is importing."""
+    """Import every file of the zoo: registering is importing."""
     package = importlib.import_module("favor.zoo")
     for module in pkgutil.walk_packages(package.__path__, "favor.zoo."):
         importlib.import_module(module.name)
 
 
-@cache
 def _load_environment_plugins() -> None:
     for path in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         load_plugin(path)
@@ -354,10 +382,12 @@ def _all_entries() -> dict[str, Entry]:
 
 
 def _entry(name: str) -> Entry:
-    if name.startswith("timm:"):
+    if not isinstance(name, str):
+        raise RequestError(f"a model is asked for by its name, such as 'vit_s16', not by {name!r}")
+    if name.lower().startswith("timm:"):
         return _timm_entry(name)
     entries = _all_entries()
-    known = entries.get(name) or entries.get(_names_by_alias.get(name.lower(), ""))
+    known = entries.get(name.lower()) or entries.get(name) or entries.get(_names_by_alias.get(name.lower(), ""))
     if known is None:
         raise unknown_name("model", name, [*entries, *_names_by_alias], "`favor list` shows all")
     return known
@@ -366,7 +396,7 @@ def _entry(name: str) -> Entry:
 def _timm_entry(name: str) -> Entry:
     from favor.zoo.timm_models import build_timm, timm_defaults
 
-    architecture = name.removeprefix("timm:")
+    architecture = name[len("timm:") :]
     defaults = timm_defaults(architecture)
     timm_card = Card(
         name=name,
@@ -400,14 +430,46 @@ def _choice(kind: type[Level], what: str, value: Level | str | None) -> Level | 
     return by_key[key]
 
 
-def _check_count(what: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
+def _count(what: str, value: SupportsIndex) -> int:
+    """A whole number of 1 or more; numpy's whole numbers are welcome, true and false are not numbers."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
         raise RequestError(f"{what} must be a whole number of 1 or more, not {value!r}")
+    return number
+
+
+def _sides(img_size: ImageSize) -> tuple[int, int]:
+    """Height and width, from one side of a square or from both."""
+    sides = tuple(img_size) if isinstance(img_size, tuple | list) else (img_size, img_size)
+    try:
+        height, width = (operator.index(side) for side in sides)
+    except (TypeError, ValueError):
+        raise RequestError(f"img_size is a side in pixels or (height, width), such as 224, not {img_size!r}") from None
+    return height, width
+
+
+def _with_size_by_name(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """Settings in which a size of ViT may be named, as in `size="b"`."""
+    from favor.zoo.encoder import SIZES
+
+    name = settings.get("size")
+    if not isinstance(name, str):
+        return settings
+    if name not in SIZES:
+        raise unknown_name("size", name, SIZES, "choose from " + ", ".join(SIZES))
+    return {**settings, "size": SIZES[name]}
 
 
 def _check_settings(entry: Entry, settings: Mapping[str, object]) -> None:
+    """Refuse a setting that the builder does not have; what builds any network of timm passes all of them on."""
     parameters = inspect.signature(entry.build).parameters.values()
-    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} - set(COMMON_OPTIONS)
+    if any(p.kind is p.VAR_KEYWORD and p.name == "settings" for p in parameters):
+        return
+    # another architecture is another model: it is asked for by its own name
+    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} - {*COMMON_OPTIONS, "architecture"}
     for name in settings:
         if name not in known:
             remedy = f"{entry.card.family} takes " + (", ".join(sorted(known)) or "none")

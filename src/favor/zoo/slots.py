@@ -44,6 +44,17 @@ class Flow:
     notes: dict[str, Tensor] = field(default_factory=dict)
     """What the reducers of one architecture tell each other from block to block."""
 
+    def weights(self) -> Tensor | None:
+        """[B, N] the share of each token in a mean over the image; None where all count the same."""
+        if self.sizes is None and self.alive is None:
+            return None
+        if self.sizes is None:
+            assert self.alive is not None  # noqa: S101 - one of the two is there
+            counts = self.alive.float()
+        else:
+            counts = self.sizes if self.alive is None else self.sizes * self.alive
+        return counts / counts.sum(dim=1, keepdim=True)
+
 
 class Seen(NamedTuple):
     """What an attention saw of its tokens, for the reducer that comes after it."""

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from favor.errors import RequestError, WorkError
+from favor.errors import RequestError
 from favor.zoo.timm_models import resample_timm
 
 
@@ -31,12 +31,14 @@ class Loaded:
         if self.resampled:
             said.append("resampled to the new token grid: " + ", ".join(self.resampled))
         if self.replaced:
-            said.append("head replaced, as the number of classes differs: " + ", ".join(self.replaced))
+            said.append("head left untrained, as the file has none of these classes: " + ", ".join(self.replaced))
         return "; ".join(said) or "all weights copied as they are"
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     """Copy weights into a model; resample those with a token axis, and leave a head of other classes untrained.
+
+    The weights are taken to be made for images of the model's own aspect ratio.
 
     >>> print(load_weights(vit_at_384_px, vit_at_224_px.state_dict()))  # doctest: +SKIP
     resampled to the new token grid: positions.weight
@@ -46,7 +48,8 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
     shared = {name: state[first] for name, first in _first_names(model).items() if first in state}
     state = {**shared, **state}
     unknown = [name for name in state if name not in own]
-    missing = [name for name in own if name not in state and not _under(name, heads)]
+    without_head = not any(_under(name, heads) for name in state)
+    missing = [name for name in own if name not in state and not (without_head and _under(name, heads))]
     if unknown or missing:
         raise RequestError(
             f"the weights are of another architecture than {type(model).__name__}: "
@@ -105,5 +108,8 @@ def _resample(model: nn.Module, name: str, given: Tensor, weight: Tensor) -> Ten
             f"weight {name!r} has another shape ({shapes}) and {type(owner).__name__} has no rule to resample it"
         )
     if result.shape != weight.shape:
-        raise WorkError(f"{type(owner).__name__} resampled weight {name!r} to {tuple(result.shape)} ({shapes})")
+        raise RequestError(
+            f"weight {name!r} has another shape ({shapes}), which another image size does not explain; "
+            "was it made with other settings?"
+        )
     return result

@@ -13,7 +13,7 @@ from favor.zoo.taxonomy import How
 
 
 @register(
-    vit_sizes("deit3_{size}16", "s b"),
+    vit_sizes("deit3_{size}16", "s b", aliases=["DeiT3-{letter}/16"]),
     title="DeiT III",
     how=How.BASELINE,
     year=2022,

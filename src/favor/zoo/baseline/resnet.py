@@ -23,7 +23,6 @@ from favor.zoo.timm_models import build_timm
     complexity="O(N)",
     changes="No transformer: a convolutional network, the benchmark's point of reference across papers.",
     image_sizes=ImageSizes(multiple_of=1, at_least=32),
-    miniature={"architecture": "resnet18", "img_size": 64},
 )
 def resnet(architecture: str, **options: Unpack[Options]) -> nn.Module:
     return build_timm(architecture, **options)

@@ -33,6 +33,7 @@ def _patches(patch_size: int) -> Variant:
     return Variant(
         f"vit_b{patch_size}",
         {"size": SIZES["b"], "patch_size": patch_size, "pad": pads},
+        aliases=(f"ViT-B/{patch_size}",),
         image_sizes=ImageSizes(multiple_of=1) if pads else ImageSizes(multiple_of=patch_size, at_least=patch_size),
         notes=PATCH_NOTES.get(patch_size, ()),
     )

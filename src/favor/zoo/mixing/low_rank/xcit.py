@@ -3,6 +3,7 @@
 Paper: El-Nouby et al., "XCiT: Cross-Covariance Image Transformers", 2021, arXiv:2106.09681
 """
 
+from collections.abc import Mapping
 from typing import Unpack
 
 from torch import nn
@@ -31,7 +32,7 @@ from favor.zoo.timm_models import build_timm
         "timm's class attention projects the query of the class token only, where the paper's code and the benchmark's "
         "project all of them: 4.80 G multiply-adds at S instead of 4.86 G, 1.23 G at Ti instead of 1.25 G.",
     ),
-    miniature={"architecture": "xcit_nano_12_p16_224"},
+    miniature={"network": {"embed_dim": 48, "depth": 2, "num_heads": 3}},
 )
-def xcit(architecture: str, **options: Unpack[Options]) -> nn.Module:
-    return build_timm(architecture, **options)
+def xcit(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
+    return build_timm(architecture, **options, **(network or {}))

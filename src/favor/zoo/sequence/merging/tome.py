@@ -21,30 +21,32 @@ class MergeSimilar(Reducer):
 
     place: ClassVar[Place] = Place.BETWEEN
 
-    def __init__(self, r: int) -> None:
+    def __init__(self, r: int, class_token: bool = True) -> None:
         super().__init__()
         self.r = r
+        self.class_token = class_token
 
     def between(self, x: Tensor, seen: Seen, flow: Flow) -> Tensor:
-        # half of the tokens at most can merge, and the class token, which is the first, stays as it is
-        r = min(self.r, (x.shape[1] - 1) // 2)
+        # half of the tokens at most can merge, and a class token, which is the first, stays as it is
+        r = min(self.r, (x.shape[1] - self.class_token) // 2)
         if r <= 0:
             return x
         sizes = flow.sizes if flow.sizes is not None else x.new_ones(x.shape[:2])
         with torch.no_grad():  # places have no gradient
-            rest, merged, target = match(seen.keys.mean(dim=1), r)
+            rest, merged, target = match(seen.keys.mean(dim=1), r, self.class_token)
         tokens, flow.sizes = merge(x, sizes, rest, merged, target)
         return tokens
 
 
-def match(keys: Tensor, r: int) -> tuple[Tensor, Tensor, Tensor]:
+def match(keys: Tensor, r: int, class_token: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """The places of the tokens that stay [B, N - r], of the r that merge, and into which of the former [B, r].
 
-    By cosine; first stay even tokens, the class token in front, then all odd ones.
+    By cosine; first stay even tokens, a class token in front, then all odd ones.
     """
     keys = F.normalize(keys, dim=-1)
     scores = keys[:, ::2] @ keys[:, 1::2].transpose(-2, -1)
-    scores[:, 0] = -torch.inf  # the class token never merges away
+    if class_token:
+        scores[:, 0] = -torch.inf  # it never merges away
     best, partner = scores.max(dim=-1)
     order = best.argsort(dim=-1, descending=True)
     merged, kept = order[:, :r], order[:, r:].sort(dim=-1).values
@@ -78,6 +80,6 @@ def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor
 )
 def tome(size: Size, r: int = 8, **options: Unpack[Options]) -> nn.Module:
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer:
-        return MergeSimilar(r)
+        return MergeSimilar(r, tokens.class_token)
 
     return Encoder(size, reducer=reducer, **options)
