@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from favor.cli import zoo
+from favor.cli import count, decide, measure, records, zoo
 from favor.cli.console import note
 from favor.errors import FavorError, RequestError
 from favor.version import __version__
@@ -23,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for group in (zoo,):
+for group in (zoo, count, measure, decide, records):
     group.add_commands(app)
 
 
@@ -51,6 +51,7 @@ def door(
 def main() -> None:
     """Run a command; turn errors that a user can act on into one line and an exit code."""
     debug = "--debug" in sys.argv[1:]
+    sys.argv = [word for word in sys.argv if word != "--debug"]  # it may stand before or after the command
     try:
         app()
     except FavorError as error:

@@ -1,0 +1,183 @@
+"""How good and how cheap the search for the best batch size is, beside trying every batch size.
+
+    python benchmarks/best_batch.py               simulated curves, a few seconds
+    python benchmarks/best_batch.py --real        also a small model on this machine, about 2 minutes
+
+Target: the winner within 3 % of the exhaustive search's, at half its cost or less.
+
+Simulated: the time of a batch is a fixed part plus a part per image, with steps where a device's units are filled up,
+a slope where caches overflow, a memory limit, and noise. The same timing code runs on a simulated clock, so that cost
+is simulated seconds. Exhaustive search is taken twice: over every batch size up to the limit, and over a grid of powers
+of two and what lies in the middle between them, which is much cheaper and therefore the harder comparison.
+"""
+
+import argparse
+import gc
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from favor.measure.bench import SAMPLE_SECONDS, search_rule
+from favor.measure.best_batch import search_best_batch
+from favor.measure.stopping import StoppingRule
+from favor.measure.timing import Timing, time_calls
+
+BUDGET = 20.0
+SEARCH, FULL = search_rule(BUDGET), StoppingRule(BUDGET)
+REAL_BUDGET = 4.0
+
+
+class Simulation:
+    """A device and its clock: a batch of b images takes `seconds(b)`, give or take the noise."""
+
+    def __init__(self, seconds: Callable[[int], float], noise: float, seed: int) -> None:
+        self.seconds, self.noise = seconds, noise
+        self.draw = random.Random(seed)  # noqa: S311 - noise, not secrets
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def synchronise(self) -> None:
+        """Work is done as it is asked for."""
+
+    def timing(self, batch: int, rule: StoppingRule) -> Timing:
+        def run() -> None:
+            # Disturbances only ever slow down, some of them by a lot.
+            slow = abs(self.draw.gauss(0, self.noise)) + (0.3 if self.draw.random() < 0.01 else 0.0)
+            self.time += self.seconds(batch) * (1 + slow)
+
+        return time_calls(run, self, self, rule, SAMPLE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A model on a device, and the largest batch that its memory holds."""
+
+    name: str
+    seconds: Callable[[int], float]
+    largest: int
+
+
+def curve(name: str, fixed: float, per_image: float, largest: int, units: int = 1, cache: int = 10**9) -> Curve:
+    def seconds(batch: int) -> float:
+        filled = -(-batch // units) * units
+        overflow = 1 + 0.25 * max(0.0, min(1.0, (batch - cache) / cache))
+        return fixed + per_image * filled * overflow
+
+    return Curve(name, seconds, largest)
+
+
+CURVES = (
+    curve("GPU, small model", 4e-3, 5e-5, 4096, units=8),
+    curve("GPU, large model", 1.2e-2, 1.1e-3, 512, units=4),
+    curve("GPU, little memory", 8e-3, 4e-4, 90, units=4),
+    curve("GPU, coarse steps", 5e-3, 2e-4, 2048, units=48),
+    curve("CPU, small model", 1e-3, 6e-3, 1024, cache=6),
+    curve("CPU, large model", 2e-2, 9e-2, 256, cache=16),
+    curve("CPU, many cores", 5e-3, 2e-3, 2048, units=32, cache=200),
+    curve("flat from one image", 1e-5, 5e-2, 512),
+)
+
+
+def grid(largest: int) -> list[int]:
+    powers = [2**power for power in range(largest.bit_length()) if 2**power <= largest]
+    middles = [3 * power // 2 for power in powers[1:] if 3 * power // 2 <= largest]
+    return sorted({*powers, *middles, largest})
+
+
+def exhaustive(simulation: Simulation, batches: list[int]) -> tuple[int, float]:
+    """The best of all these batch sizes, each measured as a figure on a record is; and what that cost."""
+    start = simulation.now()
+    found = {batch: batch / simulation.timing(batch, FULL).quantile(0.5).value for batch in batches}
+    return max(found, key=lambda batch: found[batch]), simulation.now() - start
+
+
+def searched(simulation: Simulation, largest: int) -> tuple[int, float]:
+    """The searched batch size, with the winner measured again, as `favor measure` does it; and what that cost."""
+    start = simulation.now()
+
+    def affordable(batch: int, seconds: float) -> bool:
+        return simulation.now() - start + 3 * seconds <= BUDGET
+
+    found = search_best_batch(
+        lambda batch: batch / simulation.timing(batch, SEARCH).undisturbed, largest=largest, affordable=affordable
+    )
+    simulation.timing(found.best, FULL)
+    return found.best, simulation.now() - start
+
+
+def simulate(noise: float, seeds: int) -> None:
+    print(f"noise {noise:.0%}, {seeds} runs each; losses against the true best of every batch size")
+    print(
+        f"{'':24s} {'mean loss':>9s} {'worst':>7s} {'cost':>8s} {'grid cost':>10s} {'ratio':>6s} {'every batch':>12s}"
+    )
+    worst_loss = worst_ratio = 0.0
+    for one in CURVES:
+        true_best = max(batch / one.seconds(batch) for batch in range(1, one.largest + 1))
+        losses, costs, grid_costs = [], [], []
+        for seed in range(seeds):
+            best, cost = searched(Simulation(one.seconds, noise, seed), one.largest)
+            losses.append(1 - best / one.seconds(best) / true_best)
+            costs.append(cost)
+            grid_costs.append(exhaustive(Simulation(one.seconds, noise, seed + 10**6), grid(one.largest))[1])
+        every = statistics.fmean(grid_costs) / len(grid(one.largest)) * one.largest
+        ratio = statistics.fmean(costs) / statistics.fmean(grid_costs)
+        worst_loss, worst_ratio = max(worst_loss, *losses), max(worst_ratio, ratio)
+        print(
+            f"{one.name:24s} {statistics.fmean(losses):9.2%} {max(losses):7.2%} {statistics.fmean(costs):7.1f}s "
+            f"{statistics.fmean(grid_costs):9.1f}s {ratio:6.2f} {every:11.0f}s"
+        )
+    print(f"worst loss {worst_loss:.2%} (target 3 %), worst ratio of costs {worst_ratio:.2f} (target 0.5)\n")
+
+
+def real(name: str, largest: int) -> None:
+    import torch
+
+    from favor.measure.clock import WallClock
+    from favor.measure.device import Cpu
+    from favor.measure.workload import Inference, Precision
+    from favor.zoo.registry import create_miniature
+
+    torch.set_num_threads(1)  # two threads that wait for each other would measure the load of the machine
+    model = create_miniature(name)
+    work = Inference(model, 64, torch.device("cpu"), Precision.named("fp32", "cpu"), compiled=False)
+    device, clock = Cpu(), WallClock()
+
+    def timing(batch: int, rule: StoppingRule) -> Timing:
+        return time_calls(work.at(batch).run, device, clock, rule, SAMPLE_SECONDS)
+
+    rough, full = search_rule(REAL_BUDGET), StoppingRule(REAL_BUDGET)
+    start = clock.now()
+    found = search_best_batch(lambda batch: batch / timing(batch, rough).undisturbed, largest=largest)
+    timing(found.best, full)
+    cost = clock.now() - start
+    start = clock.now()
+    all_of_grid = {batch: batch / timing(batch, full).quantile(0.5).value for batch in grid(largest)}
+    grid_cost = clock.now() - start
+    best = max(all_of_grid, key=lambda batch: all_of_grid[batch])
+    # Alternating, and the fastest of all, so that the load of the machine does not decide.
+    pairs = [(timing(found.best, full).undisturbed, timing(best, full).undisturbed) for _ in range(5)]
+    ours, theirs = (min(seconds) for seconds in zip(*pairs, strict=True))
+    loss = 1 - (found.best / ours) / (best / theirs)
+    print(f"{name}, miniature, 64 px, up to {largest} images, 1 thread")
+    print(f"searched: {found.best} images, in {cost:.1f} s")
+    print(f"exhaustive over {len(all_of_grid)} batch sizes: {best} images, in {grid_cost:.1f} s")
+    print(f"loss {loss:+.2%} (5 alternating pairs), ratio of costs {cost / grid_cost:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--real", action="store_true", help="also measure a small model")
+    parser.add_argument("--seeds", type=int, default=10, help="simulated runs of each curve")
+    arguments = parser.parse_args()
+    gc.freeze()  # or collecting the garbage before each timing would go through all that PyTorch has loaded
+    for noise in (0.01, 0.04):
+        simulate(noise, arguments.seeds)
+    if arguments.real:
+        real("vit_ti16", 256)
+
+
+if __name__ == "__main__":
+    main()

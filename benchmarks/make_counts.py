@@ -1,0 +1,44 @@
+"""Make src/favor/records/counts.csv: what every model of the zoo costs on paper, at its own image size.
+
+python benchmarks/make_counts.py        a few minutes; after a model or a counting rule has changed
+"""
+
+import csv
+import io
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+from favor.measure.count import count
+from favor.records.counted import CARD_COLUMNS, COUNTED
+from favor.records.export import write_whole
+from favor.zoo.registry import card, list_models
+
+FILE = Path(__file__).parents[1] / "src" / "favor" / "records" / "counts.csv"
+
+
+def row_of(name: str) -> dict[str, object]:
+    """One line of the file: the model's card, its image size, and its counts for a single image."""
+    fields = card(name).as_dict()
+    size = card(name).image_sizes.default
+    counts = count(name, img_size=size, num_classes=1000, batch_size=1)
+    about = {column: fields[column] for column in ("name", *CARD_COLUMNS)}
+    return about | {"img_size": size} | {metric: getattr(counts, metric) for metric in COUNTED}
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ("name", *CARD_COLUMNS, "img_size", *COUNTED), lineterminator="\n")
+    writer.writeheader()
+    names = sorted(list_models())
+    for number, name in enumerate(names, 1):
+        print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
+        writer.writerow(row_of(name))
+    write_whole(FILE, text.getvalue().encode())
+
+
+if __name__ == "__main__":
+    main()

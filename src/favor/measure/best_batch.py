@@ -1,0 +1,110 @@
+"""The batch size with the highest throughput: grown by doubling, refined between, up to what memory holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+GAIN = 0.02
+REFINED_GAIN = 0.01
+STALE_DOUBLINGS = 2
+REFINING_ROUNDS = 2
+
+Ended = Literal["no gain", "memory", "budget"]
+
+
+class DoesNotFitError(Exception):
+    """A batch that memory does not hold."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The best batch size, the throughput (img/s) of every one that was tried, and why growing ended."""
+
+    best: int
+    curve: tuple[tuple[int, float], ...]
+    ended: Ended
+
+    def curve_text(self) -> str:
+        """The curve in one flat text.
+
+        >>> Search(2, ((1, 10.24), (2, 14.1)), "no gain").curve_text()
+        '1:10.24 2:14.1'
+        """
+        return " ".join(f"{batch}:{throughput:.4g}" for batch, throughput in self.curve)
+
+
+def search_best_batch(
+    throughput: Callable[[int], float],
+    *,
+    largest: int | None = None,
+    affordable: Callable[[int, float], bool] = lambda batch, seconds: True,
+) -> Search:
+    """Search the batch size with the highest throughput, in few and short measurements.
+
+    `throughput(batch)` measures, or raises DoesNotFitError; at batch size 1 that error is the caller's. `largest` is
+    what memory is known to hold. `affordable(batch, seconds)` says whether there is time for a batch that will last
+    about so long. The throughput of the winner is one of many noisy figures, the luckiest: measure it again.
+
+    >>> search_best_batch(lambda batch: batch / (1 + batch / 8) - 0.02 * batch).best
+    48
+    """
+    curve = {1: throughput(1)}
+    ended, limit = _grow(throughput, curve, largest, affordable)
+    for _ in range(REFINING_ROUNDS):
+        before = max(curve.values())
+        for batch in _between_neighbours(curve, limit):
+            if not affordable(batch, _seconds(curve, batch)):
+                continue
+            try:
+                curve[batch] = throughput(batch)
+            except DoesNotFitError:
+                limit = min(limit or batch, batch - 1)
+        if max(curve.values()) <= (1 + REFINED_GAIN) * before:
+            break
+    return Search(_best(curve), tuple(sorted(curve.items())), ended)
+
+
+def _grow(
+    throughput: Callable[[int], float],
+    curve: dict[int, float],
+    largest: int | None,
+    affordable: Callable[[int, float], bool],
+) -> tuple[Ended, int | None]:
+    """Double the batch until that stops to pay; returns why it ended and the largest batch that may still fit."""
+    record, stale = curve[1], 0
+    while True:
+        last = max(curve)
+        batch = 2 * last if largest is None else min(2 * last, largest)
+        if batch <= last:
+            return "memory", largest
+        if not affordable(batch, _seconds(curve, batch)):
+            return "budget", largest
+        try:
+            curve[batch] = throughput(batch)
+        except DoesNotFitError:
+            return "memory", batch - 1
+        if curve[batch] > (1 + GAIN) * record:
+            record, stale = curve[batch], 0
+            continue
+        stale += 1
+        if stale == STALE_DOUBLINGS:
+            return "no gain", largest
+
+
+def _between_neighbours(curve: dict[int, float], limit: int | None) -> list[int]:
+    """The batch sizes in the middle between the best one and those that were tried next to it."""
+    tried, best = sorted(curve), _best(curve)
+    place = tried.index(best)
+    left = [tried[place - 1]] if place > 0 else []
+    right = [tried[place + 1]] if place + 1 < len(tried) else [limit] if limit is not None else []
+    middles = [(best + other) // 2 for other in (*left, *right)]
+    return [batch for batch in middles if batch not in curve]
+
+
+def _best(curve: dict[int, float]) -> int:
+    return max(curve, key=lambda batch: curve[batch])
+
+
+def _seconds(curve: dict[int, float], batch: int) -> float:
+    """How long a batch will take if it is as fast as the largest that was tried."""
+    return batch / curve[max(curve)]

@@ -1,0 +1,86 @@
+"""What a child process tells its parent, one JSON line at a time, so that what was found survives what comes next."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from favor.measure.stopping import Estimate
+from favor.records.schema import Reading, Scalar, Status, reading
+
+
+class Channel:
+    """The child's side: every call is one line to the parent, sent at once."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self.step = "start"
+
+    def begin(self, step: str) -> None:
+        """Say what is measured from now on."""
+        self.step = step
+        self._send(step=step)
+
+    def conditions(self, values: Mapping[str, Scalar]) -> None:
+        """Add conditions that only the built model knows."""
+        self._send(conditions=dict(values))
+
+    def environment(self, values: Mapping[str, Scalar]) -> None:
+        """Add to the environment, or to what was found besides the metrics."""
+        self._send(environment=dict(values))
+
+    def found(self, metric: str, estimate: Estimate | float, method: str) -> None:
+        """Hand over a metric's value, in the glossary's unit."""
+        known = estimate if isinstance(estimate, Estimate) else Estimate(estimate, None, None)
+        self._send(metric=metric, value=known.value, low=known.low, high=known.high, method=method)
+
+    def flag(self, *flags: str) -> None:
+        """Raise flags on the record, such as `busy`."""
+        self._send(flags=list(flags))
+
+    def failed(self, status: Status, reason: str) -> None:
+        """Say why the measurement ends here."""
+        self._send(status=status, reason=f"{self.step}: {one_line(reason)}")
+
+    def done(self) -> None:
+        """Say that all was measured."""
+        self._send(status="ok", reason=None)
+
+    def _send(self, **message: Any) -> None:
+        self._write(json.dumps(message) + "\n")
+
+
+@dataclass
+class Findings:
+    """The parent's side: what has arrived so far."""
+
+    conditions: dict[str, Scalar] = field(default_factory=dict)
+    environment: dict[str, Scalar] = field(default_factory=dict)
+    metrics: dict[str, Reading] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    step: str = "start"
+    status: Status | None = None
+    reason: str | None = None
+
+    def take(self, line: str | bytes) -> None:
+        """Take in one line of the child's."""
+        message = json.loads(line)
+        self.conditions |= message.get("conditions", {})
+        self.environment |= message.get("environment", {})
+        self.flags += message.get("flags", [])
+        self.step = message.get("step", self.step)
+        if "metric" in message:
+            name, value, method = message["metric"], message["value"], message["method"]
+            self.metrics[name] = reading(name, value, message["low"], message["high"], method=method)
+        if "status" in message:
+            self.status, self.reason = message["status"], message["reason"]
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """A text on one line, cut where it is too long for a reason.
+
+    >>> one_line("mat1 and mat2\\n  do not fit")
+    'mat1 and mat2 do not fit'
+    """
+    joined = " ".join(text.split())
+    return joined if len(joined) <= longest else joined[: longest - 3] + "..."

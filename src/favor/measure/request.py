@@ -1,0 +1,127 @@
+"""What is asked of a child process: one model, one phase, and the conditions to measure it under."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from favor.errors import RequestError, unknown_name
+from favor.records.schema import Scalar
+
+Phase = Literal["inference", "training"]
+
+PHASES: tuple[Phase, ...] = ("inference", "training")
+PRECISIONS = ("fp32", "bf16", "amp")
+OPTIMISERS = ("lamb", "adamw", "adam", "sgd")
+
+DEFAULT_BUDGET = 20.0
+REFERENCE_BATCH = 2048
+IMAGENET_IMAGES = 1_281_167
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is asked of all models; None stands for what fits the model, the device or the machine.
+
+    A `batch_size` of None is the best for inference and the device's usual one for training.
+    """
+
+    phases: tuple[Phase, ...] = ("inference",)
+    device: str | None = None
+    precision: str = "fp32"
+    compiled: bool = False
+    img_size: int | None = None
+    num_classes: int = 1000
+    batch_size: int | Literal["best"] | None = None
+    budget: float = DEFAULT_BUDGET
+    time_limit: float | None = None
+    memory_limit: int | None = None
+    threads: int | None = None
+    optimiser: str = "lamb"
+    reference_batch: int = REFERENCE_BATCH
+    epoch_images: int = IMAGENET_IMAGES
+    fit_memory: int | None = None
+    grid_intensity: float | None = None
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A measurement to make. A `batch_size` of None is searched; sizes of memory are in bytes, times in seconds."""
+
+    name: str
+    phase: Phase
+    img_size: int
+    num_classes: int
+    device: str
+    device_label: str
+    precision: str
+    compiled: bool
+    batch_size: int | None
+    budget: float
+    time_limit: float
+    memory_limit: int | None
+    threads: int
+    optimiser: str
+    reference_batch: int
+    epoch_images: int
+    fit_memory: int | None
+    grid_intensity: float | None
+    price_per_hour: float | None
+    plugins: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("phase", self.phase, PHASES),
+            ("precision", self.precision, PRECISIONS),
+            ("optimiser", self.optimiser, OPTIMISERS),
+        ):
+            if value not in known:
+                raise unknown_name(what, value, known, "choose from " + ", ".join(known))
+        for what, count in (
+            ("image size", self.img_size),
+            ("number of classes", self.num_classes),
+            ("batch size", self.batch_size),
+            ("number of threads", self.threads),
+            ("reference batch", self.reference_batch),
+            ("number of images in an epoch", self.epoch_images),
+        ):
+            if count is not None and count < 1:
+                raise RequestError(f"the {what} must be 1 or more, not {count}")
+        for what, amount in (("budget", self.budget), ("time limit", self.time_limit)):
+            if not 0 < amount < float("inf"):
+                raise RequestError(f"the {what} must be a number of seconds above zero, not {amount}")
+        for what, rate in (("grid intensity", self.grid_intensity), ("price per hour", self.price_per_hour)):
+            if rate is not None and not 0 <= rate < float("inf"):
+                raise RequestError(f"the {what} must be a number from zero up, not {rate}")
+
+    def conditions(self) -> dict[str, Scalar]:
+        """The conditions on the record as far as they are asked for; the model adds its operating point."""
+        asked: dict[str, Scalar | None] = {
+            "img_size": self.img_size,
+            "num_classes": self.num_classes,
+            "device": self.device_label,
+            "precision": self.precision,
+            "compile": self.compiled,
+            "batch_size": self.batch_size,
+            "batch": "best" if self.batch_size is None else "given",
+            "fit_memory": self.fit_memory,
+            "grid_intensity": self.grid_intensity,
+            "price_per_hour": self.price_per_hour,
+        }
+        if self.phase == "training":
+            asked |= {
+                "optimiser": self.optimiser,
+                "reference_batch": self.reference_batch,
+                "epoch_images": self.epoch_images,
+            }
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def to_json(self) -> str:
+        """The request on one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> "Request":
+        """The request on a line that `to_json` made."""
+        data = json.loads(line)
+        return cls(**data | {"plugins": tuple(data["plugins"])})

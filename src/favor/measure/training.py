@@ -1,0 +1,128 @@
+"""Training measured: the step, the hours per epoch at the reference batch, memory, energy."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from favor.measure.bench import Bench, per_second, report_largest_batch, timing_method
+from favor.measure.clock import Clock
+from favor.measure.footprint import carbon, money
+from favor.measure.memory import process_peak
+from favor.measure.request import Request
+from favor.measure.stopping import Estimate, StoppingRule, collect, quantile
+from favor.measure.timing import Synchronises
+from favor.measure.workload import Call, Workload
+
+Batch = TypeVar("Batch")
+
+
+class TrainingWorkload(Workload, Protocol):
+    """Training steps, of which the optimiser's part can be taken alone."""
+
+    def update_alone(self, batch_size: int) -> Call: ...
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of a whole step at a batch size and, of that, of the optimiser's update, in seconds."""
+
+    batch_size: int
+    step: Estimate
+    update: float
+
+    def accumulated(self, batch_size: int) -> Estimate:
+        """The time of a step over more images, done by gathering gradients batch by batch and updating once.
+
+        >>> StepTime(8, Estimate(1.0, 0.9, 1.1), update=0.2).accumulated(16)
+        Estimate(value=1.8, low=1.6, high=2.0)
+        """
+        repeats = batch_size / self.batch_size
+        return self.step.times(repeats, plus=self.update * (1 - repeats))
+
+
+def measure_training(bench: Bench, workload: TrainingWorkload, request: Request) -> None:
+    """Measure all of training, handing over every figure as soon as it is known."""
+    batch_size = request.batch_size
+    if batch_size is None:
+        batch_size = bench.search("train_search", workload).best
+        bench.channel.environment({"train_batch_size": batch_size})
+    call = workload.at(batch_size)
+    timing = bench.time("train_step", call)
+    update = bench.time("update", workload.update_alone(batch_size)).quantile(0.5).value
+    times = StepTime(batch_size, timing.quantile(0.5), min(update, timing.quantile(0.5).value))
+    _report_times(bench, times, timing_method(timing, batch_size), request)
+    process = f"resident peak of the process, building and steps of {batch_size} images"
+    bench.channel.found("memory_process", process_peak(), process)
+    energy = bench.energy_per_image("energy", call, batch_size)
+    if energy is not None and bench.energy is not None:
+        bench.channel.found("train_energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
+        if request.grid_intensity is not None:
+            grams = carbon(energy * request.epoch_images, request.grid_intensity)
+            bench.channel.found("carbon", grams, f"{_epoch(request)} at {request.grid_intensity:g} gCO2e/kWh")
+    del call
+    _report_memory(bench, workload, batch_size, request)
+
+
+def _report_times(bench: Bench, times: StepTime, method: str, request: Request) -> None:
+    reference = max(request.reference_batch, times.batch_size)
+    at_reference = times.accumulated(reference)
+    by_accumulation = f"{reference} images by accumulation, extrapolated from a step of {times.batch_size}: {method}"
+    if request.batch_size is None:
+        step, images, how = at_reference, reference, by_accumulation
+    else:
+        step, images, how = times.step, times.batch_size, method
+    bench.channel.found("train_step_time", step, how)
+    bench.channel.found("train_throughput", per_second(images, step), how)
+    hours = at_reference.times(request.epoch_images / reference / 3600)
+    bench.channel.found("train_hours_per_epoch", hours, f"{_epoch(request)}, without data loading; {by_accumulation}")
+    if request.price_per_hour is not None:
+        cost = money(hours.value * 3600, request.price_per_hour)
+        bench.channel.found("money", cost, f"{_epoch(request)} at {request.price_per_hour:g} an hour")
+
+
+def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, request: Request) -> None:
+    bench.channel.begin("memory")
+    peak = bench.peak(workload, batch_size)
+    what = f"weights, gradients, {request.optimiser} and {batch_size} images included"
+    bench.channel.found("train_memory", peak.allocated, f"{peak.method}; {what}")
+    if peak.reserved is not None:
+        bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
+    if request.fit_memory is not None:
+        report_largest_batch(bench, workload, request.fit_memory)
+
+
+def _epoch(request: Request) -> str:
+    return f"an epoch of {request.epoch_images} images"
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """A training step with its data: `step_time` includes the wait for the batch, `idle_time` is that wait."""
+
+    step_time: Estimate
+    idle_time: float
+
+
+def time_end_to_end(
+    step: Callable[[Batch], None],
+    batches: Iterator[Batch],
+    step_time: float,
+    device: Synchronises,
+    clock: Clock,
+    rule: StoppingRule,
+) -> EndToEnd:
+    """Time steps that take their batches from a loader; `step_time` is that of the step with its data in memory.
+
+    The loop that trains calls this: the difference between the two is the time that the device waits for data. The
+    loader must not run dry.
+    """
+
+    def one() -> float:
+        device.synchronise()
+        start = clock.now()
+        step(next(batches))
+        device.synchronise()
+        return clock.now() - start
+
+    measured = quantile(collect(one, rule, clock).seconds, 0.5)
+    return EndToEnd(measured, max(0.0, measured.value - step_time))

@@ -1,0 +1,171 @@
+"""What is measured: a model's forward pass or training step at any batch size, ready to be called again and again."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from favor.measure.trace import loss
+from favor.zoo.fuse import fuse
+from favor.zoo.registry import create_model
+from favor.zoo.sequence.removal.avit import HaltingEncoder, prior_survival
+from favor.zoo.training import take_extra_losses
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the work, and the tensors that are there before and after it, the images last."""
+
+    run: Callable[[], None]
+    held: tuple[Tensor, ...]
+
+
+class Workload(Protocol):
+    """Work that can be done at any batch size."""
+
+    def at(self, batch_size: int) -> Call: ...
+
+
+def build(name: str, img_size: int, num_classes: int) -> nn.Module:
+    """A model with fresh weights, at the operating point that it is timed at where its work depends on the image."""
+    torch.manual_seed(SEED)
+    model = create_model(name, img_size=img_size, num_classes=num_classes)
+    if isinstance(model, HaltingEncoder) and model.halts_by_score:
+        # Fresh weights halt no token, so a timing would be that of a plain ViT.
+        survival = prior_survival(len(model.blocks))
+        model = create_model(name, img_size=img_size, num_classes=num_classes, survival=survival)
+    return model
+
+
+def operating_point(model: nn.Module) -> dict[str, str | float]:
+    """What the model says of how its work depends on the image; empty where it does not."""
+    return dict(getattr(model, "operating_point", {}))
+
+
+def inference_form(model: nn.Module) -> tuple[nn.Module, bool]:
+    """The form of a model that inference is measured on, and whether it differs from the one that is trained."""
+    kinds = [type(module) for module in model.modules()]
+    fused = fuse(model)
+    return fused, kinds != [type(module) for module in fused.modules()]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How numbers are kept and multiplied: everything in `weights`, or products in `autocast` where it is set."""
+
+    weights: torch.dtype
+    autocast: torch.dtype | None
+
+    @classmethod
+    def named(cls, name: str, device_kind: str) -> "Precision":
+        """The precision of a name: fp32, bf16, or amp, which is bfloat16 on CPUs and float16 elsewhere."""
+        if name == "amp":
+            return cls(torch.float32, torch.bfloat16 if device_kind == "cpu" else torch.float16)
+        return cls({"fp32": torch.float32, "bf16": torch.bfloat16}[name], None)
+
+    def context(self, place: torch.device) -> AbstractContextManager[object]:
+        """What a forward pass runs in."""
+        return nullcontext() if self.autocast is None else torch.autocast(place.type, self.autocast)
+
+
+class Inference:
+    """Forward passes in eval mode without gradients, on images that are on the device already."""
+
+    def __init__(self, model: nn.Module, img_size: int, place: torch.device, precision: Precision, compiled: bool):
+        self._weights = model.eval().to(place, precision.weights)
+        self._model: Callable[[Tensor], object] = compile_model(self._weights) if compiled else self._weights
+        self._img_size, self._place, self._precision = img_size, place, precision
+
+    def at(self, batch_size: int) -> Call:
+        """A forward pass of so many images."""
+        images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
+
+        def run() -> None:
+            with torch.inference_mode(), self._precision.context(self._place):
+                self._model(images)
+
+        return Call(run, (*self._weights.parameters(), *self._weights.buffers(), images))
+
+
+class Training:
+    """Training steps on images that are on the device already: forward, all losses, backward, optimiser."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        img_size: int,
+        place: torch.device,
+        precision: Precision,
+        compiled: bool,
+        optimiser: str,
+    ) -> None:
+        self._weights = model.train().to(place, precision.weights)
+        self._model: Callable[[Tensor], object] = compile_model(self._weights) if compiled else self._weights
+        self._optimiser = make_optimiser(optimiser, self._weights.parameters())
+        self._scaler = torch.amp.GradScaler(place.type, enabled=precision.autocast is torch.float16)
+        self._img_size, self._place, self._precision = img_size, place, precision
+
+    def at(self, batch_size: int) -> Call:
+        """A whole training step of so many images. One is done here: the optimiser makes its state in the first."""
+        images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
+
+        def run() -> None:
+            self.gather_gradients(images)
+            self.update()
+            self._optimiser.zero_grad(set_to_none=True)
+
+        self._optimiser.zero_grad(set_to_none=True)
+        run()
+        return Call(run, (*self._weights.parameters(), *self._weights.buffers(), *self._state(), images))
+
+    def update_alone(self, batch_size: int) -> Call:
+        """The optimiser's part of a step alone: what accumulation does once for many batches."""
+        call = self.at(batch_size)
+        self.gather_gradients(call.held[-1])
+        return Call(self.update, call.held)
+
+    def gather_gradients(self, images: Tensor) -> None:
+        """Forward pass, all losses, backward pass: what accumulation repeats."""
+        with self._precision.context(self._place):
+            objective = loss(self._model(images), images.shape[0])
+            objective = sum(take_extra_losses(self._weights).values(), objective)
+        self._scaler.scale(objective).backward()
+
+    def update(self) -> None:
+        """The optimiser's step with the gradients that are there."""
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
+
+    def _state(self) -> Iterator[Tensor]:
+        for state in self._optimiser.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+def make_optimiser(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimiser as the benchmark's recipe sets it up; the learning rate is small, for weights must stay finite."""
+    if name == "lamb":
+        from timm.optim import Lamb
+
+        return Lamb(parameters, lr=1e-6, eps=1e-7, weight_decay=0.02)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, weight_decay=0.02)
+    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+    return kinds[name](parameters, lr=1e-6, weight_decay=0.02)
+
+
+def compile_model(model: nn.Module) -> Callable[[Tensor], object]:
+    """The model compiled for the shapes that it will see, each on its own."""
+    # The search tries more batch sizes than PyTorch compiles one function for unless told.
+    torch._dynamo.config.recompile_limit = 64
+    return torch.compile(model, dynamic=False)
+
+
+def random_images(batch_size: int, img_size: int) -> Tensor:
+    """Images of independent normal numbers, the same ones every time."""
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(batch_size, 3, img_size, img_size, generator=generator)

@@ -1,0 +1,178 @@
+"""`favor measure`, `favor variability` and `favor doctor` as a user calls them."""
+
+import json
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from favor.cli.measure import add_commands
+from favor.errors import RequestError
+from favor.measure import meters
+from favor.measure.device import Cpu
+from favor.measure.findings import Channel, Findings
+from favor.measure.supervise import InterruptedMeasurement
+from favor.records.store import read
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    add_commands(made)
+    return made
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Children that find a throughput which grows from call to call; a name in `failing` fails."""
+    state = {"calls": [], "failing": set(), "interrupted_at": None}
+
+    def supervise(request, time_limit, on_step, environment):
+        asked = json.loads(request)
+        state["calls"].append(asked)
+        findings = Findings()
+        channel = Channel(findings.take)
+        channel.begin("latency")
+        on_step("latency")
+        channel.environment({"device_name": Cpu().name, "torch": torch.__version__, "threads": asked["threads"]})
+        metric = "throughput" if asked["phase"] == "inference" else "train_step_time"
+        channel.found(metric, 10.0 + len(state["calls"]), "t")
+        if len(state["calls"]) == state["interrupted_at"]:
+            channel.failed("failed", "interrupted")
+            raise InterruptedMeasurement(findings)
+        if asked["name"] in state["failing"]:
+            channel.failed("out_of_memory", "too large")
+        else:
+            channel.done()
+        return findings
+
+    monkeypatch.setattr(meters, "supervise", supervise)
+    return state
+
+
+def run(app: typer.Typer, *arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_json_is_a_list_of_records_and_nothing_else(app, pretended):
+    result = run(app, "measure", "vit_ti16", "vit_s16", "--phase", "both", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [(record["name"], record["task"]) for record in found] == [
+        ("vit_ti16", "inference"),
+        ("vit_ti16", "training"),
+        ("vit_s16", "inference"),
+        ("vit_s16", "training"),
+    ]
+    for record in found:
+        assert {"name", "status", "reason", "conditions", "environment", "metrics"} <= record.keys()
+    assert found[0]["metrics"]["throughput"] == {
+        "value": 11.0,
+        "unit": "img/s",
+        "low": None,
+        "high": None,
+        "method": "t",
+    }
+    assert "[4/4] vit_s16 training: ok" in result.stderr
+
+
+def test_a_failure_is_shown_with_its_reason_and_the_others_go_on(app, pretended):
+    pretended["failing"] = {"vit_ti16"}
+    result = run(app, "measure", "vit_ti16", "vit_s16")
+    assert result.exit_code == 1
+    assert "out_of_memory: latency: too large" in " ".join(result.stdout.split())
+    assert "vit_s16" in result.stdout
+
+
+def test_the_options_reach_the_child(app, pretended):
+    options = (
+        *(
+            "--precision",
+            "amp",
+            "--compile",
+            "--img-size",
+            "64",
+            "--batch-size",
+            "4",
+            "--budget",
+            "3",
+            "--threads",
+            "1",
+        ),
+        *("--fit-memory", "8GiB", "--memory-limit", "2GB", "--time-limit", "99", "--num-classes", "10"),
+        *("--grid-intensity", "400", "--price-per-hour", "2.5", "--phase", "training", "--optimiser", "sgd"),
+    )
+    assert run(app, "measure", "vit_ti16", *options).exit_code == 0
+    (asked,) = pretended["calls"]
+    assert asked["precision"] == "amp"
+    assert asked["compiled"] is True
+    assert (asked["img_size"], asked["batch_size"], asked["num_classes"], asked["threads"]) == (64, 4, 10, 1)
+    assert (asked["fit_memory"], asked["memory_limit"], asked["time_limit"]) == (8 * 2**30, 2 * 10**9, 99)
+    assert (asked["grid_intensity"], asked["price_per_hour"], asked["optimiser"]) == (400, 2.5, "sgd")
+
+
+def test_what_a_study_has_is_not_measured_again_and_it_is_said(app, pretended, tmp_path):
+    study = str(tmp_path / "study")
+    assert run(app, "measure", "vit_ti16", "--into", study, "--json").exit_code == 0
+    again = run(app, "measure", "vit_ti16", "vit_s16", "--into", study, "--json")
+    assert [asked["name"] for asked in pretended["calls"]] == ["vit_ti16", "vit_s16"]
+    assert "1 of 2 were in" in again.stderr
+    assert [record["name"] for record in json.loads(again.stdout)] == ["vit_ti16", "vit_s16"]
+    assert len(read(study).records) == 2
+
+
+def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, pretended, tmp_path):
+    pretended["interrupted_at"] = 2
+    result = run(app, "measure", "vit_ti16", "vit_s16", "vit_b16", "--into", str(tmp_path), "--json")
+    assert result.exit_code == 130
+    assert [record["name"] for record in json.loads(result.stdout)] == ["vit_ti16", "vit_s16"]
+    assert "the same command goes on from there" in result.stderr
+    assert [record.name for record in read(tmp_path).records] == ["vit_ti16", "vit_s16"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("vit_xx16",), "unknown model 'vit_xx16'"),
+        (("vit_ti16", "--phase", "trainig"), "unknown phase 'trainig'; did you mean 'training'"),
+        (("vit_ti16", "--batch-size", "many"), "--batch-size: 'many' is neither"),
+        (("vit_ti16", "--fit-memory", "8"), "--fit-memory: cannot read '8'"),
+        (("vit_ti16", "--device", "gpu"), "unknown device 'gpu'"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_measured(app, pretended, arguments, why):
+    result = run(app, "measure", *arguments)
+    assert isinstance(result.exception, RequestError)
+    assert why in str(result.exception)
+    assert pretended["calls"] == []
+
+
+def test_variability_gives_range_and_deviation_in_absolute_and_in_percent(app, pretended):
+    result = run(app, "variability", "vit_ti16", "--runs", "3", "--json")
+    assert result.exit_code == 0
+    (row,) = json.loads(result.stdout)
+    assert (row["name"], row["phase"], row["metric"], row["runs"]) == ("vit_ti16", "inference", "throughput", 3)
+    assert (row["lowest"], row["highest"], row["mean"], row["deviation"]) == (11.0, 13.0, 12.0, 1.0)
+    assert row["range_percent"] == pytest.approx(100 * 2 / 12)
+    assert row["deviation_percent"] == pytest.approx(100 / 12)
+
+
+def test_variability_prints_a_table_per_phase(app, pretended):
+    result = run(app, "variability", "vit_ti16", "--runs", "2", "--phase", "both")
+    assert "vit_ti16, inference: 2 runs" in result.stdout
+    assert "vit_ti16, training: 2 runs" in result.stdout
+    assert "Standard deviation" in result.stdout
+
+
+def test_doctor_says_what_can_be_measured(app, monkeypatch):
+    monkeypatch.setattr("favor.measure.doctor.NOISE_SECONDS", 0.2)
+    found = json.loads(run(app, "doctor", "--json").stdout)
+    assert {"processor", "threads", "others", "busy", "free_memory", "devices", "timer", "compiler"} <= found.keys()
+    assert found["devices"][0]["kind"] == "cpu"
+    assert found["timer"]["work_median"] > 10 * found["timer"]["reading_cost"] > 0
+    assert 0 < found["free_memory"] <= found["total_memory"]
+    table = run(app, "doctor").stdout
+    assert "timer noise" in table
+    assert "energy: codecarbon" in table
