@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable
+from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable, with_failures
+from favor.analyze.devices import device_kind
+from favor.analyze.settings import run_setting
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -127,3 +129,54 @@ def test_training_memory_at_two_batch_sizes_is_two_settings(wide_table: WideTabl
     kept, setting, dropped = comparable(assemble(wide_table(*rows)), "train_memory")
     assert (setting, dropped) == ("a100, batch 64", 1)
     assert kept["train_memory"].notna().sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("mi300x", "gpu"),
+        ("i9_10940x", "cpu"),
+        ("NVIDIA A100-SXM4-80GB", "gpu"),
+        ("cuda:0", "gpu"),
+        ("AMD EPYC 7763 64-Core Processor", "cpu"),
+        ("p100 or t4", "gpu"),
+        ("tpu-v3", "tpu"),
+        ("abacus", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_a_device_is_known_by_whole_words(name: object, kind: str) -> None:
+    assert device_kind(name) == kind
+
+
+def test_devices_of_no_known_kind_are_not_alike(wide_table: WideTable) -> None:
+    table = wide_table(throughput("a", 1.0, "imported", "abacus"), throughput("b", 2.0, "imported", "slide-rule"))
+    assert assemble(table, device="abacus").set_index("name")["throughput"].dropna().to_dict() == {"a": 1.0}
+
+
+def test_the_setting_is_of_the_machine_with_the_most_models_unless_another_is_asked_for(wide_table: WideTable) -> None:
+    table = wide_table(
+        *(throughput(name, 1.0, "measured", "cpu", machine="home") for name in "abc"),
+        *(throughput(name, 9.0, "measured", "cpu", machine="a chip, host work") for name in "ab"),
+        *(throughput(name, 9.0, "imported", "cpu", machine="theirs") for name in "abcdefg"),
+    )
+    by_default, asked = run_setting(table, ["throughput"]), run_setting(table, ["throughput"], "work")
+    assert by_default is not None
+    assert asked is not None
+    assert (by_default.machine, asked.machine) == ("home", "a chip, host work")
+    rows = assemble(table, setting=asked).set_index("name")
+    assert rows["throughput"]["a"] == 9.0
+    assert comparable(rows, "throughput", asked)[0]["throughput"].notna().sum() == 2
+
+
+def test_models_that_failed_stay_countable(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "a", "top1": 80.0, "params": 5e6},
+        {"name": "a", "status": "failed"},
+        {"name": "b", "top1": 81.0},
+        {"name": "b", "status": "out_of_memory"},
+        {"name": "c", "status": "failed"},
+        {"name": "d", "top1": 82.0},
+    )
+    rows = with_failures(assemble(table), table, ["top1", "params"]).set_index("name")
+    assert rows["status"].to_dict() == {"a": "ok", "b": "failed", "c": "failed", "d": "ok"}

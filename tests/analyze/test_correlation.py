@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from favor.analyze.correlation import correlate, correlate_datasets
+from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
 from favor.errors import RequestError
 
 
@@ -82,3 +82,39 @@ def test_between_data_sets_models_are_paired_within_one_pipeline() -> None:
     assert pair.spearman == pytest.approx(1.0)
     with pytest.raises(RequestError, match="needs two"):
         correlate_datasets(pd.DataFrame(rows)[lambda table: table["dataset"] == "cars"])
+
+
+def test_between_data_sets_the_line_of_a_file_tells_no_models_apart() -> None:
+    rows = [
+        {"name": name, "dataset": dataset, "top1": top1, "pipeline": "timm", "provenance": f"{dataset}.csv:{line}"}
+        for dataset, values in (("imagenet-1k", (80.0, 81.0, 82.0, 83.0)), ("real", (86.0, 85.0, 88.0, 89.0)))
+        for line, (name, top1) in enumerate(zip("abcd", values, strict=True))
+    ]
+    pair = correlate_datasets(pd.DataFrame(rows)).pair("imagenet-1k", "real")
+    assert pair.n == 4
+    assert pair.spearman == pytest.approx(0.8)
+
+
+def test_between_devices_models_are_paired_at_one_size_and_an_outlier_can_be_left_out() -> None:
+    speeds = {"cpu": [1.0, 2.0, 3.0, 4.0, 100.0], "a100": [10.0, 30.0, 20.0, 40.0, 1.0]}
+    table = pd.concat(
+        pd.DataFrame({"name": list("abcde"), "img_size": 224, "device": device, "throughput": values})
+        for device, values in speeds.items()
+    )
+    larger = table[table["device"] == "cpu"].assign(img_size=384, throughput=7.0)
+    pair = correlate_devices(pd.concat([table, larger])).pair("cpu", "a100")
+    assert (pair.n, pair.pearson) == (5, pytest.approx(stats.pearsonr(*speeds.values()).statistic))
+    without = correlate_devices(table, without=["e"]).pair("cpu", "a100")
+    assert (without.n, without.spearman) == (4, pytest.approx(0.8))
+
+
+def test_two_machines_with_one_kind_of_device_are_two_devices() -> None:
+    rows = [
+        {"name": name, "device": "cpu", "machine": machine, "throughput": speed}
+        for machine, speeds in (("home", (1.0, 2.0, 3.0)), ("work", (9.0, 8.0, 7.0)))
+        for name, speed in zip("abc", speeds, strict=True)
+    ]
+    result = correlate_devices(pd.DataFrame(rows))
+    assert result.pair("cpu, machine home", "cpu, machine work").spearman == pytest.approx(-1.0)
+    with pytest.raises(RequestError, match="needs throughput on two"):
+        correlate_devices(pd.DataFrame(rows[:3]))

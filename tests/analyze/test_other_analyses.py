@@ -246,3 +246,10 @@ def test_the_interval_of_an_accuracy_covers_what_a_test_set_would_show() -> None
         low, high = accuracy_interval(accuracy, 10_000)
         hits += low <= 82.54 <= high
     assert 368 <= hits <= 392
+
+
+@pytest.mark.parametrize("params", [0.0, -1.0])
+def test_accuracy_per_parameter_refuses_a_model_without_parameters(params: float) -> None:
+    table = pd.DataFrame({"name": ["a", "empty"], "top1": [80.0, 81.0], "params": [5e6, params]})
+    with pytest.raises(RequestError, match="empty has none"):
+        accuracy_per_parameter(table)

@@ -9,7 +9,7 @@ from favor.analyze.accuracy_per_parameter import accuracy_per_parameter
 from favor.analyze.assemble import accuracy_basis, assemble, comparable
 from favor.analyze.budget import late_flips
 from favor.analyze.compare import compare
-from favor.analyze.correlation import correlate, correlate_datasets
+from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
 from favor.analyze.disagreement import check_claim, disagreement
 from favor.analyze.effects import (
     convolutional_embedding_pairs,
@@ -44,6 +44,7 @@ __all__ = [
     "convolutional_embedding_pairs",
     "correlate",
     "correlate_datasets",
+    "correlate_devices",
     "depth_or_width",
     "disagreement",
     "effect_of_condition",

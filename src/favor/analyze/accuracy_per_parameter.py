@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from favor.analyze.selection import Excluded, complete_rows, numbers
+from favor.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     usable, excluded = complete_rows(table, ["top1", "params"])
     usable = usable.sort_values("top1", kind="stable")
     top1, params = numbers(usable, "top1"), numbers(usable, "params")
+    if len(params) and params.min() <= 0:
+        impossible = ", ".join(str(name) for name in usable["name"][params <= 0])
+        raise RequestError(f"accuracy per parameter needs one parameter or more; {impossible} has none in the records")
     ratio = top1 / params
     median = float(pd.Series(ratio).median())
     models = tuple(

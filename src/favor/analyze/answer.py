@@ -23,8 +23,8 @@ class Reading:
 class Choice:
     """A model that could be favored.
 
-    `unverified` are the limits for which no number of it is known. `probability_best` is the share of draws from the
-    intervals in which it is the best that keeps all limits. `flag` says why its accuracy must not decide.
+    `probability_best` is the share of draws from the intervals in which it is the best that keeps all limits. `flag`
+    says why its accuracy must not decide.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Choice:
     how: str | None
     img_size: int | None
     metrics: dict[str, Reading]
-    unverified: tuple[str, ...]
     probability_best: float | None
     flag: str | None
     command: str
@@ -60,9 +59,10 @@ class GivesUp:
 
 @dataclass(frozen=True)
 class Why:
-    """The reason in one sentence, the limits that decide, whom the favored model dominates, and what it gives up."""
+    """The reason in one sentence, who is as good, the limits that decide, who is dominated, and what is given up."""
 
     summary: str
+    ties: tuple[str, ...]
     binding: tuple[Binding, ...]
     dominates: tuple[str, ...]
     gives_up: tuple[GivesUp, ...]
@@ -70,13 +70,17 @@ class Why:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer. `ranked_by` says what the order rests on: numbers, or the published front where there are none."""
+    """The answer. `ranked_by` says what the order rests on: numbers, or the published front where there are none.
+
+    `undecided` says which limits or which preference no number is known for; then no model is favored.
+    """
 
     favored: Choice | None
     runners_up: tuple[Choice, ...]
     flagged: tuple[Choice, ...]
     limits: tuple[Limit, ...]
     relax: Relax | None
+    undecided: tuple[str, ...]
     why: Why | None
     objective: str
     ranked_by: Literal["numbers", "published front"]

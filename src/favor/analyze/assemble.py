@@ -6,35 +6,33 @@ Beside `<metric>` stand `<metric>_source`, `<metric>_setting` (device and precis
 `<metric>_provenance`, and `<metric>_pipeline` for an accuracy, because a number never travels alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from favor.analyze.devices import device_kind
 from favor.analyze.selection import numbers
+from favor.analyze.settings import (
+    COUNTED,
+    PER_BATCH,
+    QUALITIES,
+    QUALITY_CONDITIONS,
+    RUN_CONDITIONS,
+    RunSetting,
+    column_of,
+    on_device,
+    runs,
+    setting_text,
+    source_order,
+)
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
-
-SOURCES = ("measured", "imported", "published", "simulated")
-
-COUNTED = frozenset(
-    {
-        *("params", "params_trainable", "params_paper", "weight_bytes"),
-        *("macs_matmul", "macs", "flops", "ops_mixed", "activations", "bytes_moved"),
-    }
-)
-QUALITIES = frozenset({"top1", "top5", "loss", "train_loss"})
 
 DEFAULT_PIPELINE = "wtf-deit3"
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
-_RUN_SETTING = ("device", "precision", "layout", "compile")
-_QUALITY_SETTING = ("dataset", "pipeline", "pretraining", "distillation")
-# These depend on the batch, so numbers at two batch sizes are two settings; the others state their batch by definition.
-_PER_BATCH = frozenset(
-    {"train_memory", "train_step_time", "train_step_time_end_to_end", "memory_reserved", "memory_process"}
-)
-_CPU_MARKS = ("cpu", "i3", "i5", "i7", "i9", "xeon", "epyc", "ryzen", "core", "graviton", "neoverse")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def accuracy_basis(table: pd.DataFrame, dataset: str) -> AccuracyBasis:
         key=lambda group: (
             _known(group[1], "pipeline") != DEFAULT_PIPELINE,
             bool(_known(group[1], "distillation")),
-            _source_order(_column(group[1], "source")).min(),
+            source_order(column_of(group[1], "source")).min(),
             -group[1]["name"].nunique(),
         ),
     )
@@ -97,15 +95,17 @@ def assemble(
     dataset: str | None = None,
     basis: AccuracyBasis | None = None,
     device: str | None = None,
+    setting: RunSetting | None = None,
 ) -> pd.DataFrame:
     """One row per model and image size with the best number of every metric.
 
-    Accuracies are those of the data set, or only those on the basis where one is given. Without a `device` what runs on
-    a device is taken from the one that was measured on most (or imported from, or published for, where none was).
+    Accuracies are those of the data set, or only those on the basis where one is given. What runs on a device is taken
+    from the `setting` first, where one is given. Without it and without a `device` it is taken from the device that was
+    measured on most (or imported from, or published for, where none was).
     """
     succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
-    origin = {column: _column(succeeded, column) for column in ("source", "provenance", "pipeline")}
-    sized = succeeded.assign(img_size=_column(succeeded, "img_size").astype(float), **origin)
+    origin = {column: column_of(succeeded, column) for column in ("source", "provenance", "pipeline")}
+    sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
     rows = sized[["name", "img_size"]].drop_duplicates()
     # A number without an image size belongs to every size of its model; it makes a row only where there is no other.
     has_size = rows.groupby("name")["img_size"].transform(lambda sizes: sizes.notna().any()).astype(bool)
@@ -117,68 +117,87 @@ def assemble(
     new_columns: dict[str, pd.Series] = {}
     for metric in [name for name in METRICS if name in sized.columns]:
         candidates = sized[np.isfinite(numbers(sized, metric))]
-        candidates = _admissible(candidates, metric, basis.dataset if basis else dataset, basis, device)
+        candidates = _admissible(candidates, metric, basis.dataset if basis else dataset, basis, device, setting)
         new_columns |= _best_of(candidates, metric, rows)
     return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
 
 
-def comparable(assembled: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, str | None, int]:
+def comparable(
+    assembled: pd.DataFrame, metric: str, run_setting: RunSetting | None = None
+) -> tuple[pd.DataFrame, str | None, int]:
     """The table with the metric kept in one setting only, that setting, and how many numbers of others were dropped.
 
-    Throughputs of two machines, or in two precisions, are not one ranking. The setting with the best source is taken if
-    two models or more have it, else the one with the most models.
+    Throughputs of two machines, or in two precisions, are not one ranking. With a `run_setting`, what runs on a device
+    is kept only from there. The setting with the best source is taken if two models or more have it, else the one with
+    the most models.
     """
     if metric not in assembled.columns or metric in COUNTED:
         return assembled, None, 0
     known = assembled[assembled[metric].notna()]
-    if not len(known):
-        return assembled, None, 0
+    if run_setting is not None and runs(metric):
+        known = known[run_setting.covers(known[f"{metric}_setting"])]
     settings = sorted(
         known.groupby(f"{metric}_setting", dropna=False),
-        key=lambda group: (len(group[1]) < 2, _source_order(group[1][f"{metric}_source"]).min(), -len(group[1])),
+        key=lambda group: (len(group[1]) < 2, source_order(group[1][f"{metric}_source"]).min(), -len(group[1])),
     )
-    setting = str(settings[0][0])
+    if not settings and run_setting is None:
+        return assembled, None, 0
+    setting = str(settings[0][0]) if settings else None
     elsewhere = assembled[metric].notna() & (assembled[f"{metric}_setting"] != setting)
     blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
     return assembled.assign(**blanked), setting, int(elsewhere.sum())
 
 
-def device_kind(device: object) -> str:
-    """The kind of a device by its name, which says whether two devices are alike.
+def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The assembled table with a `status`: failed where work on the model failed and a number is wanting for it.
 
-    >>> device_kind("i9-12900h"), device_kind("rtx3090"), device_kind("tpu-v3")
-    ('cpu', 'gpu', 'tpu')
+    Models of which nothing succeeded, and which `assemble` leaves out, get a row, so that they can be counted.
     """
-    if not isinstance(device, str):
-        return "unknown"
-    name = device.lower()
-    if "tpu" in name:
-        return "tpu"
-    return "cpu" if any(mark in name for mark in _CPU_MARKS) else "gpu"
+    if "status" not in table.columns:
+        return assembled
+    keys, card = ["name", "img_size"], [column for column in _CARD if column in table.columns]
+    failures = table[table["status"] != "ok"]
+    failures = failures.assign(img_size=column_of(failures, "img_size").astype(float)).drop_duplicates(keys)
+    # A failure without an image size is one of the model at any size.
+    failed_at, anyhow = pd.MultiIndex.from_frame(failures[keys]), failures.loc[failures["img_size"].isna(), "name"]
+    of_model = pd.MultiIndex.from_frame(assembled[keys])
+    lacking = assembled[[name for name in metrics if name in assembled.columns]].isna().any(axis=1)
+    failed = lacking & (of_model.isin(failed_at) | assembled["name"].isin(anyhow))
+    unseen = failures[
+        ~(failed_at.isin(of_model) | (failures["img_size"].isna() & failures["name"].isin(assembled["name"])))
+    ]
+    rows = assembled.assign(status=np.where(failed, "failed", "ok"))
+    return pd.concat([rows, unseen[[*keys, *card]].assign(status="failed")], ignore_index=True)
 
 
 def _admissible(
-    candidates: pd.DataFrame, metric: str, dataset: str | None, basis: AccuracyBasis | None, device: str | None
+    candidates: pd.DataFrame,
+    metric: str,
+    dataset: str | None,
+    basis: AccuracyBasis | None,
+    device: str | None,
+    run_setting: RunSetting | None,
 ) -> pd.DataFrame:
     """The rows whose number may stand for the model, with the columns `_order` (lower is better) and `_setting`."""
-    order = _source_order(_column(candidates, "source"))
+    order = source_order(column_of(candidates, "source"))
     if metric in QUALITIES:
         admitted = np.ones(len(candidates), dtype=bool)
         if dataset is not None and "dataset" in candidates.columns:
             admitted &= (candidates["dataset"] == dataset).to_numpy()
         if basis is not None:
             admitted &= _on_basis(candidates, basis)
-        setting = _setting(candidates, _QUALITY_SETTING)
+        setting = setting_text(candidates, QUALITY_CONDITIONS)
     elif metric in COUNTED:
-        admitted, setting = np.ones(len(candidates), dtype=bool), _setting(candidates, ())
+        admitted, setting = np.ones(len(candidates), dtype=bool), setting_text(candidates, ())
     else:
-        wanted = device or _main_device(candidates, order)
-        devices = _column(candidates, "device")
-        same = (devices == wanted).to_numpy(dtype=bool) if wanted is not None else devices.isna().to_numpy()
-        kinds = devices.map(device_kind).to_numpy()
-        admitted = same | (kinds == device_kind(wanted))
+        wanted = run_setting.device if run_setting else device or _main_device(candidates, order)
+        same = on_device(candidates, wanted)
+        kinds = column_of(candidates, "device").map(device_kind, na_action=None).to_numpy()
+        admitted = same | ((kinds == device_kind(wanted)) & (kinds != "unknown"))
+        setting = setting_text(candidates, (*RUN_CONDITIONS, *(("batch_size",) if metric in PER_BATCH else ())))
         order = order + np.where(same, 0.0, 0.5)
-        setting = _setting(candidates, (*_RUN_SETTING, *(("batch_size",) if metric in _PER_BATCH else ())))
+        if run_setting is not None:
+            order = np.where(run_setting.covers(setting), -1.0, order)
     return candidates.assign(_order=order, _setting=setting)[admitted]
 
 
@@ -206,45 +225,14 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
     return [f"{metric}{suffix}" for suffix in suffixes if f"{metric}{suffix}" in table.columns]
 
 
-def _column(table: pd.DataFrame, name: str) -> pd.Series:
-    return table[name] if name in table.columns else pd.Series(np.nan, index=table.index, dtype=object)
-
-
-def _source_order(sources: pd.Series) -> np.ndarray:
-    """Place of each source in `SOURCES`; one that is not known comes last."""
-    return (
-        sources.map({source: place for place, source in enumerate(SOURCES)}).fillna(len(SOURCES)).to_numpy(dtype=float)
-    )
-
-
 def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
     """The device with the best source, and of those the one with the most models; None where none is named."""
-    named = pd.DataFrame({"name": candidates["name"], "device": _column(candidates, "device"), "order": order})
+    named = pd.DataFrame({"name": candidates["name"], "device": column_of(candidates, "device"), "order": order})
     named = named.dropna(subset=["device"])
     if not len(named):
         return None
     ranked = named.groupby("device").agg(order=("order", "min"), models=("name", "nunique"))
     return str(ranked.sort_values(["order", "models"], ascending=[True, False], kind="stable").index[0])
-
-
-def _setting(table: pd.DataFrame, columns: tuple[str, ...]) -> pd.Series:
-    """The conditions of each row as a short text."""
-    texts = pd.Series("", index=table.index, dtype=object)
-    for column in columns:
-        if column not in table.columns:
-            continue
-        part = table[column].map(lambda value, name=column: _condition_text(name, value))
-        joint = np.where((texts != "") & (part != ""), ", ", "")
-        texts = texts + joint + part
-    return texts
-
-
-def _condition_text(column: str, value: object) -> str:
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) or value is False:
-        return ""
-    if value is True:
-        return {"distillation": "distilled", "compile": "compiled"}.get(column, column)
-    return f"batch {value:g}" if column == "batch_size" and isinstance(value, int | float) else str(value)
 
 
 def _quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from favor.analyze.assemble import COUNTED, QUALITIES
 from favor.analyze.effects import SIGNIFICANT
 from favor.analyze.intervals import TEST_IMAGES, Z, accuracy_interval
+from favor.analyze.settings import COUNTED, QUALITIES
 from favor.errors import unknown_name
 from favor.metrics import METRICS
 

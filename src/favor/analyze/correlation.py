@@ -13,9 +13,10 @@ import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
+from favor.analyze.settings import PER_BATCH, RUN_CONDITIONS, runs, setting_text
 from favor.errors import RequestError, unknown_name
 
-_SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation", "provenance")
+_SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation")
 _LEAST_ROWS = 3
 
 
@@ -81,14 +82,16 @@ def correlate(
 def correlate_datasets(
     table: pd.DataFrame, metric: str = "top1", *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
 ) -> CorrelationResult:
-    """Correlations of one metric between data sets, over models trained alike (same pipeline and same source).
+    """Correlations of one metric between data sets, over models trained alike: same pipeline and pretraining.
 
-    Repeated values of a model on a data set are averaged.
+    Where a model has several values on a data set, those stated together with the most other data sets count, because
+    one training stands behind them; values that are left are averaged.
     """
     require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["dataset"].notna()]
     same_model = [column for column in _SAME_MODEL if column in usable.columns]
+    usable = _stated_together(usable, same_model)
     by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
     if by_dataset.shape[1] < 2:
         raise RequestError(f"a correlation between data sets needs two, this table has {list(by_dataset.columns)}")
@@ -96,6 +99,45 @@ def correlate_datasets(
     order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
+
+
+def correlate_devices(
+    table: pd.DataFrame, metric: str = "throughput", *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
+) -> CorrelationResult:
+    """Correlations of one metric between devices, over models at one image size; `without` names outliers (D.3).
+
+    A column is one setting: a device in two precisions, or two machines of one kind, are two columns.
+
+    >>> speeds = {"cpu": [1.0, 2.0, 3.0, 4.0], "a100": [10.0, 30.0, 20.0, 40.0]}
+    >>> table = pd.concat(pd.DataFrame({"name": list("abcd"), "device": device, "throughput": values})
+    ...                   for device, values in speeds.items())
+    >>> round(correlate_devices(table).pair("a100", "cpu").spearman, 2)
+    0.8
+    """
+    if not runs(metric):
+        raise RequestError(f"{metric} does not depend on the device; correlate for example throughput")
+    require_columns(table, ["name", "device", metric], "a correlation between devices")
+    usable, excluded = complete_rows(_leave_out(table, without), [metric])
+    usable = usable[usable["device"].notna()]
+    conditions = (*RUN_CONDITIONS, *(("batch_size",) if metric in PER_BATCH else ()))
+    same_model = [column for column in ("name", "img_size") if column in usable.columns]
+    labelled = usable.assign(_setting=setting_text(usable, conditions))
+    by_setting = labelled.groupby([*same_model, "_setting"], dropna=False)[metric].mean().unstack("_setting")
+    if by_setting.shape[1] < 2:
+        known = ", ".join(map(str, by_setting.columns)) or "none"
+        raise RequestError(f"a correlation between devices needs {metric} on two, the records have {known}")
+    order = by_setting.notna().sum().sort_values(ascending=False, kind="stable").index
+    columns = {str(setting): by_setting[setting].to_numpy(dtype=float) for setting in order}
+    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+
+
+def _stated_together(rows: pd.DataFrame, same_model: Sequence[str]) -> pd.DataFrame:
+    """The rows that come from where most data sets of the model come from, of those that repeat a data set."""
+    if "provenance" not in rows.columns:
+        return rows
+    datasets = rows.groupby([*same_model, "provenance"], dropna=False)["dataset"].transform("nunique")
+    most = datasets.groupby([rows[column] for column in (*same_model, "dataset")], dropna=False).transform("max")
+    return rows[datasets == most]
 
 
 def _leave_out(table: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:

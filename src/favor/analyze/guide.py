@@ -3,7 +3,7 @@
 Paper: Nauen et al., "Which Transformer to Favor", Figure 6 and Table 7.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -29,13 +29,17 @@ class GuideEntry:
 
 @dataclass(frozen=True)
 class GuideModel:
-    """A family of the chart with its class and the models of it whose accuracy is known, the most accurate first."""
+    """A family of the chart with its class and the models of it whose accuracy is known, the most accurate first.
+
+    `flagged` are those of the models whose accuracy belongs to another configuration than ours.
+    """
 
     title: str
     family: str
     how: str
     img_size: int
     models: tuple[str, ...]
+    flagged: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class Guide:
         return asdict(self)
 
 
-def guide(entries: Sequence[GuideEntry], assembled: pd.DataFrame) -> Guide:
-    """The chart from the published list of Pareto-optimal families and the accuracies that are known."""
+def guide(entries: Sequence[GuideEntry], assembled: pd.DataFrame, flags: Collection[str] = ()) -> Guide:
+    """The chart from its published families and the accuracies that are known; `flags` names models to mark."""
     titles = {how.key: how.title for how in How}
     branches = []
     for constraint, phase in dict.fromkeys((entry.constraint, entry.phase) for entry in entries):
@@ -69,7 +73,8 @@ def guide(entries: Sequence[GuideEntry], assembled: pd.DataFrame) -> Guide:
                 family=entry.family,
                 how=titles[entry.how],
                 img_size=entry.img_size,
-                models=_models_of(assembled, entry.family),
+                models=(models := _models_of(assembled, entry.family)),
+                flagged=tuple(name for name in models if name in flags),
             )
             for entry in entries
             if (entry.constraint, entry.phase) == (constraint, phase)

@@ -26,6 +26,10 @@ class Limit:
         """The unit of the limit's value."""
         return METRICS[self.metric].unit
 
+    def values_of(self, rows: pd.DataFrame) -> np.ndarray:
+        """The rows' numbers that the limit is about, NaN where unknown."""
+        return numbers(rows, self.metric) if self.metric in rows.columns else np.full(len(rows), np.nan)
+
     def kept_by(self, values: np.ndarray) -> np.ndarray:
         """Mask of the values that keep the limit; an unknown value does not."""
         return values >= self.value if self.bound == "min" else values <= self.value
@@ -68,21 +72,25 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class Relax:
-    """Ways out where no model keeps all limits: moving one limit alone, and the least that all may move together."""
+    """Ways out where no model keeps all limits: moving one limit alone, and the least that all may move together.
+
+    `unknown` counts the models without a number for a limit: nobody knows how far they are.
+    """
 
     each: tuple[Relaxation, ...]
     together: Relaxation | None
+    unknown: int
 
 
 def relax(rows: pd.DataFrame, limits: Sequence[Limit]) -> Relax:
     """The nearest model by moving each limit alone (where that suffices), and by moving limits together.
 
-    Rows without a number for a limit are not considered: nobody knows how far they are.
+    Rows without a number for a limit are counted and not considered.
     """
-    values = {limit.option: _values(rows, limit) for limit in limits}
+    values = {limit.option: limit.values_of(rows) for limit in limits}
     known = np.logical_and.reduce([np.isfinite(values[limit.option]) for limit in limits])
     if not len(rows) or not known.any():
-        return Relax((), None)
+        return Relax((), None, len(rows))
     kept = {limit.option: limit.kept_by(values[limit.option]) for limit in limits}
     excess = {limit.option: limit.excess(values[limit.option]) for limit in limits}
     each = []
@@ -93,11 +101,7 @@ def relax(rows: pd.DataFrame, limits: Sequence[Limit]) -> Relax:
             nearest = int(candidates[np.argmin(excess[limit.option][candidates])])
             each.append(_relaxation(rows, nearest, limits))
     total = np.where(known, sum(excess.values()), np.inf)
-    return Relax(tuple(each), _relaxation(rows, int(np.argmin(total)), limits))
-
-
-def _values(rows: pd.DataFrame, limit: Limit) -> np.ndarray:
-    return numbers(rows, limit.metric) if limit.metric in rows.columns else np.full(len(rows), np.nan)
+    return Relax(tuple(each), _relaxation(rows, int(np.argmin(total)), limits), int((~known).sum()))
 
 
 def _relaxation(rows: pd.DataFrame, position: int, limits: Sequence[Limit]) -> Relaxation:

@@ -1,25 +1,26 @@
 """Which model to favor under the user's limits, and why.
 
 One ranking uses accuracies of one pipeline and costs of one setting. An accuracy that belongs to another configuration
-than ours is shown with its flag and never favored. Without numbers for the preferred cost the published Pareto fronts
-stand in, and the answer says so.
+than ours is shown with its flag and never favored. A model whose number for a limit is unknown does not keep it; where
+no model has one, nothing is favored and the answer says what to measure. Without numbers for the preferred cost the
+paper's advice for its device stands in, where there is any, and the answer says so.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from favor.analyze.answer import Binding, Choice, Reading, Recommendation, Why
-from favor.analyze.assemble import COUNTED, QUALITIES, AccuracyBasis, accuracy_basis
+from favor.analyze.assemble import AccuracyBasis, accuracy_basis
 from favor.analyze.chances import chance_of_being_best
 from favor.analyze.deviations import deviations
 from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import Limit, relax
-from favor.analyze.ranking import LEAST_TO_COMPARE, Ranking, Request, candidates, rank
+from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, rank
 from favor.analyze.reasons import dominated_by, given_up
 from favor.analyze.selection import numbers
+from favor.analyze.settings import QUALITIES, runs
 from favor.metrics import METRICS
 from favor.units import format_quantity
 
@@ -37,19 +38,20 @@ def recommend(
 ) -> Recommendation:
     """The favored model of a wide table under a request."""
     basis = None if request.any_pipeline else accuracy_basis(table, request.dataset)
-    rows = candidates(table, request, basis)
-    flags = deviations(table, rows)
-    decision = _Decision(rank(rows, request, published_fronts), flags, request)
-    pool = decision.pool(decision.eligible, request.limits)
-    chances = decision.chances(pool, draws, seed)
-    choices = tuple(decision.choice(at, row, chances) for at, row in pool.rows.head(request.top).iterrows())
-    flagged = decision.pool(decision.flagged, request.limits).rows.head(request.top)
+    ranking = rank(table, request, basis, published_fronts)
+    decision = _Decision(ranking, deviations(table, ranking.rows), request)
+    undecided = decision.undecided()
+    pool = decision.eligible[:0] if undecided else decision.keeping(decision.eligible, request.limits)
+    chances = decision.chances(draws, seed)
+    choices = tuple(decision.choice(at, row, chances) for at, row in pool.head(request.top).iterrows())
+    flagged = decision.keeping(decision.flagged, request.limits).head(0 if undecided else request.top)
     return Recommendation(
         favored=choices[0] if choices else None,
         runners_up=choices[1:],
         flagged=tuple(decision.choice(at, row, None) for at, row in flagged.iterrows()),
         limits=request.limits,
-        relax=relax(decision.eligible, request.limits) if request.limits and not choices else None,
+        relax=relax(decision.eligible, request.limits) if request.limits and not choices and not undecided else None,
+        undecided=undecided,
         why=decision.why(pool) if choices else None,
         objective=decision.objective,
         ranked_by=decision.ranking.ranked_by,
@@ -58,19 +60,6 @@ def recommend(
         notes=(*decision.ranking.notes, *decision.notes(pool, basis, chances)),
         next_steps=decision.next_steps(pool),
     )
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """Rows that can be favored, best first.
-
-    `unchecked` are limits that had to be passed over for want of numbers; `unknown` counts the rows that were passed
-    over instead, because others do have the numbers.
-    """
-
-    rows: pd.DataFrame
-    unchecked: tuple[Limit, ...]
-    unknown: int
 
 
 class _Decision:
@@ -84,13 +73,11 @@ class _Decision:
         self.eligible, self.flagged = ordered[~is_flagged], ordered[is_flagged]
 
     def _best_first(self, rows: pd.DataFrame) -> pd.DataFrame:
-        if self.ranking.ranked_by == "published front":
-            # On a front of two metrics the least accurate is the best in the other one.
-            return rows.sort_values(["top1", "name"], kind="stable")
-        sign = -1 if METRICS[self.objective].better == "higher" else 1
+        objective = "top1" if self.ranking.undecided else self.objective
+        sign = -1 if METRICS[objective].better == "higher" else 1
         keys = pd.DataFrame(
             {
-                "cost": sign * numbers(rows, self.objective),
+                "cost": sign * numbers(rows, objective),
                 "error": -numbers(rows, "top1"),
                 "params": numbers(rows, "params") if "params" in rows.columns else np.nan,
                 "name": rows["name"],
@@ -99,34 +86,40 @@ class _Decision:
         )
         return rows.loc[keys.sort_values(list(keys.columns), kind="stable").index]
 
-    def pool(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> _Pool:
-        """The rows that keep all limits; where not even two rows have the limits' numbers, those that break none."""
-        kept, broken, known = (np.full(len(rows), value) for value in (True, False, True))
-        for limit in limits:
-            values = numbers(rows, limit.metric) if limit.metric in rows.columns else np.full(len(rows), np.nan)
-            keeps = limit.kept_by(values)
-            kept &= keeps
-            known &= ~np.isnan(values)
-            broken |= ~keeps & ~np.isnan(values)
-        unbroken = rows[~broken]
-        if kept.any() or known.sum() >= LEAST_TO_COMPARE:
-            return _Pool(rows[kept], (), len(unbroken) - int(kept.sum()))
-        lacking = [limit for limit in limits if limit.metric not in rows or unbroken[limit.metric].isna().any()]
-        return _Pool(unbroken, tuple(lacking), 0)
+    def undecided(self) -> tuple[str, ...]:
+        """What cannot be checked or ranked because no number is known for it; a limit is never passed over."""
+        where = f" in {self.ranking.setting.text}" if self.ranking.setting and self.ranking.setting.text else ""
+        unchecked = [
+            f"{limit.option} cannot be checked: no numbers for {limit.metric}{where if runs(limit.metric) else ''}"
+            for limit in self.request.limits
+            if len(self.eligible) and np.isnan(limit.values_of(self.eligible)).all()
+        ]
+        return (*([self.ranking.undecided] if self.ranking.undecided else []), *unchecked)
 
-    def chances(self, pool: _Pool, draws: int, seed: int) -> dict[Hashable, float] | None:
+    def keeping(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
+        """The rows that are known to keep all limits."""
+        return rows[
+            np.logical_and.reduce([np.full(len(rows), True), *(lim.kept_by(lim.values_of(rows)) for lim in limits)])
+        ]
+
+    def not_breaking(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
+        """The rows that are not known to break a limit."""
+        unbroken = np.full(len(rows), True)
+        for limit in limits:
+            values = limit.values_of(rows)
+            unbroken &= limit.kept_by(values) | np.isnan(values)
+        return rows[unbroken]
+
+    def chances(self, draws: int, seed: int) -> dict[Hashable, float] | None:
         """By row, how often it is the best in draws from the intervals; a published front has no numbers to draw."""
-        if self.ranking.ranked_by == "published front":
+        if self.ranking.ranked_by == "published front" or self.undecided():
             return None
-        limits = [limit for limit in self.request.limits if limit not in pool.unchecked]
-        complete = self.eligible.dropna(subset=[limit.metric for limit in limits])
-        chances = chance_of_being_best(complete, self.objective, limits, draws=draws, seed=seed)
+        complete = self.eligible.dropna(subset=[limit.metric for limit in self.request.limits])
+        chances = chance_of_being_best(complete, self.objective, self.request.limits, draws=draws, seed=seed)
         return None if chances is None else dict(zip(complete.index, chances.tolist(), strict=True))
 
     def choice(self, at: Hashable, row: pd.Series, chances: dict[Hashable, float] | None) -> Choice:
-        # Where a published front decides, a stray number of the objective did not: showing it would mislead.
-        objective = [self.objective] if self.ranking.ranked_by == "numbers" else []
-        shown = dict.fromkeys(["top1", *objective, *(limit.metric for limit in self.request.limits), "params"])
+        shown = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.request.limits), "params"])
         readings = {metric: _reading(row, metric) for metric in shown if pd.notna(row.get(metric))}
         img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
         return Choice(
@@ -136,80 +129,93 @@ class _Decision:
             how=_known_text(row, "how"),
             img_size=img_size,
             metrics=readings,
-            unverified=tuple(limit.option for limit in self.request.limits if limit.metric not in readings),
             probability_best=None if chances is None else chances.get(at),
             flag=self.flags.get(str(row["name"])),
             command=_command(str(row["name"]), img_size, self.request.dataset),
         )
 
-    def why(self, pool: _Pool) -> Why:
-        favored = pool.rows.iloc[0]
+    def why(self, pool: pd.DataFrame) -> Why:
+        favored = pool.iloc[0]
         wanted = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.request.limits)])
         compared = [metric for metric in wanted if metric in self.eligible.columns]
         others = [*compared, *(["params"] if "params" in self.eligible.columns else [])]
+        ties = tuple(pool["name"].iloc[1:][(pool[self.objective] == favored[self.objective]).to_numpy()[1:]])
         return Why(
-            summary=self._summary(pool),
+            summary=self._summary(pool, ties),
+            ties=ties,
             binding=self._binding(str(favored["name"])),
             dominates=dominated_by(favored, self.eligible, compared),
-            gives_up=given_up(pool.rows, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
+            gives_up=given_up(pool, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
         )
 
-    def _summary(self, pool: _Pool) -> str:
-        favored, best = pool.rows.iloc[0], "highest" if METRICS[self.objective].better == "higher" else "lowest"
+    def _summary(self, pool: pd.DataFrame, ties: Sequence[str]) -> str:
+        favored, best = pool.iloc[0], "highest" if METRICS[self.objective].better == "higher" else "lowest"
         of = _models(len(self.eligible))
-        if self.request.limits:
-            of = f"{len(pool.rows)} of {of} that keep the limits{' as far as known' if pool.unchecked else ''}"
         if self.ranking.ranked_by == "published front":
-            return (
-                f"{favored['name']} should have the {best} {self.objective} of the {of}: "
-                "it is the least accurate of them on the published front"
-            )
+            of = f"{of} in families on the paper's {PUBLISHED_DEVICE.upper()} front"
+        if self.request.limits:
+            of = f"{len(pool)} of {of} that keep the limits"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
-        return f"{favored['name']} has the {best} {self.objective} ({value}) of the {of}"
+        tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
+        return f"{favored['name']} has the {best} {self.objective} ({value}) of the {of}{tied}"
 
     def _binding(self, favored: str) -> tuple[Binding, ...]:
         """The limits without which another model would be favored."""
         found = []
         for limit in self.request.limits:
-            rows = self.pool(self.eligible, [other for other in self.request.limits if other is not limit]).rows
+            rows = self.keeping(self.eligible, [other for other in self.request.limits if other is not limit])
             if len(rows) and str(rows["name"].iloc[0]) != favored:
                 found.append(Binding(limit.option, str(rows["name"].iloc[0])))
         return tuple(found)
 
-    def notes(self, pool: _Pool, basis: AccuracyBasis | None, chances: dict[Hashable, float] | None) -> list[str]:
+    def notes(
+        self, pool: pd.DataFrame, basis: AccuracyBasis | None, chances: dict[Hashable, float] | None
+    ) -> list[str]:
         """What the reader has to know about the numbers."""
         told = []
-        if pool.unchecked:
-            told.append(f"not checked for want of numbers: {', '.join(limit.option for limit in pool.unchecked)}")
-        if pool.unknown:
-            told.append(f"not considered: {_models(pool.unknown)} for which a limit's number is not known")
+        unknown = len(self.not_breaking(self.eligible, self.request.limits)) - len(pool)
+        if self.request.limits and unknown and not self.undecided():
+            told.append(f"not considered: {_models(unknown)} for which a limit's number is not known")
         if self.request.prefer is None:
-            told.append("nothing is preferred, so the most accurate model that keeps the limits is favored")
+            which = " that keeps the limits" if self.request.limits else ""
+            told.append(f"nothing is preferred, so the most accurate model{which} is favored")
         elif not any(limit.metric == "top1" for limit in self.request.limits):
             told.append("no accuracy is asked for, so none is kept; --min-accuracy asks for one")
-        sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique()))
+        sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
         told.append(f"accuracy: {sources}; {basis.describe() if basis else 'several pipelines, which hardly compare'}")
-        if self.ranking.ranked_by == "numbers" and self.objective not in QUALITIES | COUNTED and len(self.eligible):
-            source, setting = (self.eligible[f"{self.objective}_{what}"].iloc[0] for what in ("source", "setting"))
-            told.append(f"{self.objective}: {source}; {setting}")
-            if self.request.device not in (None, setting.split(", ")[0]):
-                told.append(f"nothing is known of {self.objective} on {self.request.device}; a like device stands in")
+        told += self._told_of_runs()
         if chances:
             told.append("probabilities cover test images and measurement noise, not the luck of a training run")
         if len(self.flagged):
             told.append(f"flagged and not favored: {_models(len(self.flagged))} with another configuration's accuracy")
         if not len(self.eligible):
-            told.append("no model is left to favor: all are flagged")
+            told.append("no model is left to favor: all are flagged" if len(self.flagged) else "no model is known")
         return told
 
-    def next_steps(self, pool: _Pool) -> tuple[str, ...]:
+    def _told_of_runs(self) -> list[str]:
+        """Where the numbers come from that a device gave, and whether it is the device asked for."""
+        setting, device, told = self.ranking.setting, self.request.device, []
+        for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.request.limits)]):
+            if setting is None or not runs(metric) or metric not in self.eligible.columns:
+                continue
+            known = self.eligible.dropna(subset=[metric])
+            if not len(known):
+                continue
+            source, of_metric = (known[f"{metric}_{what}"].iloc[0] for what in ("source", "setting"))
+            told.append(f"{metric}: {source}; {of_metric}")
+            if device is not None and not setting.is_on(device):
+                told.append(f"nothing is known of {metric} on {device}; a like device stands in")
+        return told
+
+    def next_steps(self, pool: pd.DataFrame) -> tuple[str, ...]:
         """What to run so that this decision rests on the user's own measurements."""
-        used = dict.fromkeys([self.objective, *(limit.metric for limit in self.request.limits)])
+        preferred = PREFERENCES[self.request.prefer][0] if self.request.prefer else self.objective
+        used = dict.fromkeys([preferred, self.objective, *(limit.metric for limit in self.request.limits)])
         measurable = [metric for metric in used if metric not in QUALITIES]
-        shown = (pool.rows if len(pool.rows) else self.eligible).head(self.request.top)
+        shown = pool if len(pool) else self.not_breaking(self.eligible, self.request.limits)
         names = [
             str(row["name"])
-            for _, row in shown.iterrows()
+            for _, row in (shown if len(shown) else self.eligible).head(self.request.top).iterrows()
             if any(row.get(f"{metric}_source") != "measured" for metric in measurable)
         ]
         if not names:

@@ -1,6 +1,7 @@
 """`favor recommend`, `pareto`, `correlate`, `disagree`, `compare`: from records to a decision.
 
-All of them read the published records of the package and the studies that the user names, and start without torch.
+All of them read the published and counted records of the package and the studies that the user names, and start
+without torch.
 """
 
 from pathlib import Path
@@ -8,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, note
+from favor.cli.console import emit_json, examples, note
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from favor.analyze import GuideEntry, Limit
+    from favor.analyze.settings import RunSetting
+    from favor.records.published import ParetoOptimal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Studies = Annotated[
     list[Path] | None,
     typer.Option("--study", metavar="DIR", help="Use the records of this study, too; repeatable."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="The device that counts, as cpu, a100, rtx3090.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="The device or machine that counts, as cpu, a100.")]
 Dataset = Annotated[str, typer.Option(metavar="NAME", help="The data set that accuracies are on.")]
 Among = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only models or families that fit, as 'swin*' or 'vit'.")
@@ -29,55 +32,39 @@ AnyPipeline = Annotated[
     bool, typer.Option("--any-pipeline", help="Mix accuracies of different pipelines and resolutions.")
 ]
 
-RECOMMEND_EXAMPLES = """
-**Examples**
+RECOMMEND_EXAMPLES = examples(
+    ("favor recommend --prefer throughput --min-accuracy 82", "the fastest model with 82 % on ImageNet"),
+    ("favor recommend --max-memory 1GiB --max-params 30M", "the most accurate one within limits"),
+    (
+        "favor recommend --study mine --prefer latency --max-latency 50ms --json",
+        "with your own measurements, for programs",
+    ),
+    ("favor recommend --guide", "the benchmark's flow chart: constraint, phase, models"),
+)
 
-`favor recommend --prefer throughput --min-accuracy 82` the fastest model with 82 % on ImageNet
+PARETO_EXAMPLES = examples(
+    ("favor pareto top1 throughput --study mine", "the front of accuracy and speed"),
+    ("favor pareto top1 params macs --all", "a front of three, and how far the others are away"),
+    ("favor pareto --strict --json", "the paper's rule, for programs"),
+)
 
-`favor recommend --max-memory 1GiB --max-params 30M` the most accurate one within limits
+CORRELATE_EXAMPLES = examples(
+    ("favor correlate params macs throughput", "does one cost tell the other?"),
+    ("favor correlate --datasets", "do models rank alike on all data sets?"),
+    ("favor correlate macs throughput --without vit_ti16", "without an outlier"),
+    ("favor correlate --devices --study mine", "do models rank alike on all devices?"),
+)
 
-`favor recommend --study mine --prefer latency --max-latency 50ms --json` with your own measurements, for programs
+DISAGREE_EXAMPLES = examples(
+    ("favor disagree", "wherever indicators order models differently"),
+    ("favor disagree params throughput --json", "for programs"),
+)
 
-`favor recommend --guide` the benchmark's flow chart: constraint, phase, models
-"""
-
-PARETO_EXAMPLES = """
-**Examples**
-
-`favor pareto top1 throughput --study mine` the front of accuracy and speed
-
-`favor pareto top1 params macs --all` a front of three, and how far the others are away
-
-`favor pareto --strict --json` the paper's rule, for programs
-"""
-
-CORRELATE_EXAMPLES = """
-**Examples**
-
-`favor correlate params macs throughput` does one cost tell the other?
-
-`favor correlate --datasets` do models rank alike on all data sets?
-
-`favor correlate macs throughput --without vit_ti16` without an outlier
-"""
-
-DISAGREE_EXAMPLES = """
-**Examples**
-
-`favor disagree` wherever indicators order models differently
-
-`favor disagree params throughput --json` for programs
-"""
-
-COMPARE_EXAMPLES = """
-**Examples**
-
-`favor compare vit_s16 swin_ti` two models, metric by metric, with tests
-
-`favor compare vit swin --study mine` two families, at equal parameters, compute and speed
-
-`favor compare baseline hybrid` two classes of the taxonomy
-"""
+COMPARE_EXAMPLES = examples(
+    ("favor compare vit_s16 swin_ti", "two models, metric by metric, with tests"),
+    ("favor compare vit swin --study mine", "two families, at equal parameters, compute and speed"),
+    ("favor compare baseline hybrid", "two classes of the taxonomy"),
+)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -108,17 +95,21 @@ def recommend_command(
     """Say which model to favor under your limits, why, and how sure that is."""
     from favor.analyze import Request, recommend
     from favor.analyze import guide as flow_chart
+    from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
     request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
     table = _records(study)
     if guide:
-        chart = flow_chart(_published_fronts(), _assembled(table, dataset, device, any_pipeline))
+        rows = _assembled(table, dataset, any_pipeline, None)
+        chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
         emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
         return
     answer = recommend(table, request, _published_fronts())
     emit_json(answer.to_dict()) if as_json else decision_text.print_recommendation(answer)
+    if answer.favored is None:
+        raise typer.Exit(code=1)
 
 
 def pareto_command(
@@ -136,14 +127,17 @@ def pareto_command(
 ) -> None:
     """Show the Pareto front: the models that no other beats in one metric without losing in another."""
     from favor.analyze import pareto
+    from favor.analyze.assemble import with_failures
     from favor.analyze.deviations import deviations
     from favor.analyze.intervals import with_accuracy_intervals
+    from favor.analyze.selection import fitting
     from favor.cli import decision_text
     from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
     table = _records(study)
     rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
+    rows = fitting(with_failures(rows, table, wanted), among)
     result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
     if not len(result.rows):
         raise RequestError(f"no model has all of {', '.join(wanted)}; {_how_to_measure()}")
@@ -158,6 +152,9 @@ def pareto_command(
 def correlate_command(
     metrics: Annotated[list[str] | None, typer.Argument(help="Metrics; all that five models have if none.")] = None,
     datasets: Annotated[bool, typer.Option("--datasets", help="Between data sets' accuracies instead.")] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Between devices instead: of one metric, throughput if none is named.")
+    ] = False,
     without: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Leave a model out, as an outlier; repeatable.")
     ] = None,
@@ -168,16 +165,22 @@ def correlate_command(
     as_json: AsJson = False,
 ) -> None:
     """Show how far one metric tells another: Pearson's and Spearman's correlation with 95 % intervals."""
-    from favor.analyze import correlate, correlate_datasets
+    from favor.analyze import correlate, correlate_datasets, correlate_devices
     from favor.analyze.selection import fitting
     from favor.cli import decision_text
     from favor.errors import RequestError
 
     if datasets and metrics:
         raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
+    if datasets and devices:
+        raise RequestError("--datasets and --devices are two questions; ask one at a time")
+    if devices and len(metrics or []) > 1:
+        raise RequestError("--devices compares one metric between devices, for example throughput")
     table = _records(study)
     if datasets:
         result = correlate_datasets(fitting(table, among), without=without or ())
+    elif devices:
+        result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
         rows = _comparable_rows(table, metrics or [], dataset, device, among, any_pipeline=False)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
@@ -219,9 +222,13 @@ def compare_command(
     from favor.analyze import compare, matched_every_way
     from favor.cli import decision_text
 
-    rows = _comparable_rows(_records(study), [], dataset, device, None, any_pipeline)
-    group = next((column for column in ("family", "how") if {a, b} <= set(rows[column].dropna())), None)
-    if group is not None and not {a, b} <= set(rows["name"]):
+    table = _records(study)
+    group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
+    by = "name" if group is None or {a, b} <= set(table["name"]) else group
+    # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
+    compared = table[table[by].isin([a, b])]
+    rows = _comparable_rows(table, [], dataset, device, None, any_pipeline, of=compared if len(compared) else table)
+    if group is not None and by == group:
         comparison = matched_every_way(rows, a, b, group=group)
         emit_json(comparison.to_dict()) if as_json else decision_text.print_matched(comparison)
         return
@@ -233,23 +240,22 @@ def _records(studies: list[Path] | None) -> "pd.DataFrame":
     """The wide table of the published records and the studies; lines that had to be skipped are told."""
     import pandas as pd
 
-    from favor.records import published_table
+    from favor.records import counted_table, published_table
     from favor.records.table import load_reporting
 
-    published = published_table()
-    if not studies:
-        return published
-    own, problems = load_reporting(*studies)
+    own, problems = load_reporting(*studies) if studies else (None, ())
     for problem in problems:
         note(f"warning: {problem}")
-    return pd.concat([published, own], ignore_index=True)
+    return pd.concat([published_table(), counted_table(), *([] if own is None else [own])], ignore_index=True)
 
 
-def _assembled(table: "pd.DataFrame", dataset: str | None, device: str | None, any_pipeline: bool) -> "pd.DataFrame":
+def _assembled(
+    table: "pd.DataFrame", dataset: str | None, any_pipeline: bool, setting: "RunSetting | None"
+) -> "pd.DataFrame":
     from favor.analyze import accuracy_basis, assemble
 
     basis = None if any_pipeline or dataset is None else accuracy_basis(table, dataset)
-    return assemble(table, dataset=dataset, basis=basis, device=device)
+    return assemble(table, dataset=dataset, basis=basis, setting=setting)
 
 
 def _comparable_rows(
@@ -259,22 +265,33 @@ def _comparable_rows(
     device: str | None,
     among: str | None,
     any_pipeline: bool,
+    of: "pd.DataFrame | None" = None,
 ) -> "pd.DataFrame":
-    """One row per model, every metric in one setting; what had to be left out is told."""
+    """One row per model, every metric in the one setting that suits the models `of` a part of the table, else all.
+
+    What had to be left out is told.
+    """
     from favor.analyze import comparable
-    from favor.analyze.assemble import QUALITIES
     from favor.analyze.selection import fitting
+    from favor.analyze.settings import QUALITIES, left_out_machines, run_setting
     from favor.metrics import METRICS, metric
 
     for name in metrics:
         metric(name)
-    rows = fitting(_assembled(table, dataset, device, any_pipeline), among)
+    models = fitting(table, among) if of is None else of
+    run = run_setting(models, metrics, device)
+    rows = fitting(_assembled(table, dataset, any_pipeline, run), among)
     for name in METRICS:
         if any_pipeline and name in QUALITIES:
             continue
-        rows, setting, elsewhere = comparable(rows, name)
+        rows, setting, elsewhere = comparable(rows, name, run)
         if elsewhere and name in metrics:
-            note(f"note: {name} is from {setting}; {elsewhere} numbers from other settings are left out")
+            note(
+                f"note: {name} is from {setting or 'no setting'}; {elsewhere} numbers from other settings are left out"
+            )
+    machines = left_out_machines(models, run)
+    if machines:
+        note(f"note: {machines}")
     return rows
 
 
@@ -306,13 +323,24 @@ def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
 
 
 def _published_fronts() -> "list[GuideEntry]":
-    from favor.analyze import GuideEntry
+    """Table 7."""
     from favor.records.published import pareto_optimal
 
-    return [
-        GuideEntry(entry.constraint, entry.phase, entry.how, entry.family, entry.title, entry.img_size)
-        for entry in pareto_optimal()
-    ]
+    return [_entry(found) for found in pareto_optimal()]
+
+
+def _guide_entries() -> "list[GuideEntry]":
+    """Figure 6: what of Table 7 is in the classes of its caption, by constraint and phase."""
+    from favor.records.published import guide, pareto_optimal
+
+    ways = dict.fromkeys((found.constraint, found.phase) for found in pareto_optimal())
+    return [_entry(found) for constraint, phase in ways for found in guide(constraint, phase)]
+
+
+def _entry(found: "ParetoOptimal") -> "GuideEntry":
+    from favor.analyze import GuideEntry
+
+    return GuideEntry(found.constraint, found.phase, found.how, found.family, found.title, found.img_size)
 
 
 def _limits(

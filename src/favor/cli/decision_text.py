@@ -6,7 +6,7 @@ from favor.analyze.answer import Choice, Reading, Recommendation
 from favor.analyze.compare import Comparison, MetricComparison, Side
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
-from favor.analyze.guide import Guide
+from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
 from favor.analyze.pareto import ParetoPoint, ParetoResult
@@ -21,7 +21,9 @@ _SHOWN = 10
 
 def print_recommendation(answer: Recommendation) -> None:
     """The favored model, the runners-up, the reason, what to relax, and what to know."""
-    _say(f"Favored: {answer.favored.name}" if answer.favored else "No model keeps the limits.")
+    _say(f"Favored: {answer.favored.name}" if answer.favored else _why_none(answer))
+    for reason in answer.undecided:
+        _say(reason)
     choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
     if choices:
         _print_choices("", choices)
@@ -32,14 +34,24 @@ def print_recommendation(answer: Recommendation) -> None:
             _say(f"Relax one limit: {_relaxation(way)}")
         if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
             _say(f"Relax least in all: {_relaxation(answer.relax.together)}")
+        if answer.relax.unknown:
+            note(f"note: {answer.relax.unknown} models have no number for a limit, so nobody knows how far they are")
     for choice in answer.flagged:
         _say(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     if answer.favored is not None:
         _say(f"Get it: {answer.favored.command}")
     for text in answer.notes:
         note(f"note: {text}")
-    if answer.next_steps:
+    if answer.next_steps and answer.undecided:
+        _say("Run: " + "; then ".join(answer.next_steps))
+    elif answer.next_steps:
         note("to decide on your own numbers: " + "; then ".join(answer.next_steps))
+
+
+def _why_none(answer: Recommendation) -> str:
+    if answer.undecided:
+        return "No model is favored, for want of numbers."
+    return "No model is known to keep the limits." if answer.limits else "No model can be favored."
 
 
 def _print_choices(title: str, choices: Sequence[Choice]) -> None:
@@ -84,12 +96,18 @@ def _relaxation(way: Relaxation) -> str:
 def print_guide(chart: Guide) -> None:
     """The flow chart as a table: constraint, phase, then the models with their class."""
     rows = [
-        (branch.constraint, branch.phase, entry.title, entry.how, " ".join(entry.models))
+        (branch.constraint, branch.phase, entry.title, entry.how, " ".join(_marked(entry)))
         for branch in chart.branches
         for entry in branch.suggestions
     ]
     columns = ("1. Constraint", "2. Phase", "3. Favor", "Class", "Models with known accuracy")
-    emit_table("Which transformer to favor (Figure 6 and Table 7 of the benchmark)", columns, rows)
+    emit_table("Which transformer to favor (Figure 6 of the benchmark, on its A100)", columns, rows)
+    if any(entry.flagged for branch in chart.branches for entry in branch.suggestions):
+        note("* flagged: its accuracy belongs to another configuration than our model's")
+
+
+def _marked(entry: GuideModel) -> list[str]:
+    return [f"{name}*" if name in entry.flagged else name for name in entry.models]
 
 
 def print_pareto(result: ParetoResult, everyone: bool, flagged: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, note, progress_bar
+from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
 from favor.cli.count import expand
 from favor.cli.zoo import AsJson, load_plugins
 from favor.errors import RequestError, unknown_name
@@ -20,27 +20,17 @@ if TYPE_CHECKING:
     from favor.measure.variability import Spread
     from favor.records.schema import Record
 
-MEASURE_EXAMPLES = """
-**Examples**
+MEASURE_EXAMPLES = examples(
+    ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
+    ("favor measure 'vit_*' tome_s16 --into my-study", "kept as they come; called again, it goes on where it stopped"),
+    ("favor measure vit_ti16 --phase training --batch-size 32 --optimiser adamw", "a training step of 32 images"),
+    ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
+    ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
+)
 
-`favor measure vit_s16` latency, throughput at the best batch size and memory of inference
-
-`favor measure 'vit_*' tome_s16 --into my-study` kept as they come; called again, it goes on where it stopped
-
-`favor measure vit_ti16 --phase training --batch-size 32 --optimiser adamw` a training step of 32 images
-
-`favor measure swin_ti --fit-memory 8GiB --json` the largest batch that fits, for programs
-
-`favor measure vit_s16 --precision amp --compile --device cuda` on a GPU
-"""
-
-VARIABILITY_EXAMPLES = """
-**Examples**
-
-`favor variability vit_s16 --runs 8` as in the benchmark's Figure 7
-
-`favor variability vit_ti16 --phase both --budget 5 --json`
-"""
+VARIABILITY_EXAMPLES = examples(
+    ("favor variability vit_s16 --runs 8", "as in the benchmark's Figure 7"),
+)
 
 DOCTOR_EXAMPLES = """
 **Examples**

@@ -99,15 +99,22 @@ def _add(study: Path, records: "list[Record]") -> None:
     there = read(study) if (study / FILE_NAME).exists() else Found((), ())
     for problem in there.problems:
         note(f"warning: {problem}")
-    known = {_origin(record) for record in there.records}
-    new = [record for record in records if _origin(record) not in known]
+    known = {_identity(record): _values(record) for record in there.records if record.source == "imported"}
+    new = [record for record in records if known.get(_identity(record)) != _values(record)]
+    updated = sum(_identity(record) in known for record in new)
     added = append(study, new)
+    newer = f", {updated} of them with newer values of what was there" if updated else ""
     already = f", {len(records) - added} were there already" if added < len(records) else ""
-    note(f"{added} records added to {study}{already}")
+    note(f"{added} records added to {study}{newer}{already}")
 
 
-def _origin(record: "Record") -> tuple[object, ...]:
-    return (record.request, record.source, *record.provenance.items())
+def _identity(record: "Record") -> tuple[object, ...]:
+    """What makes two imported records one: not the place in the file, which changes when the file grows."""
+    return (record.request, frozenset(record.environment.items()), frozenset(record.metrics))
+
+
+def _values(record: "Record") -> dict[str, float]:
+    return {name: reading.value for name, reading in record.metrics.items()}
 
 
 def _show(records: "list[Record]") -> None:
