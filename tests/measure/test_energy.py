@@ -1,6 +1,7 @@
 """Energy meters with counters that are files, and libraries that are pretended."""
 
 import sys
+import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -92,6 +93,18 @@ def test_codecarbon_is_an_estimate_in_joules_with_a_new_tracker_for_every_window
     assert len(trackers) == 2
     assert trackers[0]["save_to_file"] is False
     assert meter.method.startswith("estimated")
+
+
+def test_the_real_codecarbon_gives_a_power_that_a_machine_can_have():
+    pytest.importorskip("codecarbon", reason="the extra `energy` is not installed")
+    meter = CodeCarbon()
+    start = time.monotonic()
+    meter.start()
+    begun = time.monotonic()
+    while time.monotonic() - begun < 1.0:
+        pass
+    joules = meter.stop()
+    assert 0 < joules < 10_000 * (time.monotonic() - start)
 
 
 def test_codecarbon_without_a_figure_is_an_error(monkeypatch):

@@ -103,6 +103,17 @@ def test_a_steeper_line_that_shows_at_larger_batches_only_is_found():
     assert found.largest_batch(2000) == 17  # between measurements on the safe side: 20 would fit
 
 
+def test_a_steeper_line_that_there_was_no_time_to_see_cannot_make_the_sure_batch_too_large():
+    def peak(batch: int) -> int:
+        return 1000 + max(800 + 10 * batch, 200 * batch)
+
+    found = batch_memory(peak, always=1000, affordable=lambda batch: batch <= 4)
+    assert found.verified
+    assert peak(found.largest_batch(21_000)) > 21_000  # what the line alone would promise
+    assert peak(found.sure_batch(21_000)) <= 21_000
+    assert found.sure_batch(21_000) == 95
+
+
 def test_peaks_on_no_line_are_not_verified():
     found = batch_memory(lambda batch: batch**2, always=0)
     assert not found.verified

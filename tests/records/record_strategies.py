@@ -16,6 +16,7 @@ from favor.records.schema import (
 )
 from favor.zoo.taxonomy import How
 
+POSITIVE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 SCALAR = st.one_of(TEXT, st.booleans(), st.integers(), FINITE)
@@ -28,7 +29,7 @@ FLAT = st.dictionaries(KEY, SCALAR, max_size=5)
 
 @st.composite
 def readings(draw: st.DrawFn, metric_name: str) -> Reading:
-    low, value, high = sorted(draw(st.tuples(FINITE, FINITE, FINITE)))
+    low, value, high = sorted(draw(st.tuples(POSITIVE, POSITIVE, POSITIVE)))
     return Reading(
         value=value,
         unit=METRICS[metric_name].unit,
@@ -80,7 +81,7 @@ def a_record(name: str = "vit_s16", value: float = 12.5, **changes: object) -> R
         "task": "inference",
         "source": "measured",
         "conditions": {"img_size": 224, "batch_size": 8, "device": "cpu", "precision": "fp32"},
-        "metrics": {"throughput": Reading(value, "img/s", value - 1, value + 1, "median of blocks")},
+        "metrics": {"throughput": Reading(value, "img/s", max(0.0, value - 1), value + 1, "median of blocks")},
         "environment": {"device_name": "a processor", "torch": "2.15.0", "threads": 2},
         "time": "2026-11-15T21:40:00Z",
     }

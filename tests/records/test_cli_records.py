@@ -123,6 +123,36 @@ def test_import_into_a_study_adds_each_row_once(app: typer.Typer, results: Path,
     assert (record.name, record.source, record.metrics["top1"].value) == ("resnet50", "imported", 80.2)
 
 
+def test_importing_a_file_that_has_grown_adds_only_what_is_new(app: typer.Typer, results: Path, tmp_path: Path) -> None:
+    run(app, "import", "timm", results, "--into", tmp_path / "study")
+    header, first, *_ = ACCURACY.splitlines()
+    results.write_text("\n".join([header, first.replace("a1", "b1"), first]))
+    result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+    assert "1 records added" in result.stderr
+    assert "1 were there already" in result.stderr
+    weights = [record.conditions["weights"] for record in read(tmp_path / "study").records]
+    assert weights == ["a1_in1k", "b1_in1k"]
+
+
+def test_a_value_that_timm_has_corrected_replaces_the_old_one_in_the_table(
+    app: typer.Typer, results: Path, tmp_path: Path
+) -> None:
+    run(app, "import", "timm", results, "--into", tmp_path / "study")
+    results.write_text(ACCURACY.replace("80.2", "80.4"))
+    result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+    assert "1 of them with newer values" in result.stderr
+    assert load(tmp_path / "study")["top1"].tolist() == [80.4]
+
+
+def test_the_same_speeds_under_another_framework_are_records_of_their_own(app: typer.Typer, tmp_path: Path) -> None:
+    header = "model,infer_img_size,infer_samples_per_sec,infer_batch_size,param_count\n"
+    for version in ("pt240", "pt2100"):
+        file = tmp_path / f"benchmark-infer-amp-nchw-{version}-cu124-rtx4090.csv"
+        file.write_text(header + "resnet50,224,4702.21,1024,25.56\n")
+        assert "1 records added" in run(app, "import", "timm", file, "--into", tmp_path / "study").stderr
+    assert load(tmp_path / "study")["machine"].tolist() == ["rtx4090, torch 2.4.0", "rtx4090, torch 2.10.0"]
+
+
 def test_import_prints_its_records_as_json(app: typer.Typer, results: Path) -> None:
     (record,) = json.loads(run(app, "import", "timm", results, "--json").stdout)
     assert record["name"] == "resnet50"

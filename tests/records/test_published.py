@@ -1,10 +1,8 @@
 """The papers' tables: every row is here, as it is printed, under a name of the zoo."""
 
 import csv
-import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,6 +12,7 @@ from favor.records import published, published_table
 from favor.records.published.measurements import DATASETS
 from favor.records.schema import Record, check, to_data
 from favor.zoo.taxonomy import How
+from records.shared_folder import shared_file
 
 FAVOR, MISNOMER, X_FORMERS = (
     "which_transformer_to_favor",
@@ -33,11 +32,7 @@ def values(records: list[Record], metric: str) -> list[float]:
 
 def paper_lines(paper: str) -> list[list[str]]:
     """The lines of a paper's text, split at the tabs of its tables."""
-    if "FAVOR_DATA" not in os.environ:
-        pytest.skip("FAVOR_DATA does not say where the papers are")
-    file = Path(os.environ["FAVOR_DATA"]).parent / "papers" / f"{paper}.txt"
-    if not file.is_file():
-        pytest.skip(f"the text of {paper} is not there")
+    file = shared_file("papers", f"{paper}.txt")
     return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
 
 
@@ -167,10 +162,7 @@ def test_the_guide_is_table_7_in_the_classes_of_figure_6() -> None:
 
 
 def test_every_name_of_the_reference_implementation_is_spelled_as_there() -> None:
-    if "FAVOR_DATA" not in os.environ:
-        pytest.skip("FAVOR_DATA does not say where the reference figures are")
-    file = Path(os.environ["FAVOR_DATA"]).parent / "reference" / "models.csv"
-    with file.open(encoding="utf-8") as lines:
+    with shared_file("reference", "models.csv").open(encoding="utf-8") as lines:
         names = {row["name"] for row in csv.DictReader(lines)}
     ours = {name for name in published.card_fields() if not name.startswith(("vix_", "misnomer_"))}
     assert ours - names == {"vit_b8", "vit_b32", "vit_b64", "gtp_s16", "deit3_s16"}

@@ -97,6 +97,16 @@ SPOILED = {
         lambda data: data | {"model": {"where": "mlp_block", "how": "sparse"}},
         "no class of the taxonomy",
     ),
+    "a place that is a list": (lambda data: data | {"model": {"where": ["a"]}}, "no class of the taxonomy"),
+    "a way that is an object": (lambda data: data | {"model": {"how": {"a": 1}}}, "no class of the taxonomy"),
+    "a year without end": (lambda data: data | {"model": {"year": 10**400}}, "model.year"),
+    "a schema that is true": (lambda data: data | {"schema": True}, "schema: True"),
+    "a value below zero": (lambda data: data | {"metrics": {"top1": {"value": -1, "unit": "%"}}}, "below zero"),
+    "an interval from below zero": (
+        lambda data: data | {"metrics": {"top1": {"value": 1, "unit": "%", "low": -1}}},
+        "below zero",
+    ),
+    "a condition named machine": (lambda data: data | {"conditions": {"machine": "a"}}, "name of a column"),
     "nested conditions": (lambda data: data | {"conditions": {"a": {"b": 1}}}, "conditions.a"),
     "an endless condition": (lambda data: data | {"conditions": {"a": 10**400}}, "conditions.a"),
     "a condition named like a metric": (

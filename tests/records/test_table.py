@@ -1,5 +1,6 @@
 """The wide table: one row per model and conditions."""
 
+import json
 import math
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import favor.records
 from favor.errors import RequestError
 from favor.records.bulk import frame_of_chunk
 from favor.records.frame import frame_of
-from favor.records.schema import RECORD_COLUMNS, Record, json_of_line, reading, to_data, to_line
-from favor.records.store import FILE_NAME, Chunk, append, is_record, json_lines
-from favor.records.table import RecordsWarning, load, table_of
+from favor.records.schema import TABLE_COLUMNS, Record, json_of_line, reading, to_data, to_line
+from favor.records.store import FILE_NAME, Chunk, Problem, append, is_record, json_lines, read
+from favor.records.table import RecordsWarning, load, load_reporting, table_of
 from records.record_strategies import a_record, records
 
 
@@ -38,6 +39,111 @@ def test_many_lines_at_once_give_the_same_columns_as_one_by_one(some: list[Recor
     if at_once is not None:
         single = one_by_one(chunk)
         pd.testing.assert_frame_equal(at_once[sorted(at_once)], single[sorted(single)])
+
+
+JSON_VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.sampled_from([0, 1, -1, 2, -0.5, 1.0, 1e308, 2**63, -(2**64), 10**400, -(10**400)]),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(codec="utf-8"), max_size=4),
+        st.sampled_from(["ok", "failed", "baseline", "count", "img/s", "2026-11-15T21:40:00Z"]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["a", "value"]), inner)),
+    max_leaves=3,
+)
+
+
+def places_in(data: object, *above: str) -> list[tuple[str, ...]]:
+    """Every field of a record and every field inside of one, by its path."""
+    if not isinstance(data, dict):
+        return [above]
+    return [*([above] if above else []), *(place for key in data for place in places_in(data[key], *above, key))]
+
+
+def replaced(data: dict[str, object], place: tuple[str, ...], value: object) -> dict[str, object]:
+    key, *rest = place
+    return data | {key: replaced(data[key], tuple(rest), value) if rest else value}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", places_in(to_data(a_record(provenance={"file": "a.csv"}))), ids=".".join)
+@settings(max_examples=25, deadline=None)
+@given(value=JSON_VALUES)
+@example(value=["a"])
+@example(value={"a": 1})
+@example(value=True)
+@example(value=1.0)
+@example(value=-1)
+@example(value=10**400)
+@example(value="")
+@example(value={"a": 2**63})
+def test_whatever_stands_in_a_field_both_readers_agree_and_no_other_line_is_lost(
+    place: tuple[str, ...], value: object
+) -> None:
+    spoiled = json.dumps(replaced(to_data(a_record(provenance={"file": "a.csv"})), place, value)).encode() + b"\n"
+    chunk = chunk_of([to_line(a_record("first")), spoiled, to_line(a_record("last"))])
+    problems: list[Problem] = []
+    lines = [line.data for line in json_lines(chunk, problems) if is_record(line, problems)]
+    assert {"first", "last"} <= {line["name"] for line in lines}
+    assert [problem.line for problem in problems] == [2] * (3 - len(lines))
+    single, at_once = frame_of(lines), frame_of_chunk(chunk)
+    if at_once is not None:
+        assert not problems
+        pd.testing.assert_frame_equal(at_once[sorted(at_once)], single[sorted(single)])
+
+
+def test_a_byte_order_mark_at_a_files_start_is_no_part_of_its_first_record(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf" + LINE + to_line(a_record("other")))
+    table, problems = load_reporting(tmp_path)
+    assert (table["name"].tolist(), problems) == (["vit_s16", "other"], ())
+    assert ([record.name for record in read(tmp_path).records], read(tmp_path).problems) == (["vit_s16", "other"], ())
+
+
+def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf")
+    assert len(load(tmp_path)) == len(read(tmp_path).records) == 0
+
+
+def test_a_byte_order_mark_further_on_is_reported_by_both_readers_and_its_record_kept(tmp_path: Path) -> None:
+    marked = b"\xef\xbb\xbf" + to_line(a_record("other"))
+    assert frame_of_chunk(chunk_of([marked])) is None
+    (tmp_path / FILE_NAME).write_bytes(LINE + marked)
+    table, problems = load_reporting(tmp_path)
+    assert table["name"].tolist() == ["vit_s16", "other"]
+    assert [problem.line for problem in problems] == [2]
+    assert read(tmp_path).problems == problems
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["lists", "objects"])
+def test_a_line_nested_too_deep_for_the_parser_is_a_corrupt_line(
+    tmp_path: Path, opening: bytes, closing: bytes
+) -> None:
+    deep = LINE.replace(b'"img_size":224', b'"deep":' + opening * 100_000 + b"1" + closing * 100_000)
+    (tmp_path / FILE_NAME).write_bytes(deep + LINE + to_line(a_record("last")))
+    # In a process of its own: without the guard the parser ends it.
+    code = "import sys; from favor.records.table import load_reporting as l; t, p = l(sys.argv[1]); print(len(t), *p)"
+    said = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert said.stdout.startswith("2 ")
+    assert "records.jsonl:1: corrupt line, skipped" in said.stdout
+
+
+MACHINE = {"host": "lab-3", "device_name": "a processor", "torch": "2.15.0", "threads": 2}
+
+
+@pytest.mark.parametrize("key", MACHINE)
+def test_rows_of_two_machines_can_be_told_apart(key: str, tmp_path: Path) -> None:
+    other = MACHINE | {key: 4 if key == "threads" else "other"}
+    without = {name: value for name, value in MACHINE.items() if name != key}
+    append(tmp_path, [a_record(environment=environment) for environment in (MACHINE, other, without)])
+    assert load(tmp_path)["machine"].nunique() == 3
+
+
+def test_a_machine_is_told_in_short_and_none_is_told_where_none_is_known() -> None:
+    table = table_of([a_record(environment=MACHINE), a_record(environment={}), a_record("other", environment=MACHINE)])
+    text = "a processor, host lab-3, 2 threads, torch 2.15.0"
+    assert [None if pd.isna(machine) else machine for machine in table["machine"]] == [text, None, text]
 
 
 def test_ordinary_lines_are_taken_at_once() -> None:
@@ -67,6 +173,16 @@ SPOILED = {
     "a condition that is a list": LINE.replace(b'"img_size":224', b'"img_size":[224]'),
     "a condition that is not a number": LINE.replace(b'"img_size":224', b'"img_size":NaN'),
     "a condition named like a column": LINE.replace(b'"img_size":224', b'"status":224'),
+    "a place that is a list": LINE.replace(b'"where":"baseline"', b'"where":["a"]'),
+    "a condition of 400 digits": LINE.replace(b'"img_size":224', b'"img_size":' + b"9" * 400),
+    "a version of 400 digits": LINE.replace(b'"threads":2', b'"threads":' + b"9" * 400),
+    "a year of 400 digits": LINE.replace(b"2020", b"9" * 400),
+    "a value of 400 digits": LINE.replace(b'"value":12.5', b'"value":' + b"9" * 400).replace(b"13.5", b"null"),
+    "a year before all years": LINE.replace(b"2020", b"-5"),
+    "a schema that is true": LINE.replace(b'{"schema":1', b'{"schema":true'),
+    "a schema that is a float": LINE.replace(b'{"schema":1', b'{"schema":1.0'),
+    "a value below zero": LINE.replace(b'"value":12.5', b'"value":-12.5').replace(b"11.5", b"null"),
+    "an interval from below zero": LINE.replace(b"11.5", b"-11.5"),
     "an unknown metric": LINE.replace(b'"throughput"', b'"speed"'),
     "another unit": LINE.replace(b'"img/s"', b'"m/s"'),
     "no unit": LINE.replace(b'"unit":"img/s",', b""),
@@ -105,7 +221,7 @@ def test_a_row_has_the_contracts_columns_and_an_interval_only_where_one_is_known
     metrics = {"top1": reading("top1", 82.5, method="printed"), "params": reading("params", 5, 4, 6, method="printed")}
     table = table_of([a_record(metrics=metrics)])
     conditions = ["img_size", "batch_size", "device", "precision"]
-    assert list(table.columns) == [*RECORD_COLUMNS, *conditions, "params", "params_low", "params_high", "top1"]
+    assert list(table.columns) == [*TABLE_COLUMNS, *conditions, "params", "params_low", "params_high", "top1"]
     row = table.iloc[0]
     assert (row["name"], row["where"], row["year"], row["img_size"]) == ("vit_s16", "baseline", 2020, 224)
     assert (row["params"], row["params_low"], row["params_high"], row["top1"]) == (5, 4, 6, 82.5)
@@ -174,7 +290,7 @@ def test_records_at_hand_are_checked_too() -> None:
 
 def test_an_empty_study_gives_an_empty_table(tmp_path: Path) -> None:
     append(tmp_path, [])
-    assert list(load(tmp_path).columns) == list(RECORD_COLUMNS)
+    assert list(load(tmp_path).columns) == list(TABLE_COLUMNS)
     assert len(load(tmp_path)) == 0
 
 

@@ -1,6 +1,5 @@
 """timm's result files: every row becomes a record or is reported, and the file's name is the environment."""
 
-import os
 import time
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pytest
 
 from favor.errors import RequestError
 from favor.records.schema import check, to_data
-from favor.records.timm_results import import_timm, join_on_architecture
+from favor.records.timm_results import import_timm, join_on_architecture, torch_version
+from records.shared_folder import shared_file
 
 ACCURACY = "model,img_size,top1,top1_err,top5,top5_err,param_count,crop_pct,interpolation\n"
 SPEED = (
@@ -25,13 +25,7 @@ def file_of(folder: Path, name: str, content: str) -> Path:
 
 
 def example_files() -> list[Path]:
-    if "FAVOR_DATA" not in os.environ:
-        pytest.skip("FAVOR_DATA does not say where the example files are")
-    folder = Path(os.environ["FAVOR_DATA"]).parent / "reference" / "timm_results"
-    files = sorted(folder.glob("*.csv"))
-    if not files:
-        pytest.skip("the example files are not there")
-    return files
+    return sorted(shared_file("reference", "timm_results").glob("*.csv"))
 
 
 def test_an_accuracy_row_becomes_a_record_of_the_architecture_with_its_weights_as_a_condition(tmp_path: Path) -> None:
@@ -43,7 +37,10 @@ def test_an_accuracy_row_becomes_a_record_of_the_architecture_with_its_weights_a
     assert (record.conditions["dataset"], record.conditions["img_size"]) == ("imagenet-1k", 336)
     assert record.metrics["top1"].value == 89.462
     assert record.metrics["params"].value == 1_013_010_000
-    assert record.provenance == {"file": "results-imagenet.csv", "line": 2}
+    assert record.provenance == {
+        "file": "results-imagenet.csv",
+        "row": "eva_giant_patch14_336.clip_ft_in1k",
+    }
     assert (record.model.family, record.model.where, record.model.how) == (None, None, None)
 
 
@@ -112,22 +109,43 @@ def test_an_architecture_has_our_name_only_where_it_is_the_same_network(
     ("model", "pretraining", "distillation"),
     [
         ("vit_small_patch16_224.augreg_in21k_ft_in1k", "imagenet-21k", None),
-        ("swin_tiny_patch4_window7_224.ms_in1k", "none", None),
-        ("cait_s24_224.fb_dist_in1k", "none", True),
-        ("deit_small_distilled_patch16_224.fb_in1k", "none", True),
-        ("hiera_tiny_224.mae_in1k_ft_in1k", None, None),
-        ("convnext_base.clip_laion2b_augreg_ft_in12k_in1k", None, None),
+        ("swin_tiny_patch4_window7_224.ms_in1k", "imagenet-1k", None),
+        ("cait_s24_224.fb_dist_in1k", "imagenet-1k", True),
+        ("deit_small_distilled_patch16_224.fb_in1k", "imagenet-1k", True),
+        ("hiera_tiny_224.mae_in1k_ft_in1k", "imagenet-1k", None),
+        ("convnext_base.clip_laion2b_augreg_ft_in12k_in1k", "laion2b+imagenet-12k", None),
         ("convnext_nano.in12k_ft_in1k", "imagenet-12k", None),
-        ("tf_efficientnet_l2.ns_jft_in1k", None, None),
+        ("tf_efficientnet_l2.ns_jft_in1k", "jft", None),
+        ("eva02_base_patch14_448.mim_in22k_ft_in22k_in1k", "imagenet-21k", None),
+        ("eva_giant_patch14_336.clip_ft_in1k", "clip", None),
+        ("vit_large_patch14.lvd142m_ft_in1k", "lvd142m", None),
+        ("resnet50.fb_swsl_ig1b_ft_in1k", "instagram-1b", None),
+        ("efficientformer_l1.snap_distilled_in1k", "imagenet-1k", True),
+        ("resnet50", None, None),
     ],
 )
-def test_pretraining_and_distillation_are_set_only_where_the_tag_of_the_weights_tells_them(
+def test_pretraining_and_distillation_are_what_the_tag_of_the_weights_tells(
     tmp_path: Path, model: str, pretraining: str | None, distillation: bool | None
 ) -> None:
     row = f"{model},224,80.0,20.0,95.0,5.0,22.0,0.9,bicubic\n"
     (record,) = import_timm(file_of(tmp_path, "results-imagenet.csv", ACCURACY + row)).records
     assert record.conditions.get("pretraining") == pretraining
     assert record.conditions.get("distillation") is distillation
+
+
+def test_each_recipe_is_a_pipeline_of_its_own(tmp_path: Path) -> None:
+    end = "224,80.0,20.0,95.0,5.0,22.0,0.9,bicubic\n"
+    rows = "".join(f"{model},{end}" for model in ("resnet50.a1_in1k", "resnet50.a2_in1k", "resnet50"))
+    found = import_timm(file_of(tmp_path, "results-imagenet.csv", ACCURACY + rows))
+    assert [record.conditions["pipeline"] for record in found.records] == ["timm:a1_in1k", "timm:a2_in1k", "timm"]
+
+
+@pytest.mark.parametrize(
+    ("digits", "version"),
+    [("240", "2.4.0"), ("2100", "2.10.0"), ("2101", "2.10.1"), ("210", "2.1.0"), ("112", "1.12"), ("1121", "1.12.1")],
+)
+def test_the_frameworks_version_is_read_from_three_or_four_digits(digits: str, version: str) -> None:
+    assert torch_version(digits) == version
 
 
 def test_every_malformed_row_is_reported_with_its_line_and_all_others_are_kept(tmp_path: Path) -> None:

@@ -30,15 +30,13 @@ MEASURE_EXAMPLES = examples(
 
 VARIABILITY_EXAMPLES = examples(
     ("favor variability vit_s16 --runs 8", "as in the benchmark's Figure 7"),
+    ("favor variability vit_ti16 --phase both --budget 5 --json", "shorter, for programs"),
 )
 
-DOCTOR_EXAMPLES = """
-**Examples**
-
-`favor doctor`
-
-`favor doctor --json`
-"""
+DOCTOR_EXAMPLES = examples(
+    ("favor doctor", "what can be measured here, and how well"),
+    ("favor doctor --json", "for programs"),
+)
 
 _SHOWN = {
     "inference": (

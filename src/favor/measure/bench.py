@@ -95,8 +95,8 @@ class Bench:
             return None
         self.channel.begin(step)
         window = max(LEAST_ENERGY_SECONDS, self.budget / 2)
-        calls, start = 0, self.clock.now()
         self.energy.start()
+        calls, start = 0, self.clock.now()
         while calls == 0 or self.clock.now() - start < window:
             seconds_per_call(call.run, 1, self.device, self.clock)
             calls += 1

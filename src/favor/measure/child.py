@@ -68,6 +68,8 @@ def _measure(request: Request, channel: Channel) -> None:
     channel.begin("load of the machine")
     load_before = look_at_load()
     channel.environment({"others_before": round(load_before, 3), "load_average": round(os.getloadavg()[0], 2)})
+    if is_busy(load_before, processors):
+        channel.flag("busy")
     channel.begin("building")
     if request.memory_limit is not None:
         enforced = device.limit_memory(request.memory_limit)
@@ -83,7 +85,7 @@ def _measure(request: Request, channel: Channel) -> None:
     finally:
         load_during = others_between(start, glance())
         channel.environment({"others_during": round(load_during, 3)})
-        if is_busy(load_before, processors) or is_busy(load_during, processors):
+        if is_busy(load_during, processors):
             channel.flag("busy")
 
 

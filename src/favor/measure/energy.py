@@ -120,8 +120,12 @@ def find_energy_meter(device_kind: str, device_index: int = 0, powercap: Path = 
 
 def energy_sources(device_kind: str, device_index: int = 0, powercap: Path = POWERCAP) -> tuple[EnergySource, ...]:
     """The ways to measure a device's energy, the best first, each with why it can or cannot be used here."""
-    counter = {"cuda": _nvml_source(device_index), "cpu": _rapl_source(powercap)}.get(device_kind)
-    return (*((counter,) if counter else ()), _codecarbon_source())
+    counters: tuple[EnergySource, ...] = ()
+    if device_kind == "cuda":
+        counters = (_nvml_source(device_index),)
+    elif device_kind == "cpu":
+        counters = (_rapl_source(powercap),)
+    return (*counters, _codecarbon_source())
 
 
 def _rapl_source(powercap: Path) -> EnergySource:

@@ -1,4 +1,4 @@
-"""What was found: the schema, the append-only store, the table, importers, and the papers' tables.
+"""What was found: the schema, the append-only store, the table, importers, our models' counts, and the papers' tables.
 
 What is named here is imported when it is first used: a process that only appends records needs no pandas.
 """
@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from favor.records.counted import counted_records, counted_table
     from favor.records.published import published_table
     from favor.records.schema import CardFields, Reading, Record, from_data, reading, request_of, to_data
     from favor.records.store import Found, Problem, append, read
@@ -20,6 +21,8 @@ _HOMES = {
     "Record": "favor.records.schema",
     "RecordsWarning": "favor.records.table",
     "append": "favor.records.store",
+    "counted_records": "favor.records.counted",
+    "counted_table": "favor.records.counted",
     "from_data": "favor.records.schema",
     "load": "favor.records.table",
     "published_table": "favor.records.published",
@@ -38,6 +41,8 @@ __all__ = [
     "Record",
     "RecordsWarning",
     "append",
+    "counted_records",
+    "counted_table",
     "from_data",
     "load",
     "published_table",

@@ -15,7 +15,7 @@ from pyarrow import json as arrow_json
 from favor.metrics import METRICS
 from favor.records import schema
 from favor.records.frame import ENDS, provenance_text
-from favor.records.store import Chunk
+from favor.records.store import BYTE_ORDER_MARK, Chunk
 
 _OBJECTS = ("model", "conditions", "environment", "provenance", "metrics")
 _TEXTS = ("request", "time", "name", "task", "source", "status", "reason")
@@ -27,11 +27,16 @@ _CHOICES = {"task": schema.TASKS, "source": schema.SOURCES, "status": schema.STA
 _NUMBERS = {pa.int64(), pa.float64()}
 _SCALARS = {pa.string(), pa.bool_(), pa.null(), *_NUMBERS}
 
+# The parser calls itself for each bracket, and some ten thousand deep it takes the whole process down.
+_MOST_BRACKETS = 1000
+
 _Columns = dict[str, Any]
 
 
 def frame_of_chunk(chunk: Chunk) -> pd.DataFrame | None:
     """The rows of a chunk, as `frame_of` gives them; None if one of them may not be a record."""
+    if chunk.data.startswith(BYTE_ORDER_MARK) or _may_be_deep(chunk.data):
+        return None
     try:
         table = arrow_json.read_json(
             pa.BufferReader(chunk.data),
@@ -47,6 +52,9 @@ def frame_of_chunk(chunk: Chunk) -> pd.DataFrame | None:
     card, conditions, environment, provenance, metrics = (_inside(record.get(key)) for key in _OBJECTS)
     if not (_are_cards(card) and all(map(_are_scalars, (conditions, environment, provenance)))):
         return None
+    # Among floats a whole number loses how it was written, which the text of a provenance shows.
+    if any(column.type == pa.float64() for column in provenance.values()):
+        return None
     if not schema.TAKEN_COLUMNS.isdisjoint(conditions) or not all(map(_are_readings, metrics, metrics.values())):
         return None
     unknown = pa.nulls(table.num_rows)
@@ -57,6 +65,11 @@ def frame_of_chunk(chunk: Chunk) -> pd.DataFrame | None:
         inside = _inside(readings)
         columns |= {name + end: inside.get(key, unknown).cast(pa.float64()) for end, key in ENDS.items()}
     return pd.DataFrame({name: _to_pandas(values) for name, values in columns.items()}, copy=False)
+
+
+def _may_be_deep(data: bytes) -> bool:
+    long_lines = (line for line in data.split(b"\n") if len(line) > _MOST_BRACKETS)
+    return any(line.count(b"[") + line.count(b"{") > _MOST_BRACKETS for line in long_lines)
 
 
 def _inside(objects: Any) -> _Columns:
@@ -90,6 +103,9 @@ def _are_records(record: _Columns) -> bool:
 def _are_cards(card: _Columns) -> bool:
     if card.keys() != set(schema.CardFields.__slots__):
         return False
+    years = pc.min_max(card["year"]).as_py()
+    if years["min"] is not None and not schema.FIRST_YEAR <= years["min"] <= years["max"] <= schema.LAST_YEAR:
+        return False
     classes = pa.table([card["where"], card["how"]], ["where", "how"]).group_by(["where", "how"]).aggregate([])
     return set(schema.CARD_CLASSES).issuperset(
         zip(*(classes[key].to_pylist() for key in ("where", "how")), strict=True)
@@ -98,9 +114,13 @@ def _are_cards(card: _Columns) -> bool:
 
 def _are_scalars(columns: _Columns) -> bool:
     return all(
-        column.type in _SCALARS and not (column.type == pa.float64() and pc.any(pc.is_nan(column)).as_py())
-        for column in columns.values()
+        column.type in _SCALARS and (column.type != pa.float64() or _are_finite(column)) for column in columns.values()
     )
+
+
+def _are_finite(numbers: Any) -> bool:
+    # A number too large for a float comes as an infinite one.
+    return pc.all(pc.is_finite(numbers)).as_py() is not False
 
 
 def _are_readings(name: str, readings: Any) -> bool:
@@ -119,7 +139,8 @@ def _are_readings(name: str, readings: Any) -> bool:
         and value.type in _NUMBERS
         and low.type in {*_NUMBERS, pa.null()}
         and high.type in {*_NUMBERS, pa.null()}
-        and not any(pc.any(pc.is_nan(end.cast(pa.float64()))).as_py() for end in (value, low, high))
+        and all(_are_finite(end.cast(pa.float64())) for end in (value, low, high))
+        and all(pc.all(pc.greater_equal(end.cast(pa.float64()), 0.0)).as_py() is not False for end in (value, low))
         and pc.all(pc.less_equal(low.cast(pa.float64()), value)).as_py() is not False
         and pc.all(pc.less_equal(value, high.cast(pa.float64()))).as_py() is not False
     )

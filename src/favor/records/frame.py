@@ -13,7 +13,7 @@ from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS
 ENDS = {"": "value", "_low": "low", "_high": "high"}
 # Numbers even where all are unknown, and no value tells.
 _NUMBERS = frozenset({"year", *(name + end for name in METRICS for end in ("", "_low", "_high"))})
-_PROVENANCE = ("paper", "table", "section", "row", "file")
+_PROVENANCE = ("paper", "table", "section", "file", "row")
 
 
 def frame_of(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -52,6 +52,21 @@ def provenance_text(provenance: Mapping[str, str | int | None]) -> str | None:
     ordered = sorted(known, key=lambda key: (_PROVENANCE.index(key) if key in _PROVENANCE else len(_PROVENANCE), key))
     text = ", ".join(f"Table {known[key]}" if key == "table" else str(known[key]) for key in ordered)
     return text if line is None else f"{text}:{line}"
+
+
+def machine_text(host: Any, device_name: Any, torch: Any, threads: Any) -> str | None:
+    """A machine in short, with all that tells measurements apart; None where nothing is known of it.
+
+    >>> machine_text("lab-3", "a processor", "2.15.0", 2)
+    'a processor, host lab-3, 2 threads, torch 2.15.0'
+    """
+    told = ((device_name, "{}"), (host, "host {}"), (threads, "{} threads"), (torch, "torch {}"))
+    return ", ".join(text.format(_whole(value)) for value, text in told if not pd.isna(value)) or None
+
+
+def _whole(value: Any) -> Any:
+    # A column of whole numbers with gaps holds floats.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _cells(data: Mapping[str, Any]) -> dict[str, Any]:

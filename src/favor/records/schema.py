@@ -32,6 +32,7 @@ RECORD_COLUMNS = (
 
 # Two measurements of the same thing are told apart by the machine, its software and how it was used.
 MACHINE_COLUMNS = {f"environment.{key}": key for key in ("host", "device_name", "torch", "threads")}
+TABLE_COLUMNS = (*RECORD_COLUMNS, "machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def check(data: Any) -> None:
     """Refuse data that is not a record of this schema, with one line that names the field and the cause."""
     if type(data) is not dict:
         raise RequestError(f"a record is a JSON object, not {data!r}")
-    if data.get("schema") != SCHEMA:
+    if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
         raise _wrong_schema(data)
     _check_keys("record", data, RECORD_KEYS, REQUIRED_KEYS)
     for key in ("name", "request"):
@@ -224,10 +225,11 @@ def _check_card(model: Any) -> None:
     for key in ("family", "title", "origin"):
         if type(model.get(key)) not in TEXT_OR_NONE:
             raise RequestError(f"model.{key}: {model[key]!r} is not a text")
-    if type(model.get("year")) not in INT_OR_NONE:
-        raise RequestError(f"model.year: {model['year']!r} is not a year")
+    year = model.get("year")
+    if type(year) not in INT_OR_NONE or not (year is None or FIRST_YEAR <= year <= LAST_YEAR):
+        raise RequestError(f"model.year: {year!r} is not a year from {FIRST_YEAR} to {LAST_YEAR}")
     where, how = model.get("where"), model.get("how")
-    if (where, how) not in CARD_CLASSES:
+    if type(where) not in TEXT_OR_NONE or type(how) not in TEXT_OR_NONE or (where, how) not in CARD_CLASSES:
         raise RequestError(f"model: no class of the taxonomy has where={where!r} and how={how!r}")
 
 
@@ -265,7 +267,9 @@ def _check_reading(name: str, unit: str, reading: Any) -> None:
     value, low, high = reading["value"], reading.get("low"), reading.get("high")
     if type(value) not in NUMBERS or type(low) not in NUMBER_OR_NONE or type(high) not in NUMBER_OR_NONE:
         raise RequestError(f"metrics.{name}: value {value!r}, low {low!r}, high {high!r} are not all numbers")
-    if not -LARGEST <= (value if low is None else low) <= value <= (value if high is None else high) <= LARGEST:
+    if value < 0 or (low is not None and low < 0):
+        raise RequestError(f"metrics.{name}: value {value!r}, low {low!r}: no metric is below zero")
+    if not (value if low is None else low) <= value <= (value if high is None else high) <= LARGEST:
         raise RequestError(f"metrics.{name}: value {value!r} is not within low {low!r} and high {high!r}")
     if type(reading.get("method")) not in TEXT_OR_NONE:
         raise RequestError(f"metrics.{name}: method {reading['method']!r} is not a text")
@@ -291,6 +295,7 @@ RECORD_KEYS = (
 REQUIRED_KEYS = ("schema", "request", "name", "model", "task", "source", "status")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\Z", re.ASCII)
 LARGEST = sys.float_info.max
+FIRST_YEAR, LAST_YEAR = 1, 9999
 # Exact types: to Python a bool is an int, but a number that is a bool is a mistake.
 NUMBERS = frozenset({int, float})
 NUMBER_OR_NONE = frozenset({int, float, type(None)})
@@ -302,5 +307,5 @@ CARD_CLASSES = frozenset(
 )
 # A condition with the name of one of these columns would overwrite it in the table.
 TAKEN_COLUMNS = frozenset(
-    {*RECORD_COLUMNS, *MACHINE_COLUMNS, *(name + end for name in METRICS for end in ("", "_low", "_high", "_source"))}
+    {*TABLE_COLUMNS, *MACHINE_COLUMNS, *(name + end for name in METRICS for end in ("", "_low", "_high", "_source"))}
 )

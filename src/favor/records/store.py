@@ -17,6 +17,9 @@ FILE_NAME = "records.jsonl"
 
 _CHUNK_SIZE = 4 * 2**20
 
+# Some editors put it at the start of every file; anywhere else it is not JSON.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 # Every line starts with this, and quotes inside of texts are escaped: so it tells where a glued record begins.
 _START = b'{"schema":'
 
@@ -100,6 +103,8 @@ def chunks(paths: Iterable[str | Path]) -> Iterator[Chunk]:
         first_line = 1
         try:
             with file.open("rb") as content:
+                if content.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
+                    content.seek(0)
                 while data := content.read(_CHUNK_SIZE) + content.readline():
                     end = data.rfind(b"\n") + 1
                     if end:

@@ -10,8 +10,8 @@ import pandas as pd
 from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records.bulk import frame_of_chunk
-from favor.records.frame import frame_of
-from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, Record, check, to_data
+from favor.records.frame import frame_of, machine_text
+from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS, Record, check, to_data
 from favor.records.store import Chunk, Problem, chunks, is_record, json_lines
 
 
@@ -66,7 +66,16 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     numbers = [column for name in metrics for column in (name, *ends[name])]
     conditions = [name for name in parts.columns if name not in {*RECORD_COLUMNS, *MACHINE_COLUMNS, *numbers}]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
-    return rows[[*RECORD_COLUMNS, *conditions, *(name for name in numbers if name not in unknown)]]
+    rows = rows.assign(machine=_machines(rows[list(MACHINE_COLUMNS)]))
+    return rows[[*TABLE_COLUMNS, *conditions, *(name for name in numbers if name not in unknown)]]
+
+
+def _machines(environment: pd.DataFrame) -> pd.Series:
+    """The machine of each row; a text is made once for each machine, of which there are few."""
+    number = environment.groupby(list(environment.columns), dropna=False, sort=False).ngroup()
+    distinct = environment[~number.duplicated()]
+    texts = [machine_text(*values) for values in distinct.itertuples(index=False, name=None)]
+    return number.map(pd.Series(texts, index=number[distinct.index], dtype="str"))
 
 
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:

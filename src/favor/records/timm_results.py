@@ -20,7 +20,7 @@ from favor.records.schema import CardFields, Reading, Record, Scalar, Task, read
 
 _NAMES = "results-imagenet.csv or benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
 _BENCHMARK = re.compile(
-    r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)-pt(?P<torch>\d{3,})"
+    r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)-pt(?P<torch>\d{3,4})"
     r"-(?P<platform>cpu|cu\d{2,}|rocm\d+)-(?P<device>[a-z0-9_]+)(-(?P<compile>[a-z0-9_]+))?\.csv"
 )
 _RESULTS = re.compile(r"results-(?P<dataset>[a-z0-9-]+)\.csv")
@@ -83,7 +83,7 @@ def import_timm(file: Path) -> ImportedFile:
     for number, line in rows:
         try:
             row = _row(header, _cells(line))
-            records.append(_record(kind, row, {"file": file.name, "line": number}))
+            records.append(_record(kind, row, file.name))
         except (ValueError, csv.Error) as error:
             skipped.append(SkippedRow(str(file), number, str(error)))
     return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
@@ -92,7 +92,7 @@ def import_timm(file: Path) -> ImportedFile:
 def _kind_of(file: Path) -> _FileKind:
     if match := _RESULTS.fullmatch(file.name):
         dataset = "imagenet-1k" if match["dataset"] == "imagenet" else match["dataset"]
-        return _FileKind("results", "accuracy", {"dataset": dataset, "pipeline": "timm"}, {})
+        return _FileKind("results", "accuracy", {"dataset": dataset}, {})
     if match := _BENCHMARK.fullmatch(file.name):
         conditions: dict[str, Scalar] = {
             "device": match["device"].replace("_", "-"),
@@ -113,10 +113,13 @@ def _kind_of(file: Path) -> _FileKind:
 def torch_version(digits: str) -> str:
     """The framework's version from the digits in a file's name.
 
-    >>> torch_version("240"), torch_version("112")
-    ('2.4.0', '1.12')
+    >>> torch_version("240"), torch_version("2100"), torch_version("112")
+    ('2.4.0', '2.10.0', '1.12')
     """
-    return f"1.{digits[1:]}" if digits[0] == "1" else ".".join(digits)
+    # Of the first major version, timm names the minor one only, and has files of none before 1.10.
+    if len(digits) == 3 and digits[0] == "1":
+        return f"1.{digits[1:]}"
+    return f"{digits[0]}.{digits[1:-1]}.{digits[-1]}"
 
 
 def platform_version(platform: str) -> dict[str, Scalar]:
@@ -141,7 +144,7 @@ def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     return dict(zip(header, cells, strict=True))
 
 
-def _record(kind: _FileKind, row: Mapping[str, str], place: Mapping[str, str | int]) -> Record:
+def _record(kind: _FileKind, row: Mapping[str, str], file: str) -> Record:
     architecture, _, tag = row["model"].partition(".")
     if not re.fullmatch(r"\w+", architecture, re.ASCII):
         raise ValueError(f"model {row['model']!r} is not a name of timm")
@@ -149,6 +152,8 @@ def _record(kind: _FileKind, row: Mapping[str, str], place: Mapping[str, str | i
     conditions, metrics = _READERS[kind.columns](row)
     if tag:
         conditions |= {"weights": tag, **_training_of(architecture, tag)}
+    if kind.task == "accuracy":
+        conditions["pipeline"] = f"timm:{tag}" if tag else "timm"
     return Record(
         name=name,
         model=card,
@@ -156,7 +161,8 @@ def _record(kind: _FileKind, row: Mapping[str, str], place: Mapping[str, str | i
         source="imported",
         conditions={**conditions, **kind.conditions},
         metrics=metrics | {"params": _number(row, "param_count", "params", _MILLION, "millions")},
-        provenance=place,
+        # The row by its name, not by its line, which is another one as soon as timm adds a model.
+        provenance={"file": file, "row": row["model"]},
         environment=kind.environment,
     )
 
@@ -257,29 +263,37 @@ def _family_card(family: str, architecture: str, is_ours: bool) -> CardFields:
     return card if is_ours else replace(card, title=architecture, origin="timm")
 
 
-_PRETRAINING = {"in21k": "imagenet-21k", "in22k": "imagenet-21k", "in12k": "imagenet-12k"}
-# Other data, or a training without labels: then no name of a data set says it all.
-_OTHER_TRAINING = re.compile(r"clip|laion|openai|webli|datacomp|dfn|jft|yfcc|ig\d|m\d+m|mae|mim|dino|ssl|swsl")
+_PRETRAINING = {
+    "in21k": "imagenet-21k",
+    "in22k": "imagenet-21k",
+    "in12k": "imagenet-12k",
+    "swag": "instagram-3.6b",
+    "ig1b": "instagram-1b",
+    "seer": "instagram",
+    "m30m": "merged-30m",
+    "m38m": "merged-38m",
+}
+# Data sets under the name that timm gives them: by name, or by a size in millions or billions, such as lvd142m.
+_OTHER_DATA = re.compile(r"(laion|jft|openai|webli|datacomp|dfn|metaclip|yfcc|cc\d).*|[a-z]{2,}\d+[mb]")
+_DISTILLED = {"dist", "distilled", "ssld"}
 
 
 def _training_of(architecture: str, tag: str) -> dict[str, Scalar]:
-    """What a tag of weights says of their training; what it does not say is left open.
+    """What a tag of weights says of their training: all data before ImageNet-1k, and distillation where it is told.
 
     >>> _training_of("vit_small_patch16_224", "augreg_in21k_ft_in1k")
     {'pretraining': 'imagenet-21k'}
+    >>> _training_of("cait_s24_224", "fb_dist_in1k")
+    {'pretraining': 'imagenet-1k', 'distillation': True}
     """
     tokens = tag.split("_")
-    conditions: dict[str, Scalar] = {}
-    if "distilled" in architecture or not {"dist", "ssld"}.isdisjoint(tokens):
+    data = (token for token in tokens if token in _PRETRAINING or _OTHER_DATA.fullmatch(token))
+    known = dict.fromkeys(_PRETRAINING.get(token, token) for token in data)
+    # CLIP's pairs of images and texts are never ImageNet, even where the tag does not name them.
+    before = "+".join(known) or ("clip" if "clip" in tokens else "imagenet-1k")
+    conditions: dict[str, Scalar] = {"pretraining": before}
+    if "distilled" in architecture or not _DISTILLED.isdisjoint(tokens):
         conditions["distillation"] = True
-    data = {token for token in tokens if re.fullmatch(r"in\d+k", token)}
-    before = {_PRETRAINING[token] for token in data & _PRETRAINING.keys()}
-    if _OTHER_TRAINING.search(tag):
-        return conditions
-    if len(before) == 1:
-        conditions["pretraining"] = before.pop()
-    elif data == {"in1k"} and "ft" not in tokens:
-        conditions["pretraining"] = "none"
     return conditions
 
 
