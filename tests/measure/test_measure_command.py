@@ -82,8 +82,11 @@ def test_a_failure_is_shown_with_its_reason_and_the_others_go_on(app, pretended)
     pretended["failing"] = {"vit_ti16"}
     result = run(app, "measure", "vit_ti16", "vit_s16")
     assert result.exit_code == 1
-    assert "out_of_memory: latency: too large" in " ".join(result.stdout.split())
-    assert "vit_s16" in result.stdout
+    assert "[1/2] vit_ti16 inference: out_of_memory: latency: too large" in result.stderr
+    rows = [line for line in result.stdout.splitlines() if "vit_" in line]
+    assert "out_of_memory" in rows[0]
+    assert "ok" in rows[1]
+    assert "12 img/s" in rows[1]
 
 
 def test_the_options_reach_the_child(app, pretended):

@@ -38,15 +38,31 @@ DOCTOR_EXAMPLES = examples(
     ("favor doctor --json", "for programs"),
 )
 
+# Short headings, so that a row fits a terminal; the glossary has the whole names.
 _SHOWN = {
-    "inference": (
-        *("latency_p50", "latency_p90", "latency_p99", "throughput", "best_batch_size"),
-        *("inference_memory", "inference_memory_best_batch", "max_batch_size", "energy_per_image", "carbon", "money"),
-    ),
-    "training": (
-        *("train_step_time", "train_throughput", "train_hours_per_epoch", "train_memory"),
-        *("max_batch_size", "train_energy_per_image", "carbon", "money"),
-    ),
+    "inference": {
+        "latency_p50": "p50",
+        "latency_p90": "p90",
+        "latency_p99": "p99",
+        "throughput": "speed",
+        "best_batch_size": "best batch",
+        "inference_memory": "memory",
+        "inference_memory_best_batch": "at best",
+        "max_batch_size": "fits",
+        "energy_per_image": "energy",
+        "carbon": "carbon",
+        "money": "money",
+    },
+    "training": {
+        "train_step_time": "step",
+        "train_throughput": "speed",
+        "train_hours_per_epoch": "epoch",
+        "train_memory": "memory",
+        "max_batch_size": "fits",
+        "train_energy_per_image": "energy",
+        "carbon": "carbon",
+        "money": "money",
+    },
 }
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names or patterns with * and ?; also timm:NAME.")]
@@ -230,7 +246,7 @@ def _bytes(option: str, text: str | None) -> int | None:
 
 
 def _measure_all(names: list[str], settings: "Settings", study: Path | None) -> "tuple[list[Record], bool]":
-    """Measure with a bar on a terminal, else with a line per model; the records, and whether Ctrl-C ended it."""
+    """Measure with a line per model, above a bar on a terminal; the records, and whether Ctrl-C ended it."""
     from favor.measure.device import find_device
     from favor.measure.meters import Interrupted, measure_all, requests_for
 
@@ -249,8 +265,8 @@ def _measure_all(names: list[str], settings: "Settings", study: Path | None) -> 
                 records.append(measured.record)
                 there_already += measured.was_there
                 bar.advance(task)
-                if bar.disable:
-                    note(f"[{len(records)}/{len(requests)}] {_line(measured)}")
+                line = f"[{len(records)}/{len(requests)}] {_line(measured)}"
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         except Interrupted as interruption:
             return [*records, interruption.record], True
     if there_already:
@@ -271,45 +287,35 @@ def _flags(record: "Record") -> str:
 
 
 def _print(records: "list[Record]") -> None:
-    from favor.metrics import metric
+    from favor.units import format_quantity
 
-    for phase, shown in _SHOWN.items():
+    for phase, headings in _SHOWN.items():
         rows = [record for record in records if record.task == phase]
         if not rows:
             continue
-        present = [name for name in shown if any(name in record.metrics for record in rows)]
-        titles = [metric(name).title for name in present]
+        present = [name for name in headings if any(name in record.metrics for record in rows)]
+        titles = [headings[name] for name in present]
         first = rows[0].conditions
+        batch = f"batch size {first['batch_size']}" if "batch_size" in first else "best batch size"
         emit_table(
-            f"{phase.title()} on {first['device']}, {first['precision']}; docs/protocol.md explains the flags",
-            ("Model", "px", "Batch", *titles, "Status", "Flags"),
+            f"{phase.title()} on {first['device']}, {first['precision']}, {batch}",
+            ("model", "px", *titles, "status"),
             [
                 (
                     record.name,
                     str(record.conditions["img_size"]),
-                    str(record.conditions.get("batch_size", "best")),
-                    *(_cell(record, name) for name in present),
-                    record.status if record.reason is None else f"{record.status}: {record.reason}",
-                    _flags(record),
+                    *(
+                        format_quantity(record.metrics[name].value, record.metrics[name].unit)
+                        if name in record.metrics
+                        else ""
+                        for name in present
+                    ),
+                    record.status,
                 )
                 for record in rows
             ],
-            right=("px", "Batch", *titles),
+            right=("px", *titles),
         )
-
-
-def _cell(record: "Record", name: str) -> str:
-    """A metric's value and, where it is known, how far its interval reaches in percent of it."""
-    from favor.units import format_quantity
-
-    found = record.metrics.get(name)
-    if found is None:
-        return ""
-    text = format_quantity(found.value, found.unit)
-    if found.low is None or found.high is None or not found.value:
-        return text
-    reach = 100 * max(found.high - found.value, found.value - found.low) / found.value
-    return f"{text} ±{reach:.2g} %"
 
 
 def _spread_data(spread: "Spread") -> dict[str, object]:

@@ -17,7 +17,7 @@ from favor.measure.request import Phase, Request, Settings
 from favor.measure.supervise import InterruptedMeasurement, supervise
 from favor.records.schema import CardFields, Record, Scalar, request_of
 from favor.records.store import FILE_NAME, append, read
-from favor.zoo.registry import PLUGINS_VARIABLE, Card, card
+from favor.zoo.registry import PLUGINS_VARIABLE, Card, card, loaded_plugins
 
 SHARE_OF_FREE_MEMORY = 0.9
 TRAINING_BATCH = {"cpu": 8}
@@ -59,7 +59,7 @@ def _request(name: str, phase: Phase, img_size: int, settings: Settings, device:
         fit_memory=settings.fit_memory,
         grid_intensity=settings.grid_intensity,
         price_per_hour=settings.price_per_hour,
-        plugins=loaded_plugins(),
+        plugins=tuple(str(file) for file in loaded_plugins()),
     )
 
 
@@ -156,12 +156,6 @@ def card_fields(known: Card) -> CardFields:
         year=known.year,
         origin=known.origin,
     )
-
-
-def loaded_plugins() -> tuple[str, ...]:
-    """The files of the plugins that are loaded here, which a child has to load as well."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("favor_plugin_")]
-    return tuple(str(module.__file__) for module in modules)
 
 
 def default_memory_limit(device: Device) -> int | None:

@@ -302,6 +302,11 @@ def load_plugin(path: str | Path) -> list[str]:
     return _plugins[file]
 
 
+def loaded_plugins() -> tuple[Path, ...]:
+    """The files of the plugins that are loaded, for a process that has to load them too."""
+    return tuple(_plugins)
+
+
 def _execute(file: Path) -> None:
     """Run a plugin as a module of its own name."""
     module_name = f"favor_plugin_{file.stem}"
