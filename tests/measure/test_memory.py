@@ -91,8 +91,9 @@ def test_the_sure_batch_fits_whatever_lines_the_moments_of_a_pass_have(always, m
     assert sure is not None
     assert largest is not None
     assert sure == 0 or peak(sure) <= always + room
-    if found.verified:
-        assert peak(largest + 1 + largest // 50) >= always + room
+    # between measurements the estimate is on the safe side; beyond them the peak can only be steeper than the last line
+    if largest > found.measured_to:
+        assert peak(largest + 1) >= always + room
 
 
 def test_a_steeper_line_that_shows_at_larger_batches_only_is_found():

@@ -58,7 +58,7 @@ def plugin(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("plugin") / "meter_models.py"
     file.write_text(PLUGIN)
     load_plugin(file)
-    return file
+    return file  # its models stay for the other tests of this process, which must not mind
 
 
 def quick(name: str, **changes) -> Request:
