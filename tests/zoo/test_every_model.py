@@ -146,3 +146,20 @@ def test_refuses_no_classes_no_channels_and_no_image(name: str) -> None:
     for request in ({"num_classes": 0}, {"in_chans": 0}, {"img_size": 0}, {"drop_path": 1.0}):
         with pytest.raises(RequestError):
             favor.create_model(name, **request)
+
+
+@families
+def test_weights_of_a_smaller_image_load_or_are_refused_with_the_reason(name: str) -> None:
+    card, side = favor.card(name), size_of(name)
+    larger = max(card.image_sizes.only) if card.image_sizes.only else 2 * side
+    source, target = miniature(name)[0], create_miniature(name, img_size=larger).eval()
+    try:
+        loaded = favor.load_weights(target, weights_to_save(source))
+    except RequestError as refusal:
+        assert "no rule to resample" in str(refusal)
+        return
+    state, own = source.state_dict(), target.state_dict()
+    assert set(loaded.resampled) == {key for key in own if state[key].shape != own[key].shape}
+    assert all(own[key].isfinite().all() for key in loaded.resampled)
+    copied = [key for key in own if key not in loaded.resampled]
+    assert all(torch.equal(own[key], state[key]) for key in copied)
