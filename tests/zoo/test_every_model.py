@@ -22,6 +22,9 @@ MODELS = favor.list_models()
 FAMILIES = {favor.card(name).family: name for name in reversed(MODELS)}
 """Family -> its first model: behaviour is tested once a family, on a miniature."""
 
+REFUSE_ANOTHER_IMAGE_SIZE = {"efficientformerv2_s0", "vix_vit"}
+"""Their tables of biases, or their patches, which grow with the image, belong to one image size."""
+
 families = pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES.keys())
 
 
@@ -153,11 +156,11 @@ def test_weights_of_a_smaller_image_load_or_are_refused_with_the_reason(name: st
     card, side = favor.card(name), size_of(name)
     larger = max(card.image_sizes.only) if card.image_sizes.only else 2 * side
     source, target = miniature(name)[0], create_miniature(name, img_size=larger).eval()
-    try:
-        loaded = favor.load_weights(target, weights_to_save(source))
-    except RequestError as refusal:
-        assert "no rule to resample" in str(refusal)
+    if name in REFUSE_ANOTHER_IMAGE_SIZE:
+        with pytest.raises(RequestError, match="no rule to resample"):
+            favor.load_weights(target, weights_to_save(source))
         return
+    loaded = favor.load_weights(target, weights_to_save(source))
     state, own = source.state_dict(), target.state_dict()
     assert set(loaded.resampled) == {key for key in own if state[key].shape != own[key].shape}
     assert all(own[key].isfinite().all() for key in loaded.resampled)
