@@ -141,7 +141,7 @@ def test_experts_have_more_parameters_than_a_large_vit_and_cost_less_in_work_and
     switch, vit = compared(favor.create_model("switch_8_ti16"), favor.create_model("vit_s16"), side=224)
     assert switch.params > 1.2 * vit.params
     assert switch.macs < vit.macs / 3
-    assert switch.seconds < vit.seconds
+    assert switch.seconds < vit.seconds / 1.3
 
 
 def test_depth_has_fewer_parameters_and_multiply_adds_than_width_and_takes_longer() -> None:
