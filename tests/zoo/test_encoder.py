@@ -12,9 +12,11 @@ from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.baseline.vit import from_timm
-from favor.zoo.encoder import SIZES, Encoder, Pool, Positions, Size
+from favor.zoo.encoder import SIZES, Encoder, Size
 from favor.zoo.layers import ConvEmbed, DropPath, LearnedPositions, Rotary
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
+from favor.zoo.pools import MeanPool
+from favor.zoo.positions import NoPositions, RotaryPositions
 from favor.zoo.sequence.merging.tome import MergeSimilar
 from favor.zoo.slots import Flow, Tokens
 
@@ -81,7 +83,9 @@ def test_a_reducer_that_wants_keys_is_refused_by_a_mixer_that_has_none() -> None
 
 def test_a_reducer_is_refused_by_rotary_positions_which_belong_to_a_number_of_tokens() -> None:
     with pytest.raises(RequestError, match="rotary"):
-        Encoder(SMALL, num_classes=2, img_size=(32, 32), positions=Positions.ROTARY, reducer=lambda *_: MergeSimilar(1))
+        Encoder(
+            SMALL, num_classes=2, img_size=(32, 32), positions=RotaryPositions(), reducer=lambda *_: MergeSimilar(1)
+        )
 
 
 def test_an_image_of_another_size_than_the_model_s_is_refused() -> None:
@@ -91,7 +95,7 @@ def test_an_image_of_another_size_than_the_model_s_is_refused() -> None:
 
 
 def test_the_mean_leaves_padding_out_and_weighs_tokens_by_their_size() -> None:
-    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), pool=Pool.MEAN).double()
+    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), pool=MeanPool()).double()
     x = images(1, 4, 48, dtype=torch.float64)
     alive = torch.tensor([[True, True, True, False]])
     assert torch.allclose(model.pooled(x, Flow(alive=alive)), model.pooled(x[:, :3], Flow()))
@@ -141,7 +145,7 @@ def test_rotary_logits_depend_on_the_distance_of_two_tokens_only() -> None:
 
 
 def test_rotary_positions_replace_learned_ones() -> None:
-    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), positions=Positions.ROTARY, pool=Pool.MEAN)
+    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), positions=RotaryPositions(), pool=MeanPool())
     with_order_one_weights(model)
     assert not any("positions" in name for name in model.state_dict())
     assert model.blocks[0].mixer.rotary is not None
@@ -151,7 +155,7 @@ def test_rotary_positions_replace_learned_ones() -> None:
 
 
 def test_without_positions_and_with_mean_pooling_the_order_of_patches_does_not_matter() -> None:
-    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), positions=Positions.NONE, pool=Pool.MEAN)
+    model = Encoder(SMALL, num_classes=2, img_size=(32, 32), positions=NoPositions(), pool=MeanPool())
     with_order_one_weights(model)
     x = images(1, 3, 32, 32)
     rolled = x.roll(16, dims=-1)
@@ -206,4 +210,4 @@ def test_heads_that_do_not_divide_the_width_are_refused() -> None:
 
 def test_rotary_positions_want_queries_and_keys() -> None:
     with pytest.raises(RequestError, match="rotary"):
-        Encoder(SMALL, num_classes=2, img_size=(32, 32), mixer=partial(nn.Identity), positions=Positions.ROTARY)
+        Encoder(SMALL, num_classes=2, img_size=(32, 32), mixer=partial(nn.Identity), positions=RotaryPositions())

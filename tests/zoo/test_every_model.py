@@ -13,7 +13,8 @@ import favor
 from equality import largest_difference, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
-from favor.zoo.encoder import Encoder, Pool, Size
+from favor.zoo.encoder import Encoder, Size
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import create_miniature
 from favor.zoo.training import take_extra_losses
 from favor.zoo.weights import weights_to_save
@@ -117,7 +118,7 @@ def test_a_mixer_that_leaks_between_images_would_be_seen() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x).mean(dim=0, keepdim=True).expand_as(x)
 
-    model = Encoder(Size(48, 4, 3), num_classes=10, img_size=(64, 64), pool=Pool.MEAN, mixer=Leak)
+    model = Encoder(Size(48, 4, 3), num_classes=10, img_size=(64, 64), pool=MeanPool(), mixer=Leak)
     assert differs_from_alone(with_order_one_weights(model).eval(), batch("vit_s16", images=4)) > 1e-2
 
 

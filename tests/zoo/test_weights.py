@@ -93,3 +93,21 @@ def test_a_difference_that_the_image_size_does_not_explain_is_said_to_be_one_of_
     source = favor.create_model("linformer_s16", size=SMALL, img_size=32, k=4)
     with pytest.raises(RequestError, match="made with other settings"):
         favor.load_weights(favor.create_model("linformer_s16", size=SMALL, img_size=32, k=3), source.state_dict())
+
+
+@pytest.mark.parametrize("name", ["vit_s16", "gfnet_s16", "linformer_s16"])
+def test_weights_for_images_of_another_aspect_ratio_are_refused(name: str) -> None:
+    square = favor.create_model(name, size=SMALL, img_size=64)
+    wide = favor.create_model(name, size=SMALL, img_size=(32, 128))  # as many tokens, on another grid
+    with pytest.raises(RequestError, match="say for which images"):
+        favor.load_weights(wide, square.state_dict())
+    with pytest.raises(RequestError, match="64 x 64 px are of another aspect ratio"):
+        favor.load_weights(wide, square.state_dict(), img_size=(64, 64))
+    with pytest.raises(RequestError, match="32 x 128 px are of another aspect ratio"):
+        favor.load_weights(square, wide.state_dict(), img_size=(32, 128))
+    assert favor.load_weights(wide, wide.state_dict(), img_size=(32, 128)).resampled == ()
+
+
+def test_weights_that_belong_to_no_place_load_for_an_image_of_any_shape() -> None:
+    wide = favor.create_model("resnet18", img_size=(64, 128))
+    assert favor.load_weights(wide, favor.create_model("resnet18").state_dict()).resampled == ()

@@ -4,18 +4,17 @@ Paper: Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020, arXiv:2010.119
 "Which Transformer to Favor": class token without position, bias on queries, keys and values, LayerScale 1e-4.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from functools import partial
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
-from favor.zoo.attention import Attention, HeadMixer
-from favor.zoo.layers import DropPath, LayerNorm, LayerScale, LearnedPositions, Mlp, PatchEmbed
+from favor.zoo.attention import Attention
+from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed
+from favor.zoo.pools import ClassTokenPool
+from favor.zoo.positions import Learned
 from favor.zoo.slots import (
     Attends,
     EmbedFactory,
@@ -25,6 +24,8 @@ from favor.zoo.slots import (
     MlpFactory,
     NormFactory,
     Place,
+    Pool,
+    Positions,
     Reducer,
     ReducerFactory,
     Tokens,
@@ -61,21 +62,6 @@ class Options(TypedDict):
     img_size: tuple[int, int]
     in_chans: int
     drop_path: float
-
-
-class Positions(Enum):
-    """How the encoder tells the tokens where they are."""
-
-    LEARNED = "learned"
-    ROTARY = "rotary"
-    NONE = "none"
-
-
-class Pool(Enum):
-    """What the head sees: the normalised class token, or the mean of the normalised tokens."""
-
-    CLASS_TOKEN = "class token"  # noqa: S105 - not a password
-    MEAN = "mean"
 
 
 class Block(nn.Module):
@@ -152,8 +138,22 @@ def _check_reducible(mixer: nn.Module, reducer: Reducer) -> None:
         )
 
 
-BlockFactory = Callable[..., nn.Module]
-"""Called as Block is; put another class there where a paper changes more of the block than its parts."""
+class BlockFactory(Protocol):
+    """Builds a block as the class Block does; another class stands there where a paper changes more than its parts."""
+
+    def __call__(
+        self,
+        size: Size,
+        tokens: Tokens,
+        /,
+        *,
+        mixer: MixerFactory,
+        mlp: MlpFactory,
+        norm: NormFactory,
+        layer_scale: float | None,
+        drop_path: float,
+        reducer: Reducer | None,
+    ) -> nn.Module: ...
 
 
 def no_reducer(index: int, dim: int, tokens: Tokens) -> None:
@@ -172,33 +172,26 @@ class Encoder(nn.Module):
         in_chans: int = 3,
         drop_path: float = 0.0,
         embed: EmbedFactory = PatchEmbed,
-        positions: Positions = Positions.LEARNED,
-        class_position: bool = False,
-        mixer: Callable[..., nn.Module] = Attention,
+        positions: Positions = Learned(),  # noqa: B008 - frozen
+        mixer: MixerFactory = Attention,
         mlp: MlpFactory = Mlp,
         norm: NormFactory = LayerNorm,
         block: BlockFactory = Block,
         reducer: ReducerFactory = no_reducer,
-        pool: Pool = Pool.CLASS_TOKEN,
+        pool: Pool = ClassTokenPool(),  # noqa: B008 - frozen
         layer_scale: float | None = 1e-4,
     ) -> None:
         super().__init__()
         self.img_size = img_size
         self.patch_embed = embed(in_chans, size.dim, img_size)
-        class_token = pool is Pool.CLASS_TOKEN
-        height, width = self.patch_embed.grid
-        self.tokens = Tokens(height, width, class_token)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, size.dim)) if class_token else None
-        self.positions: nn.Module = nn.Identity()
-        if positions is Positions.LEARNED:
-            self.positions = LearnedPositions(size.dim, self.tokens, class_position)
-        elif positions is Positions.ROTARY:
-            mixer = _with_rotary(mixer)
+        self.tokens = Tokens(*self.patch_embed.grid, class_token=pool.wants_class_token)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, size.dim)) if pool.wants_class_token else None
+        self.positions = positions.at_entrance(size.dim, self.tokens)
         self.blocks = nn.ModuleList(
             block(
                 size,
                 self.tokens,
-                mixer=mixer,
+                mixer=positions.in_mixer(mixer),
                 mlp=mlp,
                 norm=norm,
                 layer_scale=layer_scale,
@@ -235,11 +228,12 @@ class Encoder(nn.Module):
 
     def pooled(self, x: Tensor, flow: Flow) -> Tensor:
         """The tokens as one vector."""
-        if self.pool is Pool.CLASS_TOKEN:
-            return self.norm(x[:, 0])
-        x = self.norm(x)
-        weights = flow.weights()
-        return x.mean(dim=1) if weights is None else (weights[:, None].to(x.dtype) @ x).squeeze(1)
+        return self.pool(x, self.norm, flow)
+
+    def no_weight_decay(self) -> set[str]:
+        """The parameters that an optimiser is not to pull towards zero: where tokens are, and the class token."""
+        names = (name for name, _ in self.named_parameters())
+        return {name for name in names if name == "class_token" or name.startswith("positions.")}
 
     def _init_weights(self) -> None:
         """ViT's initial values; a part that wants others has an `init_weights` method, which is called after that."""
@@ -253,11 +247,3 @@ class Encoder(nn.Module):
         for module in self.modules():
             if isinstance(module, InitialisesItself):
                 module.init_weights()
-
-
-def _with_rotary(mixer: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    kind = mixer.func if isinstance(mixer, partial) else mixer
-    if not (isinstance(kind, type) and issubclass(kind, HeadMixer)):
-        name = getattr(kind, "__name__", repr(kind))
-        raise RequestError(f"{name} has no queries and keys to turn: rotary positions want a HeadMixer")
-    return partial(mixer, rotary=True)

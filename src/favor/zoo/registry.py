@@ -257,13 +257,15 @@ def create_model(
     if isinstance(drop_path, str) or not 0.0 <= drop_path < 1.0:
         raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path!r}")
     _check_settings(entry, settings)
-    return entry.build(
+    model = entry.build(
         **{**entry.settings, **_with_size_by_name(settings)},
         num_classes=_count("num_classes", num_classes),
         img_size=sides,
         in_chans=_count("in_chans", in_chans),
         drop_path=float(drop_path),
     )
+    model.img_size = sides  # type: ignore[assignment] # weights made for another image are told apart by it
+    return model
 
 
 def create_miniature(name: str, **options: object) -> nn.Module:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -65,15 +65,21 @@ class Seen(NamedTuple):
     """[B, heads, N] the class token's attention weights, where the reducer asked for them."""
 
 
+class Embedding(Protocol):
+    """Turns images into tokens: [B, C, H, W] -> [B, N, dim], in raster order of its `grid` (height, width)."""
+
+    grid: tuple[int, int]
+
+    def __call__(self, images: Tensor, /) -> Tensor: ...
+
+
 class Mixer(Protocol):
-    """Mixes tokens: [B, N, dim] -> [B, N, dim]. Built as `mixer(dim, heads, tokens)`.
+    """Mixes tokens: [B, N, dim] -> [B, N, dim].
 
     A mixer whose weights or pattern depend on the number of tokens sets `fixed_tokens = True` and gets no reducer.
     """
 
-    fixed_tokens: ClassVar[bool]
-
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
 @runtime_checkable
@@ -81,6 +87,12 @@ class Attends(Protocol):
     """A mixer that can also say what it saw, and heed what travels beside the tokens."""
 
     def attend(self, x: Tensor, flow: Flow, class_row: bool) -> tuple[Tensor, Seen]: ...
+
+
+class PerToken(Protocol):
+    """Works on each token alone, as norms and MLPs do: [B, N, dim] -> [B, N, dim]."""
+
+    def __call__(self, x: Tensor, /) -> Tensor: ...
 
 
 @runtime_checkable
@@ -112,13 +124,36 @@ class Reducer(nn.Module):
         raise NotImplementedError
 
 
-MixerFactory = Callable[[int, int, Tokens], nn.Module]
+MixerFactory = Callable[[int, int, Tokens], Mixer]
 """(dim, heads, tokens) -> mixer"""
-MlpFactory = Callable[[int, int], nn.Module]
+MlpFactory = Callable[[int, int], PerToken]
 """(dim, hidden) -> MLP"""
-NormFactory = Callable[[int], nn.Module]
+NormFactory = Callable[[int], PerToken]
 """(dim) -> norm"""
 ReducerFactory = Callable[[int, int, Tokens], Reducer | None]
 """(block index, dim, tokens at the entrance of the encoder) -> reducer of that block, or None"""
-EmbedFactory = Callable[[int, int, tuple[int, int]], Any]
-"""(in_chans, dim, image size) -> module from images to [B, N, dim] with an attribute `grid`"""
+EmbedFactory = Callable[[int, int, tuple[int, int]], Embedding]
+"""(in_chans, dim, image size) -> embedding"""
+
+
+class Positions(Protocol):
+    """How tokens learn where they are: where they enter the encoder, inside the mixers, or not at all."""
+
+    def at_entrance(self, dim: int, tokens: Tokens) -> PerToken:
+        """What the tokens pass through before the first block."""
+        ...
+
+    def in_mixer(self, mixer: MixerFactory) -> MixerFactory:
+        """The mixer as it heeds positions."""
+        ...
+
+
+class Pool(Protocol):
+    """Makes one vector of the last block's tokens: [B, N, dim] -> [B, dim]."""
+
+    @property
+    def wants_class_token(self) -> bool:
+        """Whether the encoder puts a class token in front of the patches."""
+        ...
+
+    def __call__(self, x: Tensor, norm: PerToken, flow: Flow) -> Tensor: ...

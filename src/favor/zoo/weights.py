@@ -35,14 +35,16 @@ class Loaded:
         return "; ".join(said) or "all weights copied as they are"
 
 
-def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
+def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[int, int] | None = None) -> Loaded:
     """Copy weights into a model; resample those with a token axis, and leave a head of other classes untrained.
 
-    The weights are taken to be made for images of the model's own aspect ratio.
+    `img_size` is (height, width) of the images that the weights were made for; weights do not tell it themselves, and
+    unless it is given they are taken to be made for square ones.
 
     >>> print(load_weights(vit_at_384_px, vit_at_224_px.state_dict()))  # doctest: +SKIP
     resampled to the new token grid: positions.weight
     """
+    _check_aspect_ratio(model, img_size)
     own = model.state_dict()
     heads = head_names(model)
     shared = {name: state[first] for name, first in _first_names(model).items() if first in state}
@@ -70,6 +72,30 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> Loaded:
             resampled.append(name)
     model.load_state_dict(fitted)
     return Loaded(tuple(resampled), tuple(replaced))
+
+
+def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> None:
+    """Refuse weights for images of another shape: 14 x 14 positions fit 7 x 28 tokens in number only."""
+    target = getattr(model, "img_size", None)
+    if target is None or not _has_places(model):
+        return
+    height, width = img_size or (1, 1)
+    if height * target[1] == width * target[0]:
+        return
+    ours = f"{type(model).__name__} is built for images of {target[0]} x {target[1]} px and has weights for each place"
+    if img_size is None:
+        raise RequestError(
+            f"{ours}; say for which images the weights were made, as img_size=({target[0]}, {target[1]})"
+        )
+    raise RequestError(
+        f"{ours}; weights for {height} x {width} px are of another aspect ratio, for which there is no resampling rule"
+    )
+
+
+def _has_places(model: nn.Module) -> bool:
+    """Whether weights belong to places in the image; timm's bias tables belong to offsets in square windows."""
+    positions = any(name.rpartition(".")[2] == "pos_embed" for name, _ in model.named_parameters())
+    return positions or any(isinstance(part, Resamples) for part in model.modules())
 
 
 def weights_to_save(model: nn.Module) -> dict[str, Tensor]:

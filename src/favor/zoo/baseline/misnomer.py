@@ -11,6 +11,7 @@ from torch import nn
 
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import PatchEmbed
+from favor.zoo.positions import Learned
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.taxonomy import How
 
@@ -31,7 +32,7 @@ MISPRINT = (
 
 def misnomer(size: Size, patch_size: int = 32, **options: Unpack[Options]) -> nn.Module:
     embed = partial(PatchEmbed, patch_size=patch_size)
-    return Encoder(size, embed=embed, class_position=True, layer_scale=None, **options)
+    return Encoder(size, embed=embed, positions=Learned(class_token=True), layer_scale=None, **options)
 
 
 for _row, _size in GRID.items():

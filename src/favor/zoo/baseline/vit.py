@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from favor.zoo.encoder import SIZES, Encoder, Options, Size
 from favor.zoo.layers import PatchEmbed
+from favor.zoo.positions import Learned
 from favor.zoo.registry import ImageSizes, Variant, register, vit_sizes
 from favor.zoo.taxonomy import How
 
@@ -63,7 +64,7 @@ def vit(
     **options: Unpack[Options],
 ) -> nn.Module:
     embed = partial(PatchEmbed, patch_size=patch_size, pad=pad)
-    return Encoder(size, embed=embed, layer_scale=layer_scale, class_position=class_position, **options)
+    return Encoder(size, embed=embed, layer_scale=layer_scale, positions=Learned(class_position), **options)
 
 
 def from_timm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
-from favor.zoo.encoder import Encoder, Options, Pool, Size
+from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import DropPath, LayerNorm, Mlp
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.relative_bias import RelativeBias
 from favor.zoo.slots import Flow, Tokens
@@ -67,7 +68,7 @@ class HiViT(Encoder):
 
     def __init__(self, size: Size, *, early_blocks: int, **options: Unpack[Options]) -> None:
         embed = partial(MlpStages, blocks=early_blocks)
-        super().__init__(size, embed=embed, mixer=BiasedAttention, pool=Pool.MEAN, layer_scale=None, **options)
+        super().__init__(size, embed=embed, mixer=BiasedAttention, pool=MeanPool(), layer_scale=None, **options)
         paths = [module for module in self.modules() if isinstance(module, DropPath)]
         for index, path in enumerate(paths):
             path.rate = options["drop_path"] * index / (len(paths) - 1)

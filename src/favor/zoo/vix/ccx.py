@@ -14,7 +14,8 @@ from typing import Any, Unpack
 
 from torch import Tensor, nn
 
-from favor.zoo.encoder import Block, Encoder, Options, Pool, Size
+from favor.zoo.encoder import Block, Encoder, Options, Size
+from favor.zoo.pools import MeanPool
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
@@ -50,7 +51,7 @@ class CompactEncoder(Encoder):
     """An encoder whose head sees a mean of the tokens with learned weights."""
 
     def __init__(self, size: Size, **options: Any) -> None:
-        super().__init__(size, pool=Pool.MEAN, block=CompactBlock, layer_scale=None, **options)
+        super().__init__(size, pool=MeanPool(), block=CompactBlock, layer_scale=None, **options)
         self.attention_pool = nn.Linear(size.dim, 1)
         nn.init.trunc_normal_(self.attention_pool.weight, std=0.02)
         nn.init.zeros_(self.attention_pool.bias)

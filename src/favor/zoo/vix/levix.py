@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.errors import RequestError
-from favor.zoo.encoder import Encoder, Options, Pool, Positions, Size
+from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import ConvEmbed
+from favor.zoo.pools import MeanPool
+from favor.zoo.positions import NoPositions
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
@@ -65,10 +67,10 @@ def vix_levix(size: Size, x: str = "t", grid: int = GRID, **options: Unpack[Opti
     return Encoder(
         size,
         embed=partial(ConvEmbed, strides=conv_strides(options["img_size"], grid)),
-        positions=Positions.NONE,
+        positions=NoPositions(),
         mixer=LeViTAttention if x == "t" else x_former(x).mixer,
         norm=no_norm,
-        pool=Pool.MEAN,
+        pool=MeanPool(),
         layer_scale=None,
         **options,
     )

@@ -12,9 +12,11 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
-from favor.zoo.encoder import Encoder, Options, Pool, Positions, Size
+from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import ConvEmbed, PatchEmbed, resize_tokens
 from favor.zoo.mixing.fourier.fnet import FNetMixer
+from favor.zoo.pools import MeanPool
+from favor.zoo.positions import Learned, NoPositions, RotaryPositions
 from favor.zoo.slots import EmbedFactory, Tokens
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_former
@@ -70,8 +72,7 @@ def vix(
     return Encoder(
         size,
         embed=embedding(options["img_size"], hybrid, grid),
-        positions=Positions.ROTARY if rotary else Positions.LEARNED,
-        class_position=True,
+        positions=RotaryPositions() if rotary else Learned(class_token=True),
         mixer=mixer if kv_heads is None else partial(mixer, kv_heads=kv_heads),
         layer_scale=None,
         **options,
@@ -80,16 +81,16 @@ def vix(
 
 def vix_fnet(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
     embed = embedding(options["img_size"], hybrid, grid)
-    return Encoder(size, embed=embed, class_position=True, mixer=FNetMixer, layer_scale=None, **options)
+    return Encoder(size, embed=embed, positions=Learned(class_token=True), mixer=FNetMixer, layer_scale=None, **options)
 
 
 def vix_mixer(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
     return Encoder(
         replace(size, mlp_ratio=1.0),
         embed=embedding(options["img_size"], hybrid, grid),
-        positions=Positions.NONE,
+        positions=NoPositions(),
         mixer=TokenMlp,
-        pool=Pool.MEAN,
+        pool=MeanPool(),
         layer_scale=None,
         **options,
     )

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
-from favor.zoo.encoder import Encoder, Options, Pool, Size
+from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -28,7 +29,7 @@ class AfnoMixer(nn.Module):
     def __init__(self, dim: int, heads: int, tokens: Tokens, blocks: int = 8, shrink: float = 0.01) -> None:
         super().__init__()
         if tokens.class_token:
-            raise RequestError("AFNO works on a grid of patches: leave the class token out with pool=Pool.MEAN")
+            raise RequestError("AFNO works on a grid of patches: leave the class token out with pool=MeanPool()")
         if dim % blocks:
             raise RequestError(f"{dim} channels cannot be split into {blocks} blocks of equal size")
         self.tokens = tokens
@@ -86,4 +87,4 @@ def _on_pairs(weight: Tensor) -> Tensor:
     ),
 )
 def afno(size: Size, blocks: int = 8, shrink: float = 0.01, **options: Unpack[Options]) -> nn.Module:
-    return Encoder(size, mixer=partial(AfnoMixer, blocks=blocks, shrink=shrink), pool=Pool.MEAN, **options)
+    return Encoder(size, mixer=partial(AfnoMixer, blocks=blocks, shrink=shrink), pool=MeanPool(), **options)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
-from favor.zoo.encoder import Block, Encoder, Options, Pool, Size
+from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import source_grid
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import Variant, register
 from favor.zoo.slots import Flow, Tokens
 from favor.zoo.taxonomy import How
@@ -29,7 +30,7 @@ class GlobalFilter(nn.Module):
         super().__init__()
         if tokens.class_token:
             raise RequestError(
-                "a global filter works on a grid of patches: leave the class token out with pool=Pool.MEAN"
+                "a global filter works on a grid of patches: leave the class token out with pool=MeanPool()"
             )
         self.tokens = tokens
         self.weight = nn.Parameter(0.02 * torch.randn(tokens.height, tokens.width // 2 + 1, dim, 2))
@@ -86,4 +87,4 @@ class FilterBlock(Block):
     ),
 )
 def gfnet(size: Size, **options: Unpack[Options]) -> nn.Module:
-    return Encoder(size, mixer=GlobalFilter, block=FilterBlock, pool=Pool.MEAN, layer_scale=None, **options)
+    return Encoder(size, mixer=GlobalFilter, block=FilterBlock, pool=MeanPool(), layer_scale=None, **options)

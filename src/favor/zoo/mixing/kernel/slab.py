@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
-from favor.zoo.encoder import Encoder, Options, Pool, Size
+from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm, resize_tokens
 from favor.zoo.mixing.kernel.linear import kernel_attention
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -32,7 +33,7 @@ class SlabMixer(HeadMixer):
     def __init__(self, dim: int, heads: int, tokens: Tokens, rotary: bool = False) -> None:
         super().__init__(dim, heads, tokens, rotary=rotary)
         if tokens.class_token:
-            raise RequestError("SLAB convolves its tokens and has no place for a class token; use Pool.MEAN")
+            raise RequestError("SLAB convolves its tokens and has no place for a class token; use pool=MeanPool()")
         self.key_positions = nn.Parameter(torch.zeros(1, tokens.count, dim))
         self.depthwise = nn.Conv2d(self.head_dim, self.head_dim, 5, padding=2, groups=self.head_dim)
 
@@ -99,8 +100,8 @@ class SlabEncoder(Encoder):
     """The shell with SLAB's parts; its inference form has the norms folded into the linear layers behind them."""
 
     def __init__(self, size: Size, **options: Unpack[Options]) -> None:
-        self.without_norms = partial(Encoder, size, mixer=SlabMixer, norm=nn.Identity, pool=Pool.MEAN, **options)
-        super().__init__(size, mixer=SlabMixer, norm=ProgressiveNorm, pool=Pool.MEAN, **options)
+        self.without_norms = partial(Encoder, size, mixer=SlabMixer, norm=nn.Identity, pool=MeanPool(), **options)
+        super().__init__(size, mixer=SlabMixer, norm=ProgressiveNorm, pool=MeanPool(), **options)
 
     @torch.no_grad()
     def fuse(self) -> nn.Module:

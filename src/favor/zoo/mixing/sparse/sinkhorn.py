@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
-from favor.zoo.encoder import Encoder, Options, Pool, Size
+from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm, LayerScale, Mlp
+from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Flow, Tokens
 from favor.zoo.taxonomy import How
@@ -176,7 +177,7 @@ class ClassAttentionEncoder(Encoder):
 
     def __init__(self, size: Size, mixer: Callable[..., BlockSortMixer], **options: Unpack[Options]) -> None:
         layer_scale = 1e-4
-        super().__init__(size, mixer=mixer, pool=Pool.MEAN, layer_scale=layer_scale, **options)
+        super().__init__(size, mixer=mixer, pool=MeanPool(), layer_scale=layer_scale, **options)
         self.late_class_token = nn.Parameter(torch.empty(1, 1, size.dim))
         self.class_blocks = nn.ModuleList(ClassBlock(size, layer_scale) for _ in range(2))
         self._init_weights()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
+from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.sequence.removal.evit import KeepAttentive, quarter
 from favor.zoo.slots import Reducer, Tokens
@@ -47,4 +48,4 @@ def evit_fuse(size: Size, keep: float = 0.7, **options: Unpack[Options]) -> nn.M
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer | None:
         return None if quarter(index, size.depth) is None else FuseInattentive(keep)
 
-    return Encoder(size, reducer=reducer, layer_scale=None, class_position=True, **options)
+    return Encoder(size, reducer=reducer, layer_scale=None, positions=Learned(class_token=True), **options)

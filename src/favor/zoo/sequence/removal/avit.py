@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
+from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
@@ -87,7 +88,7 @@ class HaltingEncoder(Encoder):
     """
 
     def __init__(self, size: Size, *, survival: Sequence[float] | None, **options: Unpack[Options]) -> None:
-        super().__init__(size, layer_scale=None, class_position=True, **options)
+        super().__init__(size, layer_scale=None, positions=Learned(class_token=True), **options)
         imposed = prior_survival(size.depth) if survival is None else tuple(survival)
         _check_survival(imposed, size.depth)
         self.halts_by_score = survival is None

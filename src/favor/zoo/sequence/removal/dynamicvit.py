@@ -13,6 +13,7 @@ from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
+from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.sequence.removal.evit import quarter
 from favor.zoo.slots import Flow, Place, Reducer, Tokens
@@ -125,6 +126,6 @@ def dynamicvit(size: Size, keep: float = 0.7, **options: Unpack[Options]) -> nn.
         block=SparseBlock,
         reducer=reducer,
         layer_scale=None,
-        class_position=True,
+        positions=Learned(class_token=True),
         **options,
     )

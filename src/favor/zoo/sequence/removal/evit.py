@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
+from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
@@ -90,4 +91,4 @@ def evit(size: Size, keep: float = 0.7, **options: Unpack[Options]) -> nn.Module
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer | None:
         return None if quarter(index, size.depth) is None else KeepAttentive(keep)
 
-    return Encoder(size, reducer=reducer, layer_scale=None, class_position=True, **options)
+    return Encoder(size, reducer=reducer, layer_scale=None, positions=Learned(class_token=True), **options)
