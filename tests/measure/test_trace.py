@@ -276,6 +276,25 @@ def test_a_model_without_logits_trains_on_the_sum_of_its_outputs():
     assert "aten.convolution_backward.default" in {op.name for op in recorded.ops}
 
 
+def test_the_extra_losses_of_a_model_are_part_of_its_training():
+    class Balanced(nn.Module):
+        def __init__(self, extra: bool) -> None:
+            super().__init__()
+            self.layer, self.extra, self.extra_losses = nn.Linear(4, 3), extra, {}
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            if self.extra and self.training:
+                self.extra_losses["gram"] = (y.T @ y).sum()
+            return y
+
+    plain, balanced = (
+        trace(Balanced(extra).to("meta"), torch.empty(2, 4, device="meta"), training=True) for extra in (False, True)
+    )
+    # The product of the extra term and, on the way back, one for each of its two factors.
+    assert macs(balanced) - macs(plain) == 3 * (3 * 2 * 3)
+
+
 def test_a_model_that_no_parameter_feeds_cannot_train():
     with pytest.raises(WorkError, match="nothing to train"):
         trace(nn.Tanh(), torch.empty(2, 3, device="meta"), training=True)

@@ -11,17 +11,6 @@ from favor.records.counted import CARD_COLUMNS, COUNTED
 from favor.records.schema import Record, check, to_data
 from favor.zoo.registry import card, list_models
 
-SMALL = (
-    "vit_ti16",
-    "deit_ti16",
-    "xcit_ti12_p16",
-    "gfnet_ti16",
-    "resnet18",
-    "rest_lite",
-    "coat_lite_ti",
-    "tome_r8_ti16",
-)
-
 
 def record_of(name: str) -> Record:
     (record,) = (record for record in counted_records() if record.name == name)
@@ -38,7 +27,7 @@ def test_every_model_of_the_zoo_is_there_once_with_the_fields_of_its_card() -> N
         assert record.conditions["img_size"] == known.image_sizes.default
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", list_models())
 def test_a_count_is_that_of_the_counter(name: str) -> None:
     record = record_of(name)
     counts = count(name, img_size=int(record.conditions["img_size"]), num_classes=1000, batch_size=1)

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from favor.errors import FavorError, WorkError
 from favor.measure.rules import NOTHING, Call, Kind, Rule, Work, find_rule
 from favor.measure.shapes import SHORTCUTS
+from favor.zoo.training import take_extra_losses
 
 Phase = Literal["forward", "backward"]
 Role = Literal["parameter", "buffer", "input", "gradient", "activation", "constant"]
@@ -98,7 +99,8 @@ def trace(
     """Run a model once on images and write down every operator.
 
     Inference is a forward pass in eval mode without gradients; training is a forward pass in train mode, the cross
-    entropy of the logits and the backward pass. The model's modes are put back; gradients are dropped.
+    entropy of the logits and the model's extra losses, and the backward pass. The model's modes are put back; gradients
+    are dropped.
 
     >>> trace(nn.Linear(4, 2, device="meta"), torch.empty(3, 4, device="meta")).ops[-1].work.macs_matmul
     24
@@ -124,7 +126,7 @@ def _run(model: nn.Module, images: Tensor, training: bool, recorder: "_Recorder"
         outputs = model(images)
         if not training:
             return len(recorder.ops)
-        value = loss(outputs, images.shape[0])
+        value = sum(take_extra_losses(model).values(), loss(outputs, images.shape[0]))
         forward_ops = len(recorder.ops)
         # What only the forward pass needed must be able to go while the backward pass runs.
         del outputs
