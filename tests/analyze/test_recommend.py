@@ -411,3 +411,16 @@ def test_top_counts_the_favored_one(zoo: pd.DataFrame) -> None:
     assert len(recommend(zoo, Request(prefer="throughput", top=3)).runners_up) == 2
     with pytest.raises(RequestError, match="at least one"):
         Request(top=0)
+
+
+def test_the_suggested_command_asks_for_the_same_again() -> None:
+    limits = (Limit("min_accuracy", "top1", "min", 82.0), Limit("max_latency", "latency_p50", "max", 0.05))
+    request = Request("memory", limits, dataset="cifar10", among="vit* odd", any_pipeline=True)
+    assert request.options() == [
+        "--prefer memory",
+        "--min-accuracy 82",
+        "--max-latency 0.05s",
+        "--dataset cifar10",
+        "--among 'vit* odd'",
+        "--any-pipeline",
+    ]

@@ -1,5 +1,6 @@
 """Who is compared and by what: the candidates of a request, and the number (or published front) that orders them."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -52,6 +53,24 @@ class Request:
             raise unknown_name("preference", self.prefer, PREFERENCES, f"one of {', '.join(PREFERENCES)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
+
+    def options(self) -> list[str]:
+        """The words of the command line that ask for the same, the device and the number of models left out.
+
+        >>> Request("memory", (Limit("min_accuracy", "top1", "min", 82.0),)).options()
+        ['--prefer memory', '--min-accuracy 82']
+        """
+        words = [f"--prefer {self.prefer}"] if self.prefer else []
+        words += [
+            f"--{limit.option.replace('_', '-')} {limit.value:.12g}{_SUFFIX[limit.unit]}" for limit in self.limits
+        ]
+        words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
+        words += [f"--among {shlex.quote(self.among)}"] if self.among else []
+        return words + (["--any-pipeline"] if self.any_pipeline else [])
+
+
+_SUFFIX = {"%": "", "1": "", "B": "B", "s": "s"}
+"""How the command line wants the units that limits are stored in."""
 
 
 def candidates(

@@ -157,7 +157,7 @@ class _Decision:
             of = f"{len(pool)} of {of} that keep the limits"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
         tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
-        return f"{favored['name']} has the {best} {self.objective} ({value}) of the {of}{tied}"
+        return f"{favored['name']} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
 
     def _binding(self, favored: str) -> tuple[Binding, ...]:
         """The limits without which another model would be favored."""
@@ -220,7 +220,8 @@ class _Decision:
         ]
         if not names:
             return ()
-        return (f"favor measure {' '.join(dict.fromkeys(names))} --into my-study", "favor recommend --study my-study")
+        measure = f"favor measure {' '.join(dict.fromkeys(names))} --into my-study"
+        return measure, " ".join(["favor recommend --study my-study", *self.request.options()])
 
 
 def _models(count: int) -> str:
