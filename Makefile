@@ -7,8 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: run test lint format clean
 
 run: $(INSTALLED)
-	$(BIN)/favor list
-	$(BIN)/favor count 'vit_*' 'deit*' 'resnet*'
+	$(BIN)/favor run
 
 # One thread in each of the two workers: with more they would wait for each other.
 test: $(INSTALLED)

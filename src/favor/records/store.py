@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from favor.errors import RequestError, WorkError
+from favor.records import example
 from favor.records.schema import NewerSchemaError, Record, check, from_checked, json_of_line, to_line
 
 FILE_NAME = "records.jsonl"
@@ -143,7 +144,9 @@ def is_record(line: Line, problems: list[Problem]) -> bool:
 
 
 def record_file(path: str | Path) -> Path:
-    """The file of records that a path means: a study folder's, or the file itself."""
+    """The file of records that a path means: a study folder's, the file itself, or an example's (`example:cpu`)."""
+    if str(path).startswith(example.PREFIX):
+        return example.example_file(str(path).removeprefix(example.PREFIX))
     path = Path(path)
     file = path / FILE_NAME if path.is_dir() else path
     if not file.is_file():

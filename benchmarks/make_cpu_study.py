@@ -1,0 +1,281 @@
+"""Make favor's example data and docs/cpu-study.md from a finished study of all models of Table 5.
+
+favor run full --out cpu-study && python benchmarks/make_cpu_study.py cpu-study        a second, after 45 minutes
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from favor.analyze import accuracy_basis, assemble, comparable, correlate, pareto
+from favor.analyze.deviations import deviations
+from favor.analyze.intervals import with_accuracy_intervals
+from favor.analyze.pareto import ParetoResult
+from favor.analyze.reasons import dominated_by
+from favor.analyze.settings import run_setting
+from favor.errors import RequestError
+from favor.metrics import METRICS
+from favor.records import counted_table, published_table, read, table_of
+from favor.records.example import as_example
+from favor.records.export import write_whole
+from favor.records.published import pareto_optimal
+from favor.records.schema import Record, to_line
+from favor.units import format_quantity
+from favor.zoo.taxonomy import How
+
+NAME = "cpu"
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "src" / "favor" / "records" / "example" / f"{NAME}.jsonl"
+DOCUMENT = ROOT / "docs" / "cpu-study.md"
+
+DATASET = "imagenet-1k"
+PAPER_FRONT = ("vit_ti16", "vit_s16", "efficientformerv2_s0", "swiftformer_s", "hivit_ti16", "efficientmod_s")
+"""Whom D.3 names on its CPU's front of throughput and accuracy; it says "some of", so there may be more."""
+PAPER_OFF_FRONT = ("vit_b16",)
+"""Whom D.3 says not to be on it."""
+
+SHOWN = ("top1", "throughput", "latency_p50", "inference_memory", "train_step_time", "train_memory", "macs")
+TITLES = {
+    "top1": "top-1",
+    "throughput": "throughput",
+    "latency_p50": "latency",
+    "inference_memory": "memory",
+    "train_step_time": "training step",
+    "train_memory": "training memory",
+    "macs": "multiply-adds",
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The study's models, one row each, with published accuracies; flagged are those of another configuration."""
+
+    rows: pd.DataFrame
+    flagged: Mapping[str, str]
+    front: ParetoResult
+    failures: Sequence[Record]
+    environment: Mapping[str, object]
+
+    def row(self, name: str) -> pd.Series | None:
+        own = self.rows[self.rows["name"] == name]
+        return own.iloc[0] if len(own) else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", type=Path, help="the folder of the finished study")
+    records = shipped(read(parser.parse_args().study).records)
+    write_whole(RECORDS, b"".join(to_line(record) for record in records))
+    write_whole(DOCUMENT, document(records).encode())
+    print(f"{len(records)} records in {RECORDS.relative_to(ROOT)}; {DOCUMENT.relative_to(ROOT)}", file=sys.stderr)
+
+
+def shipped(records: Iterable[Record]) -> list[Record]:
+    """What is worth shipping of a study: the newest record of each model and phase that was run, success first."""
+    newest: dict[tuple[str, str, object], Record] = {}
+    for record in sorted(records, key=lambda record: (record.status == "ok", record.time or "")):
+        if record.task in ("inference", "training") and record.source == "measured":
+            newest[record.name, record.task, record.conditions.get("img_size")] = record
+    if not newest:
+        raise RequestError("the study has no measurements to ship; `favor run full` makes one")
+    return [as_example(newest[key], NAME) for key in sorted(newest, key=str)]
+
+
+def study_of(records: Sequence[Record]) -> Study:
+    """The study in one table, in one setting."""
+    own = table_of(records)
+    table = pd.concat([published_table(), counted_table(), own], ignore_index=True)
+    table = table[table["name"].isin(own["name"])].dropna(axis="columns", how="all").reset_index(drop=True)
+    setting = run_setting(table, ["throughput"], "cpu")
+    rows = assemble(table, dataset=DATASET, basis=accuracy_basis(table, DATASET), device="cpu", setting=setting)
+    for metric in METRICS:
+        rows, _, _ = comparable(rows, metric, setting)
+    rows = with_accuracy_intervals(rows[rows["throughput"].notna()].reset_index(drop=True), DATASET)
+    flagged = deviations(table, rows)
+    sound = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
+    measured = next(record for record in records if record.status == "ok")
+    return Study(
+        rows=rows,
+        flagged=flagged,
+        front=pareto(sound, ["top1", "throughput"]),
+        failures=[record for record in records if record.status != "ok"],
+        environment=measured.environment,
+    )
+
+
+def document(records: Sequence[Record]) -> str:
+    """docs/cpu-study.md."""
+    study = study_of(records)
+    parts = [_head(study, records), _front(study), _why(study), _table(study), _failures(study)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(study: Study, records: Sequence[Record]) -> str:
+    told = study.environment
+    models = len({record.name for record in records})
+    day = min(record.time or "" for record in records)[:10]
+    busy = sum("busy" in str(record.environment.get("flags", "")).split() for record in records)
+    setting = (
+        f"{models} models at 224 px, fp32, eager, {told['threads']} threads on {told['device_name']} "
+        f"({told['instructions']}), torch {told['torch']}, timm {told['timm']}, {day}."
+    )
+    disturbed = f"{busy} of {len(records)} measurements were flagged as disturbed by other load."
+    return f"""# All of Table 5 on a CPU of two cores
+
+Made by `favor run full --out cpu-study && python benchmarks/make_cpu_study.py cpu-study`; do not edit. The records are
+in the package: `favor recommend --study example:cpu --prefer throughput --min-accuracy 80` uses them, and says that
+they are another machine's.
+
+{setting}
+Throughput is at the best batch size (searched), latency and memory at batch size 1, the training step has 8 images and
+LAMB ([protocol.md](protocol.md)). {disturbed}
+Accuracies are the benchmark's, on ImageNet-1k."""
+
+
+def _front(study: Study) -> str:
+    on_a100 = {found.family for found in pareto_optimal() if (found.constraint, found.phase) == ("speed", "inference")}
+    names = dict.fromkeys([*study.front.members, *PAPER_FRONT, *PAPER_OFF_FRONT])
+    rows = []
+    for name in sorted(names, key=lambda name: -_number(study, name, "throughput")):
+        row = study.row(name)
+        if row is None:
+            rows.append([name, "", "", "not measured", _on_paper(name), ""])
+            continue
+        family = row["family"]
+        point = next((point for point in study.front.points if point.name == name), None)
+        here = "flagged" if point is None else "yes" if point.member else "no"
+        if point is not None and point.probability is not None and 0.05 < point.probability < 0.95:
+            here += f" ({point.probability:.0%} of draws)"
+        a100 = "yes" if family in on_a100 else ""
+        rows.append([name, _cell(row, "top1"), _cell(row, "throughput"), here, _on_paper(name), a100])
+    return f"""## Who is on the front of throughput and accuracy
+
+A model is on the front if none is both as accurate and as fast, and better in one of the two. D.3 of the benchmark
+(Intel i9-12900H) names models of its front in words; the column for its A100 is Table 7, which names families.
+
+{_markdown(["model", "top-1", "throughput", "here", "D.3, CPU", "Table 7, A100"], rows)}
+
+{chr(10).join(_verdicts(study))}"""
+
+
+def _on_paper(name: str) -> str:
+    return "yes" if name in PAPER_FRONT else "no" if name in PAPER_OFF_FRONT else "not named"
+
+
+def _verdicts(study: Study) -> list[str]:
+    """For whom the two fronts differ: who beats it here, by how much."""
+    members, told = set(study.front.members), []
+    both = [name for name in PAPER_FRONT if name in members]
+    if both:
+        told.append(f"- On both fronts: {', '.join(both)}.")
+    for name in PAPER_FRONT:
+        row = study.row(name)
+        if row is None or name in members or name in study.flagged:
+            continue
+        told.append(f"- {name} is on the paper's front and not here: {_beaten(study, row)}.")
+    new = [name for name in study.front.members if name not in PAPER_FRONT]
+    if new:
+        told.append(f"- On the front here and not named in D.3: {', '.join(new)}.")
+    for name in PAPER_OFF_FRONT:
+        if name in members:
+            told.append(f"- {name} is not on the paper's front, but it is here.")
+        elif study.row(name) is not None:
+            told.append(f"- {name} is on neither.")
+    return told
+
+
+def _beaten(study: Study, row: pd.Series) -> str:
+    """Who beats a model in accuracy and throughput: the fastest of them, and how many there are."""
+    alone = row.to_frame().T
+    sound = study.rows[~study.rows["name"].isin(list(study.flagged)) & study.rows["top1"].notna()]
+    beating = [other for _, other in sound.iterrows() if dominated_by(other, alone, ["top1", "throughput"])]
+    best = max(beating, key=lambda other: float(other["throughput"]))
+    faster = float(best["throughput"]) / float(row["throughput"])
+    more = float(best["top1"]) - float(row["top1"])
+    others = "" if len(beating) == 1 else f", and {len(beating) - 1} more beat it"
+    return f"{best['name']} is {faster:.2f} times as fast and {more:.2f} points more accurate{others}"
+
+
+def _why(study: Study) -> str:
+    rows = study.rows[study.rows["macs"].notna()]
+    rate = rows["throughput"] * rows["macs"]
+    rated = rows.assign(rate=rate).sort_values("rate", ascending=False)
+    pairs = {(pair.x, pair.y): pair for pair in correlate(rows, ["macs", "params", "throughput"]).pairs}
+    compute, size = pairs["macs", "throughput"], pairs["params", "throughput"]
+    top, bottom = rated.head(8), rated.tail(8).iloc[::-1]
+    paper = rated[rated["name"].isin([*PAPER_FRONT, *PAPER_OFF_FRONT])]
+    return f"""## Why they differ
+
+- **What a multiply-add costs.** Speed follows the multiply-adds only in part: Spearman's correlation of throughput
+  with them is {compute.spearman:+.2f}, with the parameters {size.spearman:+.2f}. The rate at which models get their
+  multiply-adds done spans a factor of {rate.max() / rate.min():.0f}: large dense products run near the processor's
+  peak; depthwise convolutions, gathers, many small operators and element-wise work do not.
+- **Two cores are not fourteen.** The i9-12900H has 6 fast and 8 slow cores. Small operators gain little from more
+  cores and large products much, so networks with few multiply-adds should stand better on two cores than there.
+- **What was timed.** Ours is PyTorch's eager mode in fp32 with networks in their inference form (`favor.fuse`), at the
+  best batch size. D.3 tells neither batch size, threads nor precision of its CPU.
+- **Accuracies are the same** on both sides, so whoever left or joined the front did so by speed alone. Flagged models
+  are on no front here: their accuracy was got by another configuration than ours.
+
+{_rates("Fastest per multiply-add", top)}
+
+{_rates("Slowest per multiply-add", bottom)}
+
+{_rates("Those of D.3", paper)}"""
+
+
+def _rates(title: str, rows: pd.DataFrame) -> str:
+    cells = [
+        [row["name"], _cell(row, "macs"), _cell(row, "throughput"), f"{row['rate'] / 1e9:.1f} G/s"]
+        for _, row in rows.iterrows()
+    ]
+    return _markdown([title, "multiply-adds", "throughput", "rate"], cells)
+
+
+def _table(study: Study) -> str:
+    order = [how.key for how in How]
+    rows = study.rows.assign(place=study.rows["how"].map(order.index)).sort_values(["place", "name"])
+    members = set(study.front.members)
+    cells = []
+    for _, row in rows.iterrows():
+        mark = " *" if row["name"] in study.flagged else ""
+        name = f"**{row['name']}**" if row["name"] in members else str(row["name"])
+        how = next(how.title for how in How if how.key == row["how"])
+        cells.append([how, name + mark, *(_cell(row, metric) for metric in SHOWN)])
+    head = ["class", "model", *(TITLES[metric] for metric in SHOWN)]
+    return f"""## All of them
+
+Bold: on the front of throughput and accuracy. *: the accuracy is another configuration's (`favor recommend` tells).
+
+{_markdown(head, cells)}"""
+
+
+def _failures(study: Study) -> str:
+    if not study.failures:
+        return ""
+    rows = [[record.name, record.task, record.status, str(record.reason)] for record in study.failures]
+    return f"## What failed\n\n{_markdown(['model', 'phase', 'status', 'reason'], rows)}"
+
+
+def _number(study: Study, name: str, metric: str) -> float:
+    row = study.row(name)
+    return 0.0 if row is None else float(row[metric])
+
+
+def _cell(row: pd.Series, metric: str) -> str:
+    if metric not in row.index or pd.isna(row[metric]):
+        return ""
+    return format_quantity(float(row[metric]), METRICS[metric].unit)
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Studies that come with favor, measured on machines of ours: `--study example:cpu` names one. Imports no torch.
+
+Their records have the source `imported`: to everybody else they are figures of another machine, and what was measured
+on one's own goes before them. `benchmarks/make_cpu_study.py` makes `cpu.jsonl`.
+"""
+
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+from favor.errors import unknown_name
+from favor.records.schema import Record
+
+PREFIX = "example:"
+ENDING = ".jsonl"
+
+
+def example_names() -> tuple[str, ...]:
+    """The studies that come with favor."""
+    return tuple(sorted(file.name.removesuffix(ENDING) for file in _folder().iterdir() if file.name.endswith(ENDING)))
+
+
+def example_file(name: str) -> Path:
+    """The file of records of a study that comes with favor."""
+    if name not in example_names():
+        known = ", ".join(PREFIX + each for each in example_names()) or "none"
+        raise unknown_name("example study", name, example_names(), f"there is {known}")
+    return _folder() / (name + ENDING)
+
+
+def as_example(record: Record, name: str) -> Record:
+    """A measured record as one that comes with favor: its machine without the name that its owner calls it by."""
+    environment = {key: value for key, value in record.environment.items() if key != "host"}
+    provenance = {"file": f"{PREFIX}{name}", "row": record.name}
+    return replace(record, source="imported", provenance=provenance, environment=environment)
+
+
+def _folder() -> Path:
+    return Path(str(files("favor.records.example")))

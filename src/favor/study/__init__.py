@@ -1,0 +1,1 @@
+"""How many of them run: study files, the plan of jobs that they stand for, the runner, and the answer at the end."""

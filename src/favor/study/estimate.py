@@ -1,0 +1,247 @@
+"""How long a study will take: a model of the time of a job, corrected by the jobs that are done. Imports no torch.
+
+A job is the start of a process, a few timings that each last as long as the budget allows, and passes that are as long
+as the model is slow. What the machine needs for the first and the last is learned as jobs end.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from favor.measure.clock import Clock
+from favor.records.counted import counted_records
+from favor.records.schema import Record
+from favor.study.plan import CountJob, Job, MeasureJob
+from favor.study.progress import JobState
+from favor.study.resolved import ResolvedStudy
+from favor.study.schema import LEAST_BUDGET, Budget
+from favor.study.training import TrainJob, images_of
+
+START_SECONDS = 4.5
+COUNT_SECONDS = 1.0
+PAGE_SECONDS = 10.0
+PRIOR_JOBS = 1.0
+"""As many jobs' worth of trust the model has before the first job is done."""
+
+MACS_PER_SECOND = {"cpu": 4e10}
+MACS_PER_SECOND_ELSEWHERE = 2e12
+USUAL_MACS = 4.5e9
+TRAINING_PASSES = 3.0
+"""A training step is a forward pass and a backward pass of twice its work."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a phase takes: so many budgets, and so many passes of a single image."""
+
+    budgets: float
+    images: float
+
+
+SHARE_THAT_FITS = 0.5
+"""A job of which less than this has time within the budget of the whole is not begun."""
+
+_SPEED = {
+    "count": ("", 0.0),
+    "inference": ("throughput", 1.0),
+    "training": ("train_throughput", TRAINING_PASSES),
+    "accuracy": ("", 0.0),
+}
+"""By phase, the metric that tells the machine's speed, and the passes that an image takes in it."""
+
+_LONGEST_JOB = 600.0
+"""Seconds: between two jobs that are further apart the study was not at work."""
+
+SHAPES: Mapping[str, Shape] = {"inference": Shape(3.5, 40.0), "training": Shape(2.5, 40.0)}
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """The seconds of a job as a line over the budget of a measurement."""
+
+    fixed: float
+    per_budget: float
+
+    def at(self, budget: float) -> float:
+        return self.fixed + self.per_budget * budget
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A job that is done, the budget that it had, and the seconds that it took."""
+
+    job: Job
+    budget: float
+    seconds: float
+
+
+class Forecast:
+    """The time that the jobs of a study will take, and the budget that each may have within that of the whole."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        budget: Budget,
+        clock: Clock,
+        work_of: Callable[[Job], float],
+        *,
+        device: str = "cpu",
+        since: float | None = None,
+        page: bool = True,
+    ) -> None:
+        self._left = list(jobs)
+        self._budget, self._clock, self._work_of = budget, clock, work_of
+        self._began = clock.now() if since is None else since
+        self._page = PAGE_SECONDS if page else 0.0
+        self._speed = MACS_PER_SECOND.get(device, MACS_PER_SECOND_ELSEWHERE)
+        self._speeds: list[float] = []
+        self._done: list[Observed] = []
+        self._running: tuple[Job, float, float] | None = None
+
+    def budget_for(self, job: Job) -> float | None:
+        """The seconds for each measurement of the job that is next; None where the time of the whole has run out."""
+        if self._budget.total is None:
+            return self._budget.measurement
+        available = self._available()
+        if SHARE_THAT_FITS * self._time(job).at(LEAST_BUDGET) > available:
+            return None
+        return self._affordable(available)
+
+    def begin(self, job: Job, budget: float) -> None:
+        """A job starts now."""
+        self._left.remove(job)
+        self._running = (job, budget, self._clock.now())
+
+    def end(self, records: Iterable[Record]) -> float:
+        """The job that was running is done, with what it found; the seconds that it took."""
+        assert self._running is not None  # noqa: S101 - begin() comes first
+        job, budget, began = self._running
+        observed = Observed(job, budget, self._clock.now() - began)
+        self.learn(observed, records)
+        self._running = None
+        return observed.seconds
+
+    def learn(self, observed: Observed, records: Iterable[Record]) -> None:
+        """Correct what is foreseen by a job that is done, in this run or in one before it."""
+        self._done.append(observed)
+        metric, passes = _SPEED[observed.job.phase]
+        for record in records:
+            if isinstance(observed.job, MeasureJob) and metric in record.metrics:
+                self._speeds.append(record.metrics[metric].value * passes * self._work_of(observed.job))
+                self._speed = statistics.median(self._speeds)
+
+    def seconds_left(self) -> float:
+        """The seconds from now to the end, the page included; never more than the whole may still take."""
+        budget = self._budget.measurement
+        if self._budget.total is not None:
+            budget = self._affordable(self._available())
+        left = self._page + sum(self._time(job).at(budget) for job in self._left)
+        if self._running is not None:
+            job, its_budget, began = self._running
+            left += max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
+        if self._budget.total is not None:
+            left = min(left, max(0.0, self._budget.total - self._elapsed()))
+        return left
+
+    def _elapsed(self) -> float:
+        return self._clock.now() - self._began
+
+    def _available(self) -> float:
+        """Seconds that the jobs which have not begun may take together."""
+        assert self._budget.total is not None  # noqa: S101 - asked only where there is one
+        running = 0.0
+        if self._running is not None:
+            job, its_budget, began = self._running
+            running = max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
+        return self._budget.total - self._elapsed() - self._page - running
+
+    def _affordable(self, available: float) -> float:
+        """The budget of a measurement with which all jobs that are left fit, within what is sensible."""
+        times = [self._time(job) for job in self._left]
+        per_budget = sum(time.per_budget for time in times)
+        if not per_budget:
+            return self._budget.measurement
+        fitting = (available - sum(time.fixed for time in times)) / per_budget
+        return min(self._budget.measurement, max(LEAST_BUDGET, fitting))
+
+    def _time(self, job: Job) -> JobTime:
+        modelled, ratio = self._modelled(job), self._ratio(job.phase)
+        return JobTime(ratio * modelled.fixed, ratio * modelled.per_budget)
+
+    def _modelled(self, job: Job) -> JobTime:
+        """The time of a job before what was seen corrects it."""
+        if isinstance(job, CountJob):
+            return JobTime(COUNT_SECONDS, 0.0)
+        image = self._work_of(job) / self._speed
+        if isinstance(job, MeasureJob):
+            shape = SHAPES[job.phase]
+            work = image if job.phase == "inference" else TRAINING_PASSES * image
+            return JobTime(START_SECONDS + shape.images * work, shape.budgets)
+        return JobTime(START_SECONDS + _training_seconds(job, image), 0.0)
+
+    def _ratio(self, phase: str) -> float:
+        """What jobs of this phase took against the model: 1 before any is done, then more and more what was seen."""
+        own = [done for done in self._done if done.job.phase == phase]
+        modelled = [self._modelled(done.job).at(done.budget) for done in own]
+        if not own:
+            return 1.0
+        trust = PRIOR_JOBS * statistics.fmean(modelled)
+        return (trust + sum(done.seconds for done in own)) / (trust + sum(modelled))
+
+
+def _training_seconds(job: TrainJob, image: float) -> float:
+    """The seconds of a training and its fine-tuning, where an image takes so long in a forward pass."""
+    return sum(
+        60.0 * stage.minutes if stage.minutes is not None else images_of(stage) * TRAINING_PASSES * image
+        for stage in job.stages
+    )
+
+
+def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
+    """A function that tells a job's multiply-adds for one image, from what was counted; the usual where nothing was."""
+    counted = {
+        record.name: (record.conditions["img_size"], record.metrics["macs"].value)
+        for record in (*counted_records(), *records)
+        if record.task == "count" and "macs" in record.metrics
+    }
+
+    def work_of(job: Job) -> float:
+        own_size, macs = counted.get(job.name, (None, USUAL_MACS))
+        if own_size is None or isinstance(job, TrainJob):
+            return macs
+        return macs * (job.img_size / float(own_size)) ** 2
+
+    return work_of
+
+
+def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]:
+    """What jobs of earlier runs took: from the beginning of one to that of the next, where they followed at once."""
+    timed = sorted(
+        (
+            (datetime.fromisoformat(state.record.time), state)
+            for state in states
+            if state.record is not None and state.record.time is not None and isinstance(state.job, MeasureJob)
+        ),
+        key=lambda entry: entry[0],
+    )
+    found = []
+    for (began, state), (next_began, _) in pairwise(timed):
+        assert state.record is not None  # noqa: S101 - chosen so above
+        budget, seconds = state.record.environment.get("budget"), (next_began - began).total_seconds()
+        if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB:
+            found.append((Observed(state.job, float(budget), seconds), state.record))
+    return found
+
+
+def forecast_of(
+    study: ResolvedStudy, jobs: Sequence[Job], states: Sequence[JobState], clock: Clock, since: float
+) -> Forecast:
+    """The forecast of the jobs to do, corrected by what those before them took."""
+    work_of = work_from(state.record for state in states if state.record is not None)
+    device, page = study.machine.device, study.report.page
+    forecast = Forecast(jobs, study.budget, clock, work_of, device=device, since=since, page=page)
+    for observed, record in observed_before(states):
+        forecast.learn(observed, [record])
+    return forecast

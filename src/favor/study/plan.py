@@ -1,0 +1,148 @@
+"""The jobs that a study stands for, in an order such that stopping early leaves something useful. Imports no torch."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import cast
+
+from favor.measure.request import IMAGENET_IMAGES, REFERENCE_BATCH, Phase, Request
+from favor.records.schema import Scalar
+from favor.study.resolved import PlannedModel, ResolvedStudy
+from favor.study.training import TrainJob
+from favor.zoo.taxonomy import How
+
+OPTIMISER = "lamb"
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """Count what a model costs on paper."""
+
+    name: str
+    img_size: int
+    num_classes: int
+
+    phase = "count"
+
+    @property
+    def conditions(self) -> Mapping[str, Scalar]:
+        """What the record's conditions say, as far as they are asked for."""
+        return {"img_size": self.img_size, "num_classes": self.num_classes, "batch_size": 1}
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.img_size} count"
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Measure a model in one phase, in a process of its own; a batch size of None is searched."""
+
+    name: str
+    phase: Phase
+    img_size: int
+    precision: str
+    num_classes: int
+    batch_size: int | None
+    device: str
+    device_label: str
+    threads: int
+    plugins: tuple[str, ...]
+    energy: bool = True
+
+    def request(self, budget: float, time_limit: float, memory_limit: int | None) -> Request:
+        """What is asked of the process that measures it."""
+        return Request(
+            name=self.name,
+            phase=self.phase,
+            img_size=self.img_size,
+            num_classes=self.num_classes,
+            device=self.device,
+            device_label=self.device_label,
+            precision=self.precision,
+            compiled=False,
+            batch_size=self.batch_size,
+            budget=budget,
+            time_limit=time_limit,
+            memory_limit=memory_limit,
+            threads=self.threads,
+            optimiser=OPTIMISER,
+            reference_batch=REFERENCE_BATCH,
+            epoch_images=IMAGENET_IMAGES,
+            fit_memory=None,
+            grid_intensity=None,
+            price_per_hour=None,
+            plugins=self.plugins,
+            energy=self.energy,
+        )
+
+    @property
+    def conditions(self) -> Mapping[str, Scalar]:
+        """What the record's conditions say, as far as they are asked for: budgets and limits are none of them."""
+        return self.request(budget=1.0, time_limit=1.0, memory_limit=None).conditions()
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.img_size} {self.phase} {self.precision}"
+
+
+Job = CountJob | MeasureJob | TrainJob
+
+
+def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
+    """All jobs: the counts, then inference of one model of each class, then of the second ones, then training.
+
+    Baselines come first, because the others are compared with them; then what is in no class, as one's own model is.
+    """
+    models = _by_rounds(study.models)
+    jobs: list[Job] = []
+    if "count" in study.phases:
+        jobs += [CountJob(model.name, size, study.num_classes) for model in models for size in model.img_sizes]
+    for phase in ("inference", "training"):
+        if phase in study.phases:
+            jobs += _measure_jobs(study, models, phase)
+    if "accuracy" in study.phases and study.train is not None:
+        machine = study.machine
+        jobs += [
+            TrainJob(model.name, seed, study.train, machine.device, machine.threads, study.plugins)
+            for seed in study.train.seeds
+            for model in models
+        ]
+    return tuple(jobs)
+
+
+def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: Phase) -> Iterator[MeasureJob]:
+    """The smallest image first: it is the one that models are compared at, and the cheapest."""
+    batch_size = study.batch_size.inference if phase == "inference" else study.batch_size.training
+    listed = list(models)
+    sizes = sorted({size for model in listed for size in model.img_sizes})
+    for precision, size, model in product(study.precisions, sizes, listed):
+        if size in model.img_sizes:
+            yield MeasureJob(
+                name=model.name,
+                phase=phase,
+                img_size=size,
+                precision=precision,
+                num_classes=study.num_classes,
+                batch_size=None if batch_size == "best" else cast(int, batch_size),
+                device=study.machine.device,
+                device_label=study.machine.label,
+                threads=study.machine.threads,
+                plugins=study.plugins,
+                energy=study.energy,
+            )
+
+
+def _by_rounds(models: Iterable[PlannedModel]) -> list[PlannedModel]:
+    """The first model of every class, then the second of every class, and so on.
+
+    >>> of = lambda name, how: PlannedModel(name=name, how=how, img_sizes=(224,))
+    >>> [model.name for model in _by_rounds([of("a1", "sparse"), of("a2", "sparse"), of("b", "baseline")])]
+    ['b', 'a1', 'a2']
+    """
+    strategies: list[str | None] = [how.key for how in How]
+    order = [strategies[0], None, *strategies[1:]]
+    seen: dict[str | None, int] = {}
+    places = []
+    for model in models:
+        seen[model.how] = seen.get(model.how, 0) + 1
+        places.append((seen[model.how], order.index(model.how), model))
+    return [model for *_, model in sorted(places, key=lambda place: place[:2])]

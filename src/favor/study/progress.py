@@ -1,0 +1,93 @@
+"""What of a study is done, what failed and why, and what is left: read from its records. Imports no torch."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from favor.records.counted import counted_records
+from favor.records.schema import Record, Scalar
+from favor.records.store import FILE_NAME, read
+from favor.study.plan import CountJob, Job
+from favor.study.resolved import Machine
+from favor.study.training import TrainJob, final_record, is_of
+
+JobStatus = Literal["done", "failed", "left"]
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job and how it stands; the reason is that of its last failure."""
+
+    job: Job
+    status: JobStatus
+    reason: str | None = None
+    record: Record | None = None
+
+
+def records_of(folder: Path) -> tuple[Record, ...]:
+    """The records that a folder has so far."""
+    return read(folder).records if (folder / FILE_NAME).exists() else ()
+
+
+def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) -> tuple[JobState, ...]:
+    """How each job stands. Whatever was measured with success is done, even where an attempt before it failed.
+
+    What was interrupted is left: it says nothing of the model.
+    """
+    by_subject: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in (*counted_records(), *records):
+        if record.source == "measured":
+            by_subject[record.name, record.task].append(record)
+    return tuple(_state(job, by_subject[job.name, job.phase], machine) for job in jobs)
+
+
+def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
+    if isinstance(job, TrainJob):
+        own = [record for record in records if any(is_of(job, stage, record) for stage in job.stages)]
+        done = final_record(job, job.stages[-1], own)
+    else:
+        own = [
+            record
+            for record in records
+            if _restricted(record.conditions, job.conditions) == dict(job.conditions)
+            and (isinstance(job, CountJob) or _is_on(machine, record))
+        ]
+        done = max((each for each in own if each.status == "ok"), key=_age, default=None)
+    if done is not None:
+        return JobState(job, "done", record=done)
+    failures = [record for record in own if record.status != "ok" and not was_interrupted(record)]
+    if failures:
+        last = max(failures, key=_age)
+        return JobState(job, "failed", f"{last.status}: {last.reason}", last)
+    return JobState(job, "left")
+
+
+def was_interrupted(record: Record) -> bool:
+    """Whether a record is of work that somebody stopped."""
+    return (record.reason or "").endswith(INTERRUPTED)
+
+
+def _restricted(conditions: Mapping[str, Scalar], keys: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Conditions that only the built model knows are on the record but not asked for."""
+    return {key: value for key, value in conditions.items() if key in keys}
+
+
+def _is_on(machine: Machine, record: Record) -> bool:
+    """Whether a record is of the study's machine; a process that died at once could not tell where."""
+    wanted = {"device_name": machine.device_name, "torch": machine.torch, "threads": machine.threads}
+    told = record.environment
+    return all(told.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
+
+
+def _age(record: Record) -> str:
+    return record.time or ""
+
+
+def jobs_to_do(states: Sequence[JobState], retry: bool) -> tuple[Job, ...]:
+    """The jobs that are left, in their order; with `retry` the failed ones as well, after the others."""
+    left = [state.job for state in states if state.status == "left"]
+    failed = [state.job for state in states if state.status == "failed"]
+    return (*left, *failed) if retry else tuple(left)

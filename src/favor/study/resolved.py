@@ -1,0 +1,57 @@
+"""What a study asks for once every name is resolved, as it is kept in its folder. Imports no torch."""
+
+import hashlib
+import json
+
+from favor.study.schema import BatchSizes, Budget, Report, StudyPart, Train
+
+
+class PlannedModel(StudyPart):
+    """A model by its own name, its class of the taxonomy (null: none), and the image sizes that it is measured at."""
+
+    name: str
+    how: str | None
+    img_sizes: tuple[int, ...]
+
+
+class Machine(StudyPart):
+    """What it runs on: figures of two machines, or of two versions of PyTorch, do not belong into one study."""
+
+    device: str
+    label: str
+    device_name: str
+    torch: str
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.device_name} ({self.device}), {self.threads} threads, torch {self.torch}"
+
+
+class ResolvedStudy(StudyPart):
+    """A study without patterns, defaults or relative paths: equal ones are the same request."""
+
+    name: str
+    models: tuple[PlannedModel, ...]
+    plugins: tuple[str, ...]
+    num_classes: int
+    phases: tuple[str, ...]
+    precisions: tuple[str, ...]
+    batch_size: BatchSizes
+    energy: bool
+    machine: Machine
+    train: Train | None
+    budget: Budget
+    report: Report
+
+    def to_data(self) -> dict[str, object]:
+        """Plain content for YAML and JSON."""
+        return self.model_dump(mode="json")
+
+    def hash(self) -> str:
+        """The content hash of what is asked: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+        canonical = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def differences(self, other: "ResolvedStudy") -> list[str]:
+        """The keys in which another study differs."""
+        return [key for key in type(self).model_fields if getattr(self, key) != getattr(other, key)]

@@ -1,0 +1,149 @@
+"""The forecast of a study's time, on a clock that the tests turn."""
+
+import random
+
+import pytest
+
+from favor.study.estimate import PAGE_SECONDS, Forecast, observed_before, work_from
+from favor.study.plan import MeasureJob, jobs_of
+from favor.study.progress import states_of
+from favor.study.schema import LEAST_BUDGET, Budget, Train
+from favor.study.sources import open_study
+from favor.study.training import TrainJob
+from study.made_up import MACHINE, FakeClock, a_record, a_study
+
+QUICK, FULL = (open_study(name)[0] for name in ("quick", "full"))
+HOUR = Budget(measurement="5 s")
+
+
+class Computer:
+    """A machine that is made up: its start-up, its speed, and how unlike two models of equal work are."""
+
+    def __init__(self, start: float, macs_per_second: float, spread: float, seed: int = 0) -> None:
+        self.start, self.macs_per_second, self.spread = start, macs_per_second, spread
+        self.random = random.Random(seed)  # noqa: S311 - noise
+        self.work_of = work_from(())
+
+    def seconds(self, job, budget: float) -> float:
+        """The timings end by the budget or when they are sure; the passes besides them take what they take."""
+        image = self.work_of(job) / self.macs_per_second * self.random.uniform(1 / self.spread, self.spread)
+        if job.phase == "inference":
+            return self.start + 1.2 * budget + min(3.0, budget) + budget * 1.1 + 35 * image
+        return self.start + max(1.25 * budget, 72 * image) + 1.25 * min(budget, 3.0) + 50 * image
+
+    def record(self, job, budget: float):
+        speed = self.macs_per_second / self.work_of(job)
+        metrics = {"throughput": speed} if job.phase == "inference" else {"train_throughput": speed / 3}
+        return a_record(job, metrics=metrics)
+
+
+def run(jobs, budget, computer, clock):
+    """Let a study run; the forecasts by the time they were made, the jobs that were done, and the end."""
+    forecast = Forecast(jobs, budget, clock, computer.work_of)
+    told, done, budgets = [(clock.now(), forecast.seconds_left())], [], []
+    for job in jobs:
+        its_budget = forecast.budget_for(job)
+        if its_budget is None:
+            break
+        forecast.begin(job, its_budget)
+        clock.sleep(computer.seconds(job, its_budget))
+        forecast.end([computer.record(job, its_budget)])
+        told.append((clock.now(), forecast.seconds_left()))
+        done.append(job)
+        budgets.append(its_budget)
+    clock.sleep(PAGE_SECONDS)
+    return told, done, budgets
+
+
+def jobs_of_file(study, phases):
+    return [job for job in jobs_of(a_study(names=study.models, phases=phases)) if isinstance(job, MeasureJob)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("start", [2.0, 5.0, 15.0])
+@pytest.mark.parametrize("macs_per_second", [5e9, 2e10, 5e10, 3e11])
+@pytest.mark.parametrize("study", ["quick", "full"])
+def test_the_time_left_is_honest_within_30_percent_from_early_on(study, macs_per_second, start, seed):
+    jobs = jobs_of_file(QUICK, ("inference",)) if study == "quick" else jobs_of_file(FULL, ("inference",))
+    clock = FakeClock()
+    told, _, _ = run(jobs, HOUR, Computer(start, macs_per_second, 1.5, seed), clock)
+    end, began = clock.now(), told[0][0]
+    early = began + 0.15 * (end - began)
+    # At the very end 30 % are a few seconds: less than a job is no error to speak of.
+    off = [abs(left - (end - at)) / max(end - at, 20.0) for at, left in told if at >= early]
+    assert max(off) <= 0.30
+
+
+@pytest.mark.parametrize(
+    ("start", "macs_per_second"), [(2.0, 2e10), (2.0, 3e11), (4.5, 5e10), (4.5, 3e11), (8.0, 5e10), (8.0, 3e11)]
+)
+def test_quick_keeps_its_time_on_machines_of_all_kinds_and_does_all_it_can(start, macs_per_second):
+    clock = FakeClock()
+    jobs = jobs_of_file(QUICK, ("inference",))
+    began = clock.now()
+    told, done, budgets = run(jobs, QUICK.budget, Computer(start, macs_per_second, 1.4), clock)
+    assert clock.now() - began <= 360
+    assert len(done) == len(jobs)
+    assert all(LEAST_BUDGET <= budget <= QUICK.budget.measurement for budget in budgets)
+    off = [abs(left - (clock.now() - at)) / max(clock.now() - at, 20.0) for at, left in told[2:]]
+    assert max(off) <= 0.30
+
+
+def test_where_the_whole_is_too_short_the_run_ends_in_time_with_the_first_jobs_done():
+    clock = FakeClock()
+    jobs = jobs_of_file(QUICK, ("inference",))
+    began = clock.now()
+    _, done, budgets = run(jobs, QUICK.budget, Computer(30.0, 5e9, 1.2), clock)
+    assert 0 < len(done) < len(jobs)
+    assert done == jobs[: len(done)]
+    assert budgets[-1] == LEAST_BUDGET
+    assert clock.now() - began <= 360
+
+
+def test_without_a_budget_for_the_whole_each_measurement_gets_its_own():
+    jobs = jobs_of_file(QUICK, ("inference",))
+    assert Forecast(jobs, HOUR, FakeClock(), work_from(())).budget_for(jobs[0]) == 5.0
+
+
+def test_the_time_left_runs_down_while_a_job_runs():
+    clock, jobs = FakeClock(), jobs_of_file(QUICK, ("inference",))
+    forecast = Forecast(jobs, HOUR, clock, work_from(()))
+    before = forecast.seconds_left()
+    forecast.begin(jobs[0], 5.0)
+    assert forecast.seconds_left() == pytest.approx(before)
+    clock.sleep(4.0)
+    assert forecast.seconds_left() == pytest.approx(before - 4.0)
+
+
+def test_minutes_of_training_are_foreseen_as_what_they_are():
+    train = Train(recipe="laptop-cifar10", data="cifar10", minutes=5)
+    jobs = [TrainJob(name, 0, train, "cpu", 2, ()) for name in ("vit_ti16", "vit_s16")]
+    assert Forecast(jobs, HOUR, FakeClock(), work_from(()), page=False).seconds_left() == pytest.approx(600, rel=0.05)
+
+
+def test_epochs_of_training_are_foreseen_from_the_multiply_adds_and_the_images():
+    light, heavy = (
+        Forecast([TrainJob(name, 0, train, "cpu", 2, ())], HOUR, FakeClock(), work_from(()), page=False).seconds_left()
+        for name, train in (
+            ("vit_ti16", Train(recipe="laptop-cifar10", data="cifar10", epochs=1)),
+            ("vit_ti16", Train(recipe="laptop-cifar10", data="cifar10", epochs=3)),
+        )
+    )
+    assert heavy == pytest.approx(3 * light, rel=0.02)
+
+
+def test_multiply_adds_grow_with_the_image_and_what_was_never_counted_is_taken_for_usual():
+    work_of = work_from(())
+    small, large = (
+        MeasureJob("vit_s16", "inference", size, "fp32", 1000, None, "cpu", "cpu", 2, ()) for size in (224, 448)
+    )
+    assert work_of(large) == 4 * work_of(small)
+    assert work_of(MeasureJob("mine", "inference", 224, "fp32", 1000, None, "cpu", "cpu", 2, ())) > 0
+
+
+def test_a_resumed_study_learns_from_what_it_did_before_and_not_from_the_pause():
+    jobs = jobs_of_file(QUICK, ("inference",))
+    times = ["2026-11-16T01:00:00Z", "2026-11-16T01:00:40Z", "2026-11-16T09:00:00Z"]
+    records = [a_record(job, time) for job, time in zip(jobs, times, strict=False)]
+    observed = observed_before(states_of(jobs, records, MACHINE))
+    assert [(found.job, found.budget, found.seconds) for found, _ in observed] == [(jobs[0], 3.0, 40.0)]

@@ -1,0 +1,97 @@
+"""What of a study is done, failed or left."""
+
+import pytest
+
+from favor.records.schema import CardFields, Record, reading
+from favor.study.plan import CountJob, jobs_of
+from favor.study.progress import jobs_to_do, states_of
+from favor.study.schema import Stage, Train
+from favor.study.training import TrainJob, stage_conditions
+from study.made_up import ENVIRONMENT, MACHINE, a_record, a_study
+
+JOBS = [job for job in jobs_of(a_study()) if job.phase == "inference"]
+
+
+def state(job, *records):
+    (found,) = states_of([job], records, MACHINE)
+    return found.status, found.reason
+
+
+def test_what_was_measured_here_is_done_and_what_was_not_is_left():
+    states = states_of(JOBS, [a_record(JOBS[1])], MACHINE)
+    assert [found.status for found in states] == ["left", "done", "left", "left", "left", "left"]
+
+
+@pytest.mark.parametrize("key", ["device_name", "torch", "threads"])
+def test_what_was_measured_on_another_machine_is_left(key):
+    assert state(JOBS[0], a_record(JOBS[0], environment={**ENVIRONMENT, key: "another"})) == ("left", None)
+
+
+@pytest.mark.parametrize(("key", "value"), [("img_size", 384), ("precision", "bf16"), ("batch", "given")])
+def test_what_was_measured_otherwise_is_left(key, value):
+    record = a_record(JOBS[0])
+    other = Record(
+        **{f: getattr(record, f) for f in Record.__slots__} | {"conditions": {**record.conditions, key: value}}
+    )
+    assert state(JOBS[0], record)[0] == "done"
+    assert state(JOBS[0], other)[0] == "left"
+
+
+def test_published_and_imported_figures_are_no_measurement_of_ours():
+    record = a_record(JOBS[0])
+    imported = Record(**{f: getattr(record, f) for f in Record.__slots__} | {"source": "imported"})
+    assert state(JOBS[0], imported)[0] == "left"
+
+
+def test_a_failure_has_its_reason_even_if_the_process_died_before_it_could_say_where():
+    failed = a_record(JOBS[0], metrics={}, environment={}, status="failed", reason="start: ended with exit code 3")
+    assert state(JOBS[0], failed) == ("failed", "failed: start: ended with exit code 3")
+
+
+def test_success_counts_whatever_failed_before_or_after_it():
+    failed = a_record(JOBS[0], "2026-11-16T02:00:00Z", status="timeout", reason="latency: not done after 9 s")
+    assert state(JOBS[0], failed, a_record(JOBS[0]))[0] == "done"
+
+
+def test_what_was_interrupted_is_left():
+    stopped = a_record(JOBS[0], status="failed", reason="throughput: interrupted")
+    assert state(JOBS[0], stopped) == ("left", None)
+
+
+def test_counts_that_come_with_favor_are_done_and_others_are_left_until_counted():
+    assert state(CountJob("vit_s16", 224, 1000))[0] == "done"
+    job = CountJob("vit_s16", 384, 10)
+    record = Record("vit_s16", CardFields(), "count", "measured", job.conditions)
+    assert state(job)[0] == "left"
+    assert state(job, record)[0] == "done"
+
+
+def test_failed_jobs_are_tried_again_on_demand_only_and_after_the_others():
+    failed = a_record(JOBS[0], status="failed", reason="building: no")
+    states = states_of(JOBS, [failed, a_record(JOBS[1])], MACHINE)
+    assert jobs_to_do(states, retry=False) == tuple(JOBS[2:])
+    assert jobs_to_do(states, retry=True) == (*JOBS[2:], JOBS[0])
+
+
+TRAIN = Train(recipe="laptop-digits", data="digits", finetune=Stage(recipe="laptop-digits", data="cifar10", epochs=7))
+TRAINING = TrainJob("vit_ti16", 3, TRAIN, "cpu", 2, ())
+
+
+def of_stage(stage, dataset, final=True, seed=3, **changes):
+    conditions = {"dataset": dataset, "final": final, **stage_conditions(stage, seed)}
+    metrics = {"top1": reading("top1", 50.0, method="made up")}
+    return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, **changes)
+
+
+def test_a_training_is_done_with_the_final_record_of_its_last_stage():
+    first, last = of_stage(TRAIN, "digits"), of_stage(TRAIN.finetune, "cifar10[20+10]")
+    assert state(TRAINING, first)[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar10", final=False))[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar10", seed=4))[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar100"))[0] == "left"
+    assert state(TRAINING, first, last)[0] == "done"
+
+
+def test_a_training_that_failed_has_its_reason():
+    failed = of_stage(TRAIN, "digits", final=False, status="failed", reason="loss is not finite")
+    assert state(TRAINING, failed) == ("failed", "failed: loss is not finite")

@@ -1,0 +1,262 @@
+"""`favor run`, `favor resume` and `favor status` as a user calls them; the children are pretended."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import favor.report
+from favor.cli import study
+from favor.cli.study import add_commands
+from favor.errors import RequestError, WorkError
+from favor.measure import meters
+from favor.measure.device import Cpu
+from favor.measure.findings import Channel, Findings
+from favor.measure.supervise import InterruptedMeasurement
+from favor.records.store import read
+from favor.study.answer import Answer
+from favor.study.folder import locked
+from favor.zoo import registry
+
+STUDY = """\
+name: mine
+doc: Three models.
+models: [vit_s16, swin_ti, cvt_13]
+budget: {measurement: 2 s}
+report: {min_accuracy: 80}
+"""
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    add_commands(made)
+    return made
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path):
+    """A folder to work in, children that find something at once, and a page that is only noted."""
+    state = {"calls": [], "failing": set(), "interrupted_at": None, "pages": []}
+
+    def supervise(request, time_limit, on_step, environment):
+        asked = json.loads(request)
+        state["calls"].append(asked["name"])
+        findings = Findings()
+        channel = Channel(findings.take)
+        channel.begin("latency")
+        on_step("latency")
+        channel.environment({"device_name": Cpu().name, "torch": torch.__version__, "threads": asked["threads"]})
+        channel.environment({"budget": asked["budget"]})
+        channel.found("throughput", 10.0 + len(state["calls"]), "made up")
+        channel.found("inference_memory", 1e8 + len(state["calls"]), "made up")
+        if len(state["calls"]) == state["interrupted_at"]:
+            channel.failed("failed", "interrupted")
+            raise InterruptedMeasurement(findings)
+        if asked["name"] in state["failing"]:
+            channel.failed("out_of_memory", "too large")
+        else:
+            channel.done()
+        return findings
+
+    def write_report(sources, output):
+        state["pages"].append((list(sources), output))
+        output.write_text("a page")
+
+    monkeypatch.setattr(meters, "supervise", supervise)
+    monkeypatch.setattr(favor.report, "write_report", write_report)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    return state
+
+
+@pytest.fixture
+def working(world, monkeypatch):
+    """The same world without an answer, which takes longer than all the rest and has tests of its own."""
+    blank = Answer(favored={}, undecided={}, figures={}, standing=(), disagreement=None, models=3)
+    monkeypatch.setattr(study, "_answer", lambda session: blank)
+    return world
+
+
+def run(app, *arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    if isinstance(result.exception, RequestError):
+        raise result.exception
+    return result
+
+
+def test_a_study_is_run_kept_shown_and_answered(app, world, tmp_path):
+    result = run(app, "run", "mine.yaml")
+    assert result.exit_code == 0, result.output
+    assert world["calls"] == ["vit_s16", "swin_ti", "cvt_13"]
+    assert len(read(tmp_path / "runs" / "mine").records) == 3
+    assert [str(output) for _, output in world["pages"]] == ["runs/mine/report.html"]
+    for told in ("speed, 80 % or more", "cvt_13", "vit_s16: 3. of 3 by throughput", "Page: runs/mine/report.html"):
+        assert told in result.stdout
+    assert "mine: Three models." in result.stderr
+    assert "3 to do on" in result.stderr
+    assert "[3/3] cvt_13@224 inference fp32: 13 img/s" in result.stderr
+    assert " left" in result.stderr
+
+
+def test_a_second_run_of_the_same_does_nothing_and_says_so(app, working):
+    first = run(app, "run", "mine.yaml", "--out", "here")
+    again = run(app, "run", "mine.yaml", "--out", "here")
+    assert again.exit_code == 0
+    assert len(working["calls"]) == 3
+    assert len(working["pages"]) == 1
+    assert "6 of 6 jobs are in here already; nothing is left to do, and nothing was done" in again.stderr
+    assert again.stdout == first.stdout
+
+
+def test_another_request_in_the_same_folder_is_refused_with_what_differs(app, working, tmp_path):
+    run(app, "run", "mine.yaml", "--out", "here")
+    (tmp_path / "mine.yaml").write_text(STUDY.replace("cvt_13", "tome_r8_s16").replace("2 s", "3 s"))
+    with pytest.raises(RequestError, match=r"here has another study \(mine; it differs in models, budget\)"):
+        run(app, "run", "mine.yaml", "--out", "here")
+
+
+def test_json_is_the_same_answer_and_nothing_else(app, world):
+    result = run(app, "run", "mine.yaml", "--json")
+    data = json.loads(result.stdout)
+    assert (data["study"], data["page"], data["jobs"], data["done"]) == ("mine", "runs/mine/report.html", 6, 6)
+    assert (data["failed"], data["left"]) == ([], [])
+    assert data["answer"]["favored"]["speed"]["favored"]["name"] == "cvt_13"
+    assert data["machine"]["device"] == "cpu"
+
+
+def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_resume_does(app, working, tmp_path):
+    working["interrupted_at"] = 2
+    stopped = run(app, "run", "mine.yaml")
+    assert stopped.exit_code == 130
+    assert "interrupted; runs/mine keeps what was found: `favor resume runs/mine` goes on" in stopped.stderr
+    status = json.loads(run(app, "status", "runs/mine", "--json").stdout)
+    assert (status["done"], status["left"]) == (4, ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"])
+    assert status["seconds_left"] > 10
+    resumed = run(app, "resume", "runs/mine")
+    assert resumed.exit_code == 0
+    assert working["calls"] == ["vit_s16", "swin_ti", "swin_ti", "cvt_13"]
+
+
+def test_a_failure_is_told_with_its_reason_and_tried_again_on_demand_only(app, working):
+    working["failing"] = {"swin_ti"}
+    result = run(app, "run", "mine.yaml")
+    assert result.exit_code == 0
+    assert "Failed: swin_ti@224 inference fp32: out_of_memory: latency: too large" in result.stdout
+    again = run(app, "resume", "runs/mine")
+    assert "1 failed (`favor resume runs/mine --retry` tries them again)" in again.stderr
+    assert len(working["calls"]) == 3
+    working["failing"] = set()
+    retried = run(app, "resume", "runs/mine", "--retry")
+    assert working["calls"][3:] == ["swin_ti"]
+    assert "Failed" not in retried.stdout
+
+
+def test_a_study_of_which_everything_failed_has_failed(app, working):
+    working["failing"] = {"vit_s16", "swin_ti", "cvt_13"}
+    assert run(app, "run", "mine.yaml").exit_code == 1
+
+
+def test_status_tells_done_failed_with_reasons_and_left(app, working):
+    working["failing"] = {"swin_ti"}
+    working["interrupted_at"] = 3
+    run(app, "run", "mine.yaml")
+    told = run(app, "status", "runs/mine").stdout
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in told.splitlines() if line.startswith("│")]
+    assert rows == [["count", "3", "3", "0", "0"], ["inference", "3", "1", "1", "1"]]
+    assert "Failed: swin_ti@224 inference fp32: out_of_memory: latency: too large" in told
+    assert "not at work now; `favor resume runs/mine` would take about" in told
+
+
+def test_a_page_that_cannot_be_written_takes_nothing_from_the_answer(app, working, monkeypatch):
+    def no_page(sources, output):
+        raise WorkError("cannot write: the disk is full")
+
+    monkeypatch.setattr(favor.report, "write_report", no_page)
+    result = run(app, "run", "mine.yaml")
+    assert result.exit_code == 0
+    assert "warning: the page was not written: cannot write: the disk is full" in result.stderr
+    assert "Records: runs/mine" in result.stdout
+
+
+def test_a_study_begun_on_another_machine_is_not_gone_on_with(app, working, monkeypatch):
+    run(app, "run", "mine.yaml")
+    monkeypatch.setattr(Cpu, "__init__", lambda self: setattr(self, "name", "Another processor"))
+    with pytest.raises(RequestError, match="was begun on .*, and this is Another processor"):
+        run(app, "resume", "runs/mine")
+
+
+def test_two_at_once_in_one_folder_are_refused(app, working, tmp_path):
+    with locked(tmp_path / "runs" / "mine"), pytest.raises(RequestError, match="is at work there"):
+        run(app, "run", "mine.yaml")
+
+
+def test_own_models_are_counted_by_the_study_and_one_that_cannot_be_is_a_record(app, working, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import torch\nimport favor\nfrom favor.zoo.registry import Variant\n"
+        "class Broken(torch.nn.Module):\n    def forward(self, x):\n        return x.nonsense\n"
+        "@favor.register([Variant('own_broken')], title='Own', how=None, year=2026, paper=None, changes='All.')\n"
+        "def own(num_classes, img_size, in_chans, drop_path):\n    return Broken()\n"
+    )
+    (tmp_path / "own.yaml").write_text(
+        "models: [vit_ti16, own_broken]\nplugins: [own.py]\nnum_classes: 10\nphases: [count]\nreport: {page: false}\n"
+    )
+    try:
+        result = run(app, "run", "own.yaml")
+        found = {record.name: record for record in read(tmp_path / "runs" / "own").records}
+        assert found["vit_ti16"].metrics["macs"].value > 1e9
+        assert found["own_broken"].status == "failed"
+        assert "Failed: own_broken@224 count: failed: counting: " in result.stdout
+        assert "AttributeError: 'Tensor' object has no attribute 'nonsense'" in result.stdout
+        assert working["pages"] == []
+    finally:
+        registry._forget(["own_broken"])
+        del registry._plugins[tmp_path / "own.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen"), [([], "quick"), (["--quick"], "quick"), (["--full"], "full"), (["full", "--full"], "full")]
+)
+def test_quick_is_the_default_and_the_two_have_options(app, working, monkeypatch, arguments, chosen):
+    from favor.study import sources
+
+    asked = []
+
+    def open_study(name):
+        asked.append(name)
+        raise RequestError("enough")
+
+    monkeypatch.setattr(sources, "open_study", open_study)
+    with pytest.raises(RequestError, match="enough"):
+        run(app, "run", *arguments)
+    assert asked == [chosen]
+
+
+def test_two_studies_at_once_are_refused(app, working):
+    with pytest.raises(RequestError, match="one study at a time: mine.yaml, quick"):
+        run(app, "run", "mine.yaml", "--quick")
+
+
+def test_status_starts_without_torch_and_pandas(app, working, tmp_path):
+    run(app, "run", "mine.yaml")
+    script = (
+        "import sys; sys.argv = ['favor', 'status', 'runs/mine']\n"
+        "from favor.cli import app\n"
+        "try:\n    app()\n"
+        "finally:\n    assert not {'torch', 'timm', 'pandas'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is left to do" in done.stdout
+
+
+def test_a_request_that_is_refused_leaves_no_folder_behind(app, working, tmp_path):
+    (tmp_path / "mine.yaml").write_text(STUDY.replace("cvt_13", "cvt_31"))
+    with pytest.raises(RequestError, match="mine.yaml:3: models\\[2\\]: unknown model 'cvt_31'"):
+        run(app, "run", "mine.yaml")
+    assert not (tmp_path / "runs").exists()
