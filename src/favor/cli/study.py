@@ -219,12 +219,12 @@ def _tell(session: "Session", states: "Sequence[JobState]", page: Path | None, a
 
 
 def _answer(session: "Session") -> "Answer":
-    from favor.cli.decide import _published_fronts, _records
+    from favor.cli.decide import all_records, published_fronts
     from favor.records.store import FILE_NAME
     from favor.study.answer import answer
 
     has_records = (session.folder / FILE_NAME).is_file()
-    return answer(session.study, _records([session.folder] if has_records else None), _published_fronts())
+    return answer(session.study, all_records([session.folder] if has_records else None), published_fronts())
 
 
 def _now() -> float:
