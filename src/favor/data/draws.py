@@ -31,6 +31,7 @@ class Draw(IntEnum):
     CUTMIX_TOP = 12
     CUTMIX_LEFT = 13
     SPLIT = 14
+    DROP_PATH = 15
 
 
 def uniform(seed: int, epoch: int, samples: NDArray[np.int64], draw: Draw) -> NDArray[np.float64]:

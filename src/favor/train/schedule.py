@@ -55,13 +55,18 @@ class Schedule:
         return self.peak * weight + self.minimum * (1.0 - weight)
 
 
-def schedule_of(recipe: Recipe, steps_per_epoch: int) -> Schedule:
-    """The schedule that a recipe names, for epochs of this many optimiser steps."""
+def schedule_of(recipe: Recipe, steps_per_epoch: int, steps: int | None = None) -> Schedule:
+    """The schedule that a recipe names, for epochs of this many optimiser steps.
+
+    With `steps`, the whole of it is stretched or shrunk to so many, its warm-up in proportion.
+    """
+    planned = recipe.epochs * steps_per_epoch
+    steps = planned if steps is None else steps
     return Schedule(
         peak=recipe.lr,
         minimum=recipe.min_lr,
         warmup_from=recipe.warmup_lr,
-        warmup_steps=round(recipe.warmup_epochs * steps_per_epoch),
-        steps=recipe.epochs * steps_per_epoch,
+        warmup_steps=round(recipe.warmup_epochs * steps_per_epoch * steps / planned),
+        steps=steps,
         shape=recipe.schedule,
     )

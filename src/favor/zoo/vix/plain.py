@@ -65,15 +65,17 @@ def vix(
     hybrid: bool = False,
     rotary: bool = False,
     kv_heads: int | None = None,
+    landmarks: int | None = None,
     grid: int = GRID,
     **options: Unpack[Options],
 ) -> nn.Module:
     mixer = x_former(x).mixer
+    further = {"kv_heads": kv_heads, "landmarks": landmarks}
     return Encoder(
         size,
         embed=embedding(options["img_size"], hybrid, grid),
         positions=RotaryPositions() if rotary else Learned(class_token=True),
-        mixer=mixer if kv_heads is None else partial(mixer, kv_heads=kv_heads),
+        mixer=partial(mixer, **{name: value for name, value in further.items() if value is not None}),
         layer_scale=None,
         **options,
     )

@@ -1,0 +1,76 @@
+"""What to tell when the loss is not finite: where it happened first, and what to try."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from favor.data.augment import Batch
+from favor.train.arithmetic import Arithmetic
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where numbers stopped being finite."""
+
+    parameter: str | None
+    """The first parameter that has such a number already."""
+    layer: str | None
+    """The first part of the model that puts one out although none went in."""
+    gradient: str | None
+    """The first parameter whose gradient has one."""
+    images: bool
+    """Whether the images themselves have one."""
+
+    def __str__(self) -> str:
+        if self.images:
+            return "the images themselves are not finite: look at mean and std of the recipe"
+        if self.parameter:
+            return f"the weights are not finite already, first {self.parameter}"
+        if self.layer:
+            return f"the first part whose output is not finite is {self.layer}"
+        if self.gradient:
+            return f"the first gradient that is not finite is that of {self.gradient}"
+        return "all outputs and gradients are finite: the sum of the losses overflowed"
+
+
+def diagnose(model: nn.Module, batch: Batch, arithmetic: Arithmetic) -> Diagnosis:
+    """Run a batch again and look at every part."""
+    place = next(model.parameters()).device
+    layer = None
+    if bool(torch.isfinite(batch.images).all()):
+        with torch.no_grad(), arithmetic.context(place):
+            layer = _first_bad_layer(model, batch.images)
+    named = list(model.named_parameters())
+    return Diagnosis(
+        parameter=next((name for name, value in named if not _is_finite(value)), None),
+        layer=layer,
+        gradient=next((name for name, value in named if value.grad is not None and not _is_finite(value.grad)), None),
+        images=not _is_finite(batch.images),
+    )
+
+
+def _first_bad_layer(model: nn.Module, images: Tensor) -> str | None:
+    """The innermost part, in the order of the forward pass, that is first to put out what is not finite."""
+    found: list[str] = []
+
+    def look(name: str, part: nn.Module) -> Any:
+        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
+            outputs = output if isinstance(output, tuple | list) else (output,)
+            if not found and any(isinstance(value, Tensor) and not _is_finite(value) for value in outputs):
+                found.append(f"{name} ({type(part).__name__})")
+
+        return part.register_forward_hook(hook)
+
+    hooks = [look(name or "the model", part) for name, part in model.named_modules()]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
+
+
+def _is_finite(values: Tensor) -> bool:
+    return bool(torch.isfinite(values).all())
