@@ -1,0 +1,75 @@
+"""`favor report`, `figures`: the page, and the papers' figures as files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from favor.cli.console import examples, note
+
+if TYPE_CHECKING:
+    from favor.report.sources import Gathered
+
+Studies = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="STUDY...", help="Study folders, or files of records; the papers' numbers alone if none."),
+]
+
+REPORT_EXAMPLES = examples(
+    ("favor report my-study -o report.html", "one page that opens from disk, without a network"),
+    ("favor report here there", "two machines' studies in one page"),
+    ("favor report", "the papers' numbers and our counts, before anything is measured"),
+)
+
+FIGURES_EXAMPLES = examples(
+    ("favor figures my-study -o figures --format pdf", "for a paper"),
+    ("favor figures --format png", "from the papers' numbers alone, for slides"),
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("report", epilog=REPORT_EXAMPLES)(report_command)
+    app.command("figures", epilog=FIGURES_EXAMPLES)(figures_command)
+
+
+def report_command(
+    studies: Studies = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one interactive page: explore, decide, the papers' figures, the table, the method."""
+    from favor.records.export import write_whole
+    from favor.report.page import page_of
+
+    page = page_of(_gathered(studies)).encode()
+    write_whole(output, page)
+    note(f"{len(page) / 1e6:.1f} MB: {output}")
+
+
+def figures_command(
+    studies: Studies = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.")] = Path(
+        "figures"
+    ),
+    file_format: Annotated[
+        Literal["pdf", "svg", "png"], typer.Option("--format", help="pdf or svg for papers, png for slides.")
+    ] = "pdf",
+) -> None:
+    """Draw the papers' figures from your records, one file each."""
+    from favor.report.figures import export
+
+    written = export(_gathered(studies).table, output, file_format)
+    note(f"{len(written)} figures in {output}")
+
+
+def _gathered(studies: list[Path] | None) -> "Gathered":
+    """The records to show; lines that had to be skipped are told, and so is a page without a study."""
+    from favor.report.sources import gather
+
+    gathered = gather(studies or [])
+    for problem in gathered.problems:
+        note(f"warning: {problem}")
+    if not gathered.paths:
+        note("no study is named: the papers' numbers and our models' counts alone")
+    return gathered

@@ -1,0 +1,18 @@
+"""How it is shown: one interactive page, and the papers' figures from the reader's data.
+
+What is named here is imported when it is first used, because pandas takes half a second.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["write_report"]
+
+
+def write_report(sources: Sequence[Path], output: Path) -> None:
+    """Write the page of study folders or record files; without any, that of the published and counted records alone."""
+    from favor.records.export import write_whole
+    from favor.report.page import page_of
+    from favor.report.sources import gather
+
+    write_whole(output, page_of(gather(sources)).encode())

@@ -1,0 +1,247 @@
+// Which model to favor: `favor recommend` on the numbers that the page carries. What decides a question (which setting,
+// which metric) was found when the page was made; limits, order and reasons are found here, by the same rules.
+
+const DRAWS = 1000;
+const Z = 1.959963984540054; // standard deviations from the middle of a 95 % interval to its end
+const CLASSES_OF = new Map([["cars", 196], ["flowers102", 102], ["places365", 365], ["cifar10", 10], ["tiny-imagenet", 200]]);
+const SMALLEST = 2 ** -52;
+
+const sign = (metric) => (METRICS.get(metric)?.better === "higher" ? -1 : 1);
+
+// question: {accuracy, device, wish, limits: [{option, metric, bound, value}], top}
+function decide(question) {
+  const deciding = decidingOf(question);
+  const columns = new Map();
+  const values = (metric) => {
+    if (!columns.has(metric)) {
+      const column = columnOf(metric, question.accuracy, deciding.setting ?? -1);
+      columns.set(metric, numbersOf(column, metric === deciding.objective ? deciding.kept : column?.kept));
+    }
+    return columns.get(metric);
+  };
+  const ordered = bestFirst(candidates(deciding, question, values), deciding, values);
+  const flags = DATA.accuracies[question.accuracy].flags;
+  const eligible = ordered.filter((row) => flags[row] === null);
+  const flagged = ordered.filter((row) => flags[row] !== null);
+  const undecided = undecidedBy(deciding, question, eligible, values);
+  const keeping = (rows, limits) => rows.filter((row) => limits.every((limit) => keeps(limit, values(limit.metric)[row])));
+  const pool = undecided.length ? [] : keeping(eligible, question.limits);
+  const context = { question, deciding, values, eligible, pool, keeping };
+  return {
+    question,
+    deciding,
+    values,
+    eligible,
+    pool,
+    undecided,
+    choices: pool.slice(0, question.top),
+    flagged: undecided.length ? [] : keeping(flagged, question.limits).slice(0, question.top),
+    why: pool.length ? reasons(context) : null,
+    relax: question.limits.length && !pool.length && !undecided.length ? relax(eligible, question.limits, values) : null,
+    notes: notes(context, ordered, flagged, undecided),
+  };
+}
+
+function decidingOf({ accuracy, device, wish, limits }) {
+  const { devices, wishes, running, by_view, deciding } = DATA.questions;
+  const asked = new Set(limits.map((limit) => limit.option));
+  const bits = running.reduce((sum, option, bit) => sum + (asked.has(option) ? 2 ** bit : 0), 0);
+  return deciding[by_view[accuracy][devices.indexOf(device)][wishes.indexOf(wish)][bits]];
+}
+
+// Who can be ranked: models with an accuracy, on the published front or with a number of what is preferred.
+function candidates(deciding, question, values) {
+  const trained = MODELS.map((model) => model.index).filter((row) => !Number.isNaN(values("top1")[row]));
+  if (deciding.front !== null) return deciding.front;
+  if (question.wish === null || deciding.undecided !== null) return trained;
+  return trained.filter((row) => !Number.isNaN(values(deciding.objective)[row]));
+}
+
+function bestFirst(rows, deciding, values) {
+  const objective = deciding.undecided === null ? deciding.objective : "top1";
+  const keys = [[objective, sign(objective)], ["top1", -1], ["params", 1]];
+  const unknownLast = (a, b) => (Number.isNaN(a) ? (Number.isNaN(b) ? 0 : 1) : Number.isNaN(b) ? -1 : a - b);
+  return [...rows].sort((a, b) => {
+    for (const [metric, factor] of keys) {
+      const order = unknownLast(factor * values(metric)[a], factor * values(metric)[b]);
+      if (order) return order;
+    }
+    return a - b; // models are in the order of their names
+  });
+}
+
+const keeps = (limit, value) => (limit.bound === "min" ? value >= limit.value : value <= limit.value);
+
+// A limit that no number is known for is never passed over.
+function undecidedBy(deciding, question, eligible, values) {
+  const unchecked = question.limits.filter(
+    (limit) => eligible.length && eligible.every((row) => Number.isNaN(values(limit.metric)[row])),
+  );
+  const told = unchecked.map((limit) => `${limit.option} cannot be checked: no numbers for ${limit.metric}`);
+  return deciding.undecided === null ? told : [deciding.undecided, ...told];
+}
+
+function reasons(context) {
+  const { question, deciding, values, eligible, pool, keeping } = context;
+  const [favored, ...others] = pool;
+  const compared = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric)])];
+  const ties = others.filter((row) => values(deciding.objective)[row] === values(deciding.objective)[favored]);
+  return {
+    summary: summary(context, ties),
+    ties,
+    binding: question.limits.flatMap((limit) => {
+      const without = keeping(eligible, question.limits.filter((other) => other !== limit));
+      const changes = MODELS[without[0]].name !== MODELS[favored].name;
+      return changes ? [{ option: limit.option, instead: without[0] }] : [];
+    }),
+    dominates: dominatedBy(favored, eligible, compared, values),
+    givesUp: givenUp(pool, [...new Set([...compared, "params"])].filter((metric) => metric !== deciding.objective), values),
+  };
+}
+
+const countOf = (count) => `${count} model${count === 1 ? "" : "s"}`;
+
+function summary({ question, deciding, values, eligible, pool }, ties) {
+  const { objective } = deciding;
+  const best = sign(objective) < 0 ? "highest" : "lowest";
+  let of = countOf(eligible.length);
+  if (deciding.ranked_by === "published front") of = `${of} in families on the paper's A100 front`;
+  if (question.limits.length) of = `${pool.length} of ${of} that keep the limits`;
+  const value = formatQuantity(values(objective)[pool[0]], METRICS.get(objective).unit);
+  const names = ties.map((row) => MODELS[row].name).join(", ");
+  const tied = ties.length ? `, tied with ${names} (then by accuracy, parameters, name)` : "";
+  return `${MODELS[pool[0]].name} has the ${best} ${METRICS.get(objective).title.toLowerCase()} (${value}) of the ${of}${tied}`;
+}
+
+function dominatedBy(favored, rows, metrics, values) {
+  const known = metrics.filter((metric) => !Number.isNaN(values(metric)[favored]));
+  if (known.length < 2) return [];
+  const worse = (row, metric) => (values(metric)[row] - values(metric)[favored]) * sign(metric);
+  return rows.filter((row) => known.every((metric) => worse(row, metric) >= 0) && known.some((metric) => worse(row, metric) > 0));
+}
+
+function givenUp(pool, metrics, values) {
+  return metrics.flatMap((metric) => {
+    const known = pool.filter((row) => !Number.isNaN(values(metric)[row]));
+    if (known[0] !== pool[0]) return [];
+    const best = known.reduce((a, b) => (values(metric)[b] * sign(metric) < values(metric)[a] * sign(metric) ? b : a));
+    return values(metric)[best] === values(metric)[pool[0]] ? [] : [{ metric, own: pool[0], best }];
+  });
+}
+
+// How far a value breaks a limit, as the logarithm of a factor, so that limits add up; an accuracy by its error.
+function excess(limit, value) {
+  if (keeps(limit, value)) return 0;
+  const inverse = (number) => 1 / Math.max(number, SMALLEST);
+  const [allowed, actual] =
+    limit.metric === "top1"
+      ? [100 - limit.value, 100 - value]
+      : limit.bound === "max"
+        ? [limit.value, value]
+        : [inverse(limit.value), inverse(value)];
+  return Math.max(Math.log(Math.max(actual, SMALLEST) / Math.max(allowed, SMALLEST)), SMALLEST);
+}
+
+// The nearest model by moving each limit alone, where that suffices, and by moving limits together.
+function relax(rows, limits, values) {
+  const known = rows.filter((row) => limits.every((limit) => !Number.isNaN(values(limit.metric)[row])));
+  const nearest = (some, distance) => some.reduce((a, b) => (distance(b) < distance(a) ? b : a));
+  const broken = (row) => limits.filter((limit) => !keeps(limit, values(limit.metric)[row]));
+  const way = (row) => ({ row, limits: broken(row).map((limit) => ({ ...limit, to: values(limit.metric)[row] })) });
+  const total = (row) => limits.reduce((sum, limit) => sum + excess(limit, values(limit.metric)[row]), 0);
+  const each = limits.flatMap((limit) => {
+    const others = known.filter((row) => broken(row).every((one) => one === limit));
+    return others.length ? [way(nearest(others, (row) => excess(limit, values(limit.metric)[row])))] : [];
+  });
+  return { each, together: known.length ? way(nearest(known, total)) : null, unknown: rows.length - known.length };
+}
+
+function notes({ question, deciding, values, eligible, pool }, ordered, flagged, undecided) {
+  const view = DATA.accuracies[question.accuracy];
+  const told = deciding.note === null ? [] : [deciding.note];
+  const { limits, wish } = question;
+  const unbroken = eligible.filter((row) =>
+    limits.every((limit) => keeps(limit, values(limit.metric)[row]) || Number.isNaN(values(limit.metric)[row])),
+  );
+  if (wish !== null && deciding.ranked_by === "numbers" && deciding.undecided === null) {
+    const without = values("top1").reduce((count, value) => count + !Number.isNaN(value), 0) - ordered.length;
+    if (without) told.push(`not ranked: ${countOf(without)}, which have no ${deciding.objective} there`);
+  }
+  if (limits.length && !undecided.length && unbroken.length > pool.length) {
+    told.push(`not considered: ${countOf(unbroken.length - pool.length)} for which a limit's number is not known`);
+  }
+  if (wish === null) {
+    told.push(`nothing is preferred, so the most accurate model${limits.length ? " that keeps the limits" : ""} is favored`);
+  } else if (!limits.some((limit) => limit.metric === "top1")) {
+    told.push("no accuracy is asked for, so none is kept");
+  }
+  told.push(`accuracy: ${view.basis}`);
+  const running = [deciding.objective, ...limits.map((limit) => limit.metric)];
+  if (deciding.setting !== null && running.some((metric) => Object.hasOwn(DATA.settings[deciding.setting].columns, metric))) {
+    told.push(`costs: ${DATA.settings[deciding.setting].text}`);
+  }
+  if (flagged.length) told.push(`flagged and not favored: ${countOf(flagged.length)} with another configuration's accuracy`);
+  return told;
+}
+
+// By row, the share of draws from the intervals in which it is the best that keeps all limits; null without intervals.
+function chancesOf({ question, deciding, eligible, undecided, values }) {
+  if (deciding.ranked_by === "published front" || undecided.length) return null;
+  const { limits } = question;
+  const rows = eligible.filter((row) => limits.every((limit) => !Number.isNaN(values(limit.metric)[row])));
+  const involved = [...new Set([deciding.objective, ...limits.map((limit) => limit.metric)])];
+  const drawn = involved.map((metric) => {
+    const column = columnOf(metric, question.accuracy, deciding.setting ?? -1);
+    const all = values(metric);
+    const side = (ends, factor) =>
+      Float64Array.from(rows, (row) => Math.max(0, factor * ((ends?.[row] ?? all[row]) - all[row])) / Z);
+    return {
+      value: Float64Array.from(rows, (row) => all[row]),
+      below: side(column?.low, -1),
+      above: side(column?.high, 1),
+      isUncertain: Boolean(column?.low && column.high),
+      factor: metric === deciding.objective ? sign(metric) : 0,
+      limits: limits.filter((limit) => limit.metric === metric),
+    };
+  });
+  if (!rows.length || !drawn.some((metric) => metric.isUncertain)) return null;
+  const random = normalNumbers(1);
+  const wins = new Float64Array(rows.length);
+  for (let round = 0; round < DRAWS; round++) {
+    let best = -1;
+    let least = Infinity;
+    for (let at = 0; at < rows.length; at++) {
+      let cost = 0;
+      let isKept = true;
+      for (const metric of drawn) {
+        const deviation = metric.isUncertain ? random() : 0;
+        const number = metric.value[at] + deviation * (deviation > 0 ? metric.above[at] : metric.below[at]);
+        cost += metric.factor * number;
+        for (const limit of metric.limits) isKept &&= keeps(limit, number);
+      }
+      if (isKept && cost < least) [best, least] = [at, cost];
+    }
+    if (best >= 0) wins[best] += 1;
+  }
+  return new Map(rows.map((row, at) => [row, wins[at] / DRAWS]));
+}
+
+// Normal random numbers that are the same on every visit.
+function normalNumbers(seed) {
+  let state = seed;
+  const uniform = () => {
+    state = (state + 0x9e3779b9) | 0;
+    let bits = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    bits = Math.imul(bits ^ (bits >>> 15), 0x735a2d97);
+    return ((bits ^ (bits >>> 15)) >>> 0) / 2 ** 32;
+  };
+  return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+}
+
+// The Python that makes a model.
+function pythonFor(model, dataset) {
+  const parts = [JSON.stringify(model.name)];
+  if (CLASSES_OF.has(dataset)) parts.push(`num_classes=${CLASSES_OF.get(dataset)}`);
+  if (model.size !== null && model.size !== USUAL_SIZE) parts.push(`img_size=${model.size}`);
+  return `favor.create_model(${parts.join(", ")})`;
+}

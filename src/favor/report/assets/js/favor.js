@@ -1,0 +1,187 @@
+// "Which to favor": the reader's limits and preference, and the answer that `favor recommend` gives to them.
+
+const TOP = 5;
+const MOST_NAMES = 10;
+const WISH_TITLES = new Map([
+  [null, "the most accurate"],
+  ["throughput", "the highest throughput"],
+  ["latency", "the shortest latency"],
+  ["memory", "the least memory"],
+  ["params", "the fewest parameters"],
+  ["energy", "the least energy"],
+  ["training-time", "the shortest training"],
+]);
+
+function setUpFavor() {
+  byId("wish").addEventListener("change", (event) => ask(() => (state.wish = event.target.value || null)));
+  byId("dataset").addEventListener("change", (event) => ask(() => (state.dataset = Number(event.target.value))));
+  byId("device").addEventListener("change", (event) => ask(() => (state.device = event.target.value || null)));
+}
+
+function drawFavor() {
+  const { wishes, devices } = DATA.questions;
+  const views = DATA.accuracies.map((view, index) => [index, view.dataset, view.any]).filter(([, , any]) => !any);
+  fillSelect(byId("wish"), wishes.map((wish) => [wish ?? "", WISH_TITLES.get(wish) ?? wish]), state.wish ?? "");
+  fillSelect(byId("dataset"), views, state.dataset);
+  fillSelect(byId("device"), devices.map((device) => [device ?? "", device ?? "where most was measured"]), state.device ?? "");
+  byId("device-box").hidden = devices.length < 2;
+  byId("asked").replaceChildren(...DATA.limits.map(askedField));
+  drawAnswer();
+}
+
+function ask(choose) {
+  choose();
+  saveState();
+  drawAnswer();
+}
+
+function askedField({ option, title, unit, bound }) {
+  const id = `ask-${option}`;
+  const read = (event) => {
+    const { value, validity } = event.target;
+    ask(() => (value === "" && !validity.badInput ? state.asked.delete(option) : state.asked.set(option, validity.valid ? Number(value) : NaN)));
+  };
+  return make(
+    "div",
+    { class: "field" },
+    make("label", { for: id }, `${title}, at ${bound === "min" ? "least" : "most"}`),
+    make(
+      "span",
+      { class: "with-unit" },
+      make("input", { type: "number", id, min: 0, max: unit === "%" ? 100 : null, step: "any", inputmode: "decimal", placeholder: "any", value: state.asked.get(option) ?? "", oninput: read }),
+      make("span", { "aria-hidden": "true" }, unit),
+    ),
+  );
+}
+
+function questionNow() {
+  const limits = DATA.limits
+    .filter(({ option }) => state.asked.has(option))
+    .map((limit) => ({ ...limit, value: state.asked.get(limit.option) * limit.factor }));
+  return { accuracy: state.dataset, device: state.device, wish: state.wish, limits, top: TOP };
+}
+
+let counting = 0;
+
+function drawAnswer() {
+  const box = byId("answer");
+  clearTimeout(counting);
+  if (state.dataset < 0) {
+    box.replaceChildren(make("p", {}, "No accuracy is known, so no model can be favored."));
+    return;
+  }
+  const wrong = [...state.asked].filter(([, value]) => !(value >= 0)).map(([option]) => option);
+  if (wrong.length) {
+    box.replaceChildren(make("p", { class: "flag" }, `${wrong.join(", ")}: write a number from zero up; an accuracy is at most 100.`));
+    return;
+  }
+  const answer = decide(questionNow());
+  showAnswer(box, answer, null);
+  // The draws take longer than the answer, so the answer is shown first.
+  counting = setTimeout(() => showAnswer(box, answer, chancesOf(answer)), 30);
+}
+
+function showAnswer(box, answer, chances) {
+  const { choices, undecided, why, flagged } = answer;
+  const favored = choices.length ? MODELS[choices[0]] : null;
+  box.replaceChildren(
+    favored ? favoredHead(favored, answer) : make("h3", { class: "favored none" }, noneTitle(answer)),
+    ...undecided.map((reason) => make("p", { class: "flag" }, reason)),
+    ...(why ? [reasonList(why, answer)] : []),
+    ...(choices.length ? [choiceTable(answer, chances)] : []),
+    ...(answer.relax ? [relaxList(answer.relax)] : []),
+    ...(flagged.length ? [flaggedList(flagged, answer)] : []),
+    make("ul", { class: "notes" }, ...answer.notes.map((note) => make("li", {}, note))),
+    make("pre", { class: "command", tabindex: "0", "aria-label": "The same question as a command" }, commandFor(answer.question)),
+  );
+  box.dataset.favored = favored?.name ?? "";
+}
+
+function favoredHead(model, answer) {
+  return make(
+    "div",
+    { class: "favored" },
+    make("p", { class: "soft" }, "Favored"),
+    make("h3", {}, marker(model.style), model.label),
+    make("p", { class: "soft" }, [model.title, model.style.title, model.year].filter(Boolean).join(" · ")),
+    make("code", {}, pythonFor(model, DATA.accuracies[answer.question.accuracy].dataset)),
+  );
+}
+
+function noneTitle({ undecided, question }) {
+  if (undecided.length) return "No model is favored, for want of numbers.";
+  return question.limits.length ? "No model is known to keep the limits." : "No model can be favored.";
+}
+
+const some = (rows) => {
+  const names = rows.slice(0, MOST_NAMES).map((row) => MODELS[row].name).join(", ");
+  return rows.length > MOST_NAMES ? `${names} and ${rows.length - MOST_NAMES} more` : names;
+};
+
+const quantity = (metric, value) => formatQuantity(value, METRICS.get(metric).unit);
+
+function reasonList(why, { values }) {
+  const told = [
+    why.summary,
+    ...why.binding.map(({ option, instead }) => `${option} decides: without it ${MODELS[instead].name} would be favored`),
+    ...(why.dominates.length ? [`dominates ${some(why.dominates)}`] : []),
+    ...why.givesUp.map(
+      ({ metric, own, best }) =>
+        `gives up ${METRICS.get(metric).title.toLowerCase()}: ${quantity(metric, values(metric)[own])}, where ${MODELS[best].name} has ${quantity(metric, values(metric)[best])}`,
+    ),
+  ];
+  return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
+}
+
+function choiceTable({ choices, question, deciding, values }, chances) {
+  const wanted = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric), "params"])];
+  const metrics = wanted.filter((metric) => 2 * choices.filter((row) => !Number.isNaN(values(metric)[row])).length >= choices.length);
+  const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["Best in"] : [])];
+  const cell = (metric, row) => {
+    const reading = readingOf(columnOf(metric, question.accuracy, deciding.setting ?? -1), row);
+    return make("td", { title: reading ? originOf(reading) : null }, reading ? formatReading(reading, METRICS.get(metric).unit) : "unknown");
+  };
+  const rows = choices.map((row) =>
+    make(
+      "tr",
+      { "data-name": MODELS[row].name },
+      make("th", { scope: "row" }, marker(MODELS[row].style), MODELS[row].label),
+      ...metrics.map((metric) => cell(metric, row)),
+      ...(chances ? [make("td", {}, `${fixed(100 * (chances.get(row) ?? 0), 0)} %`)] : []),
+    ),
+  );
+  const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+  const hint = "the favored model first; best in: share of draws from the intervals in which a model is the best";
+  return make("div", { class: "scroll" }, make("table", { class: "choices", "aria-label": hint }, make("thead", {}, head), make("tbody", {}, ...rows)));
+}
+
+function relaxList({ each, together, unknown }) {
+  const way = ({ row, limits }) => {
+    const moved = limits.map(
+      ({ option, metric, value, to }) => `${option} from ${quantity(metric, value)} to ${quantity(metric, to)} (by ${quantity(metric, Math.abs(to - value))})`,
+    );
+    return `${moved.join(", ")} gives ${MODELS[row].label}`;
+  };
+  const isNew = together && !each.some(({ row }) => row === together.row);
+  const told = [
+    ...each.map((one) => `Relax one limit: ${way(one)}`),
+    ...(isNew ? [`Relax least in all: ${way(together)}`] : []),
+    ...(unknown ? [`${countOf(unknown)} without a number for a limit: nobody knows how far they are`] : []),
+  ];
+  return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
+}
+
+function flaggedList(flagged, { question, values }) {
+  const { flags } = DATA.accuracies[question.accuracy];
+  const told = flagged.map((row) => `${MODELS[row].label} (${quantity("top1", values("top1")[row])}): ${flags[row]}`);
+  return make("details", {}, make("summary", {}, `Flagged and not favored: ${flagged.length}`), make("ul", {}, ...told.map((text) => make("li", {}, text))));
+}
+
+function commandFor({ accuracy, device, wish, limits }) {
+  const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  const words = limits.map(({ option }) => `--${option.replace("_", "-")} ${withUnit(option, state.asked.get(option))}`);
+  if (wish !== null) words.push(`--prefer ${wish}`);
+  if (DATA.accuracies[accuracy].dataset !== "imagenet-1k") words.push(`--dataset ${quoted(DATA.accuracies[accuracy].dataset)}`);
+  if (device !== null) words.push(`--device ${quoted(device)}`);
+  return [DATA.command, ...words].join(" ");
+}

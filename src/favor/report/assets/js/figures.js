@@ -1,0 +1,55 @@
+// The papers' figures: Vega is unpacked and a chart is drawn when the reader comes to it.
+
+const WIDE_ENOUGH = 620; // pixels for two plots beside each other
+const ERRORS = 1; // of Vega's levels of talking: a chart's advice to its author is nothing for its reader
+const drawnCharts = new Map();
+
+function setUpFigures() {
+  const boxes = [...document.querySelectorAll(".chart[data-spec]")];
+  if (!boxes.length) return;
+  const seen = new IntersectionObserver(
+    (entries) =>
+      entries
+        .filter((entry) => entry.isIntersecting)
+        .forEach(({ target }) => {
+          seen.unobserve(target);
+          drawChart(target);
+        }),
+    { rootMargin: "300px" },
+  );
+  boxes.forEach((box) => seen.observe(box));
+}
+
+async function drawChart(box) {
+  const embed = await vega();
+  const spec = JSON.parse(await unpacked(box.dataset.spec));
+  if (spec.concat && box.clientWidth > WIDE_ENOUGH) spec.columns = 2;
+  const config = JSON.parse(byId("chart-themes").textContent)[isDark() ? "dark" : "light"];
+  // The page's policy forbids making code from text, so expressions are interpreted.
+  const options = { config, logLevel: ERRORS, actions: false, ast: true, defaultStyle: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
+  drawnCharts.get(box)?.finalize();
+  drawnCharts.set(box, await embed(box, spec, options));
+  box.removeAttribute("aria-busy");
+}
+
+const redrawCharts = () => drawnCharts.forEach((_, box) => drawChart(box));
+
+let loading = null;
+
+// The charts' library as a script of its own: the page's policy knows its hash.
+function vega() {
+  loading ??= unpacked("vega").then((source) => {
+    const script = make("script");
+    script.textContent = source;
+    document.head.append(script);
+    return window.vegaEmbed;
+  });
+  return loading;
+}
+
+// The text that stands in an element as compressed data.
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}

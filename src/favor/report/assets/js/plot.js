@@ -1,0 +1,178 @@
+// The explorer's picture: the models that the reader leaves in, their axes and their front.
+
+// The models with both numbers, and those of them that pass all filters and keep all limits.
+function selection() {
+  const [xColumn, yColumn] = [current(state.x), current(state.y)];
+  const [xs, ys] = [numbersOf(xColumn), numbersOf(yColumn)];
+  const limits = [...state.limits].map(([metric, value]) => ({ values: numbersOf(current(metric)), value, bound: sign(metric) < 0 ? "min" : "max" }));
+  const flags = flagsShown();
+  const { hidden, from, to } = state;
+  const drawn = [];
+  const kept = [];
+  for (const model of MODELS) {
+    const { index } = model;
+    if (Number.isNaN(xs[index]) || Number.isNaN(ys[index])) continue;
+    if (hidden.class.has(model.style.key) || hidden.origin.has(model.origin)) continue;
+    if ((from && !(model.year >= from)) || (to && !(model.year <= to))) continue;
+    if (hidden.source.has(textOf(xColumn.source, index)) || hidden.source.has(textOf(yColumn.source, index))) continue;
+    if (hidden.flag.size && flags[index]) continue;
+    drawn.push(index);
+    if (limits.every((limit) => keeps(limit, limit.values[index]))) kept.push(index);
+  }
+  const known = MODELS.filter(({ index }) => !Number.isNaN(xs[index]) && !Number.isNaN(ys[index])).map(({ index }) => index);
+  return { xColumn, yColumn, xs, ys, known, drawn, kept, flags };
+}
+
+// Why the accuracies at the axes belong to another configuration than ours; nothing where no accuracy is drawn.
+const flagsShown = () => ([state.x, state.y].includes("top1") ? (DATA.accuracies[state.accuracy]?.flags ?? []) : []);
+
+function drawExplorer() {
+  const found = selection();
+  const [xMetric, yMetric] = [METRICS.get(state.x), METRICS.get(state.y)];
+  const width = byId("plot-box").clientWidth;
+  const height = Math.round(Math.min(580, Math.max(340, width * 0.62)));
+  const svg = byId("plot");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("height", height);
+  const hasFront = xMetric.better !== "neither" && yMetric.better !== "neither" && state.x !== state.y;
+  // Another configuration's accuracy never decides, so it makes no front either.
+  const own = found.kept.filter((row) => !found.flags[row]);
+  const front = hasFront ? paretoFront(own, found.xs, found.ys, xMetric.better, yMetric.better) : [];
+  plot.shown = found.kept;
+  plot.front = front;
+  plot.places.clear();
+  Object.values(plot.layers).forEach((layer) => layer !== plot.layers.points && layer.replaceChildren());
+  if (found.known.length) {
+    const x = scaleFor(found.known.map((row) => found.xs[row]), xMetric.unit, EDGE.left, width - EDGE.right, 75);
+    const y = scaleFor(found.known.map((row) => found.ys[row]), yMetric.unit, height - EDGE.bottom, EDGE.top, 50);
+    found.drawn.forEach((row) => plot.places.set(row, [x.place(found.xs[row]), y.place(found.ys[row])]));
+    drawAxes(x, y, xMetric, yMetric, width, height);
+    drawFront(front);
+    front.forEach((row) => drawWhiskers(found, row, x, y));
+    drawLabels(front, width, height);
+  }
+  drawPoints(found, new Set(front));
+  drawStatus(found, front, hasFront, width, height);
+  drawComparison();
+  plot.byX = [...plot.shown].sort((a, b) => plot.places.get(a)[0] - plot.places.get(b)[0] || a - b);
+  plot.byY = [...plot.shown].sort((a, b) => plot.places.get(b)[1] - plot.places.get(a)[1] || a - b);
+  showCard(plot.card);
+}
+
+function drawAxes(x, y, xMetric, yMetric, width, height) {
+  const line = (x1, y1, x2, y2) => makeSvg("line", { x1, y1, x2, y2 });
+  const text = (at, side, anchor, words, name = "tick") => makeSvg("text", { x: at, y: side, "text-anchor": anchor, class: name }, words);
+  const bottom = height - EDGE.bottom;
+  plot.layers.grid.append(
+    ...x.ticks.map((tick) => line(x.place(tick), EDGE.top, x.place(tick), bottom)),
+    ...y.ticks.map((tick) => line(EDGE.left, y.place(tick), width - EDGE.right, y.place(tick))),
+    ...x.ticks.map((tick) => text(x.place(tick), bottom + 18, "middle", tickText(tick, xMetric.unit))),
+    ...y.ticks.map((tick) => text(EDGE.left - 8, y.place(tick) + 4, "end", tickText(tick, yMetric.unit))),
+    text(width - EDGE.right, height - 8, "end", axisTitle(xMetric, "→", "←"), "title"),
+    text(4, 16, "start", axisTitle(yMetric, "↑", "↓"), "title"),
+  );
+}
+
+function axisTitle({ title, unit, better }, more, less) {
+  const name = `${title}${unitInTitle(unit)}`;
+  if (better === "neither") return name;
+  return `${name} · ${better === "higher" ? more : less} ${DIRECTIONS[better]}`;
+}
+
+// Steps, because a point on the straight line between two models is nobody's.
+function drawFront(front) {
+  if (front.length < 2) return;
+  const places = front.map((row) => plot.places.get(row)).sort((a, b) => a[0] - b[0]);
+  const xIsHigher = METRICS.get(state.x).better === "higher";
+  const steps = places.slice(1).map(([x, y], at) => (xIsHigher ? `V${y}H${x}` : `H${x}V${y}`));
+  plot.layers.front.append(makeSvg("path", { d: `M${places[0].join()}${steps.join("")}` }));
+}
+
+function drawWhiskers({ xColumn, yColumn }, row, x, y) {
+  const [atX, atY] = plot.places.get(row);
+  const ends = (column) => [column.low?.[row], column.high?.[row]];
+  const [[left, right], [low, high]] = [ends(xColumn), ends(yColumn)];
+  const isKnown = (end) => end !== null && end !== undefined;
+  if (isKnown(left) && isKnown(right)) plot.layers.whiskers.append(makeSvg("line", { x1: x.place(left), x2: x.place(right), y1: atY, y2: atY }));
+  if (isKnown(low) && isKnown(high)) plot.layers.whiskers.append(makeSvg("line", { x1: atX, x2: atX, y1: y.place(low), y2: y.place(high) }));
+}
+
+// Names beside the front, each where it covers no other name, or not at all.
+function drawLabels(front, width, height) {
+  const taken = [];
+  const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+  for (const row of [...new Set([...state.kept, ...front])].filter((one) => plot.places.has(one)).slice(0, MOST_LABELS)) {
+    const [x, y] = plot.places.get(row);
+    const text = shortened(MODELS[row].label);
+    const wide = 7.2 * text.length;
+    const spots = [[9, -7, "start"], [-9, -7, "end"], [9, 15, "start"], [-9, 15, "end"], [0, -12, "middle"], [0, 21, "middle"]];
+    for (const [dx, dy, anchor] of spots) {
+      const left = x + dx - { start: 0, middle: wide / 2, end: wide }[anchor];
+      const box = [left, y + dy - 11, left + wide, y + dy + 3];
+      const isInside = box[0] > EDGE.left && box[2] < width - 2 && box[1] > EDGE.top - 8 && box[3] < height - EDGE.bottom;
+      if (!isInside || taken.some((other) => meets(box, other))) continue;
+      taken.push(box);
+      plot.layers.labels.append(makeSvg("text", { x: x + dx, y: y + dy, "text-anchor": anchor }, text));
+      break;
+    }
+  }
+}
+
+const shortened = (text) => (text.length > 28 ? `${text.slice(0, 27)}…` : text);
+
+function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
+  if (!plot.points.length) {
+    plot.points = MODELS.map(({ index, style }) => makeSvg("path", { d: style.path, "data-model": index, role: "button" }));
+    plot.layers.points.append(...plot.points);
+  }
+  const isKept = new Set(kept);
+  const usual = drawn.length > CROWD ? 4.2 : 6;
+  plot.points.forEach((point, index) => {
+    const place = plot.places.get(index);
+    if (place === undefined) {
+      point.setAttribute("class", "out");
+      return;
+    }
+    const isSimulated = [xColumn, yColumn].some((column) => textOf(column.source, index) === "simulated");
+    const names = [
+      `how-${MODELS[index].style.key}`,
+      isSimulated && "hollow",
+      !isKept.has(index) && "faded",
+      front.has(index) && "on-front",
+      state.kept.has(index) && "kept",
+      flags[index] && "flagged",
+    ];
+    point.setAttribute("class", names.filter(Boolean).join(" "));
+    const size = usual * Math.sqrt((MODELS[index].size ?? USUAL_SIZE) / USUAL_SIZE);
+    point.setAttribute("transform", `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${Math.min(10, Math.max(2.6, size)).toFixed(2)})`);
+    point.setAttribute("aria-label", describe(index, xColumn, yColumn, front.has(index)));
+    point.setAttribute("aria-pressed", String(state.kept.has(index)));
+    point.setAttribute("tabindex", "-1");
+  });
+  const entry = plot.shown.includes(plot.current) ? plot.current : ([...front][0] ?? plot.shown[0]);
+  if (entry !== undefined) plot.points[entry].setAttribute("tabindex", "0");
+}
+
+function describe(index, xColumn, yColumn, isOnFront) {
+  const model = MODELS[index];
+  const number = (metric, column) => `${METRICS.get(metric).title} ${formatQuantity(column.value[index], METRICS.get(metric).unit)}`;
+  const place = isOnFront ? ", on the front" : "";
+  return `${model.label}, ${model.style.title}, ${number(state.y, yColumn)}, ${number(state.x, xColumn)}${place}`;
+}
+
+function drawStatus({ known, drawn, kept, flags }, front, hasFront, width, height) {
+  const told = [`${kept.length} of ${countOf(known.length)}`];
+  if (hasFront) told.push(`${front.length} on the front`);
+  if (drawn.length > kept.length) told.push(`${drawn.length - kept.length} outside the limits`);
+  const lacking = MODELS.length - known.length;
+  if (lacking) told.push(`${lacking} without one of the numbers`);
+  byId("status").textContent = told.join(" · ");
+  byId("front").textContent = front.map((row) => MODELS[row].label).join(", ");
+  byId("front-box").hidden = !hasFront || !front.length;
+  if (!known.length) {
+    const words = `No model has both ${METRICS.get(state.x).title} and ${METRICS.get(state.y).title} here.`;
+    plot.layers.grid.append(makeSvg("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "title" }, words));
+  }
+  byId("flagged-key").hidden = !drawn.some((row) => flags[row]);
+  byId("simulated-key").hidden = !["x", "y"].some((axis) => sourcesIn(current(state[axis])).includes("simulated"));
+}

@@ -1,0 +1,71 @@
+// The page's data: models, and their numbers by what they hold for.
+
+const DATA = JSON.parse(byId("data").textContent);
+const METRICS = new Map(Object.entries(DATA.metrics));
+const CLASSES = new Map(DATA.classes.map((style) => [style.key, style]));
+const USUAL_SIZE = 224;
+
+const MODELS = DATA.models.name.map((name, index) => {
+  const size = DATA.models.img_size[index];
+  return {
+    index,
+    name,
+    label: size === null || size === USUAL_SIZE ? name : `${name}@${size}`,
+    title: DATA.models.title[index],
+    family: DATA.models.family[index],
+    style: CLASSES.get(DATA.models.how[index]) ?? CLASSES.get("unknown"),
+    year: DATA.models.year[index],
+    origin: DATA.models.origin[index] ?? "unknown",
+    size,
+  };
+});
+const BY_LABEL = new Map(MODELS.map((model) => [model.label, model]));
+const NOTHING = new Float64Array(MODELS.length).fill(NaN);
+
+// The column of a metric: a count, an accuracy of a view, or a cost in a setting; null where there is none.
+function columnOf(metric, accuracy, setting) {
+  const groups = [DATA.counted, DATA.accuracies[accuracy]?.columns, DATA.settings[setting]?.columns];
+  return groups.find((columns) => columns && Object.hasOwn(columns, metric))?.[metric] ?? null;
+}
+
+const numbersByColumn = new WeakMap();
+
+// A column as numbers, NaN where unknown or where the setting is not the one that is kept.
+function numbersOf(column, kept = column?.kept ?? null) {
+  if (column === null) return NOTHING;
+  const found = numbersByColumn.get(column) ?? new Map();
+  numbersByColumn.set(column, found);
+  if (!found.has(kept)) {
+    const compares = (index) => kept === null || textNumber(column.setting, index) === kept;
+    found.set(kept, Float64Array.from(column.value, (value, index) => (value !== null && compares(index) ? value : NaN)));
+  }
+  return found.get(kept);
+}
+
+// One number with everything it needs; null where it is unknown.
+function readingOf(column, index) {
+  if (column === null || Number.isNaN(numbersOf(column)[index])) return null;
+  return {
+    value: column.value[index],
+    low: column.low?.[index] ?? null,
+    high: column.high?.[index] ?? null,
+    source: textOf(column.source, index),
+    setting: textOf(column.setting, index),
+    provenance: textOf(column.provenance, index),
+  };
+}
+
+const textNumber = (numbers, index) => (Array.isArray(numbers) ? numbers[index] : numbers);
+
+function textOf(numbers, index) {
+  const number = textNumber(numbers, index);
+  return number === null ? null : DATA.texts[number];
+}
+
+const formatReading = (reading, unit) =>
+  formatQuantity(reading.value, unit) + formatSpread(reading.value, reading.low, reading.high, unit);
+
+const howMany = (column) => (column === null ? 0 : numbersOf(column).reduce((count, value) => count + !Number.isNaN(value), 0));
+
+// Where the numbers are from, in one line.
+const originOf = (reading) => [reading.source, reading.setting, reading.provenance].filter(Boolean).join(" · ");

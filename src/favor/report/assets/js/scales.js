@@ -1,0 +1,52 @@
+// Axes: where a number stands, and which numbers are written.
+
+const LOG_FROM = 12; // a wider range than this cannot be read on a linear axis
+const MARGIN = 0.05;
+
+// `spacing` is how many pixels a tick wants for its text.
+function scaleFor(values, unit, start, end, spacing) {
+  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+  const greatest = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const isLog = least > 0 && greatest / least > LOG_FROM;
+  const [inner, outer] = isLog ? [Math.log, Math.exp] : [(value) => value, (value) => value];
+  const width = inner(greatest) - inner(least) || Math.abs(inner(greatest)) || 1;
+  const [low, high] = [inner(least) - MARGIN * width, inner(greatest) + MARGIN * width];
+  const place = (value) => start + ((inner(value) - low) / (high - low)) * (end - start);
+  const room = Math.max(3, Math.floor(Math.abs(end - start) / spacing));
+  const [first, last] = [outer(low), outer(high)];
+  const ticks = isLog ? logTicks(first, last, room, unit) : linearTicks(first, last, room, unit);
+  return { place, isLog, ticks: ticks.filter((tick) => tick >= first && tick <= last) };
+}
+
+// Multiples of a round step, round in the unit that is written.
+function linearTicks(low, high, room, unit) {
+  const factor = factorFor(high, unit);
+  const rough = (high - low) / factor / room;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((digit) => digit * power).find((one) => one >= rough) * factor;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step);
+}
+
+// Powers, or 1, 2 and 5 times them where there is room; bytes go by powers of two.
+function logTicks(low, high, room, unit) {
+  const base = unit === "B" ? 2 : 10;
+  const powers = [];
+  for (let power = Math.floor(Math.log(low) / Math.log(base)); base ** power <= high; power++) powers.push(power);
+  const digits = [[1, 2, 5], [1, 3], [1]].find((some) => base === 2 || some.length * powers.length <= room + 2) ?? [1];
+  const all = powers.flatMap((power) => (base === 2 ? [1] : digits).map((digit) => digit * base ** power));
+  const shown = all.filter((tick) => tick >= low && tick <= high);
+  const every = Math.ceil(shown.length / (room + 1));
+  return shown.filter((_, at) => at % every === 0);
+}
+
+function factorFor(value, unit) {
+  const scales = { 1: COUNT_SCALES, B: BYTE_SCALES, s: TIME_SCALES }[unit] ?? [];
+  return scales.find(([factor]) => value >= factor)?.[0] ?? 1;
+}
+
+// A tick has no more digits than it needs, and the unit stands in the title where it is the same for all ticks.
+const tickText = (value, unit) => formatQuantity(value, unit).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "").replace(` ${unit}`, unit === "B" || unit === "s" ? ` ${unit}` : "");
+
+const unitInTitle = (unit) => (["1", "B", "s"].includes(unit) ? "" : ` [${unit}]`);
+const DIRECTIONS = { higher: "higher is better", lower: "lower is better", neither: "" };

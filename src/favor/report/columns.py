@@ -1,0 +1,93 @@
+"""Numbers on their way into the page: one column a metric, with source, setting and provenance as numbered texts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from favor.analyze.selection import numbers
+
+_MOST_EXACT = 2**53  # up to here a whole number is itself in JavaScript
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that repeat, each kept once and meant by its number."""
+
+    known: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: object) -> int | None:
+        """The number of a text; None for what is unknown.
+
+        >>> texts = Texts()
+        >>> texts.number("measured"), texts.number("published"), texts.number("measured"), texts.number(None)
+        (0, 1, 0, None)
+        """
+        if not isinstance(text, str) or not text:
+            return None
+        return self.known.setdefault(text, len(self.known))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric of all models, in their order; what is unknown is None.
+
+    `source`, `setting` and `provenance` are numbers of texts: one for all models, or a list. A number in a setting
+    other than `kept` does not compare with the others and is not drawn beside them.
+    """
+
+    value: list[float | None]
+    low: list[float | None] | None
+    high: list[float | None] | None
+    source: int | list[int | None] | None
+    setting: int | list[int | None] | None
+    provenance: int | list[int | None] | None
+    kept: int | None
+
+
+def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: str | None = None) -> Column | None:
+    """A metric of assembled rows; None where no row has a number."""
+    if metric not in rows.columns or not rows[metric].notna().any():
+        return None
+    value = [_plain(number) for number in numbers(rows, metric)]
+    known = [number is not None for number in value]
+    return Column(
+        value=value,
+        low=_ends(rows, f"{metric}_low", known),
+        high=_ends(rows, f"{metric}_high", known),
+        source=_texts(rows, f"{metric}_source", known, texts),
+        setting=_texts(rows, f"{metric}_setting", known, texts),
+        provenance=_texts(rows, f"{metric}_provenance", known, texts),
+        kept=texts.number(kept),
+    )
+
+
+def _plain(number: float) -> float | None:
+    """A number as JSON has it: whole ones without a point, which halves their length.
+
+    >>> _plain(22059496.0), _plain(82.54), _plain(float("nan"))
+    (22059496, 82.54, None)
+    """
+    if math.isnan(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < _MOST_EXACT else float(number)
+
+
+def _ends(rows: pd.DataFrame, name: str, known: Sequence[bool]) -> list[float | None] | None:
+    """One end of the intervals, to the digits that are drawn; a limit is never compared with an end."""
+    if name not in rows.columns:
+        return None
+    ends = [
+        None if math.isnan(end) or not there else _plain(float(f"{end:.6g}"))
+        for end, there in zip(numbers(rows, name), known, strict=True)
+    ]
+    return ends if any(end is not None for end in ends) else None
+
+
+def _texts(rows: pd.DataFrame, name: str, known: Sequence[bool], texts: Texts) -> int | list[int | None] | None:
+    if name not in rows.columns:
+        return None
+    found = [texts.number(text) if there else None for text, there in zip(rows[name], known, strict=True)]
+    different = {number for number, there in zip(found, known, strict=True) if there}
+    return different.pop() if len(different) == 1 else found

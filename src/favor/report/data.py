@@ -1,0 +1,140 @@
+"""Everything that the page's script reads, as one JSON text that is safe inside an HTML script element."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from favor.analyze.settings import QUALITIES, runs
+from favor.metrics import METRICS
+from favor.report.columns import Texts
+from favor.report.questions import LIMITS, Questions, questions_of
+from favor.report.sources import Gathered
+from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS
+from favor.report.views import AccuracyView, Views, views_of
+
+_LEAST_TO_DRAW = 5  # fewer models than this make no picture to open the page with
+_FIRST_COSTS = ("throughput", "latency_p50", "inference_memory", "params", "macs")
+_USUAL_DATASET = "imagenet-1k"
+# What ends a script element or a line of script, written so that JSON reads the same.
+_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the page shows first: positions of an accuracy view and a setting, and the metrics at the axes."""
+
+    accuracy: int
+    setting: int
+    x: str
+    y: str
+
+
+@dataclass(frozen=True, eq=False)
+class PageData:
+    """What the script reads."""
+
+    views: Views
+    questions: Questions
+    texts: Texts
+    opening: Opening
+    command: str
+
+
+def page_data(gathered: Gathered) -> PageData:
+    """The page's data from records."""
+    texts = Texts()
+    views = views_of(gathered.table, texts)
+    questions = questions_of(gathered.table, views, texts)
+    command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
+    return PageData(views, questions, texts, _opening(views), command)
+
+
+def as_json(data: PageData) -> str:
+    """The data as JSON."""
+    views = data.views
+    metrics = {name: asdict(METRICS[name]) for name in _as_read() if _has(views, name)}
+    content: dict[str, Any] = {
+        "metrics": metrics,
+        "classes": [asdict(style) for style in (*CLASS_STYLES.values(), UNKNOWN_CLASS)],
+        "models": asdict(views.models),
+        "counted": _plain(views.counted),
+        "accuracies": [_accuracy(view) for view in views.accuracies],
+        "settings": [
+            {"text": view.setting.text or "setting not told", "columns": _plain(view.columns)}
+            for view in views.settings
+        ],
+        "limits": [
+            {
+                "option": option,
+                "metric": metric,
+                "bound": option[:3],
+                "title": METRICS[metric].title,
+                "unit": unit,
+                "factor": factor,
+            }
+            for option, (metric, unit, factor) in LIMITS.items()
+        ],
+        "questions": asdict(data.questions),
+        "opening": asdict(data.opening),
+        "command": data.command,
+        "texts": list(data.texts.known),
+    }
+    return escaped(content)
+
+
+def escaped(content: object) -> str:
+    """JSON that may stand inside a script element: nothing in it can end the element.
+
+    >>> escaped({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def _as_read() -> list[str]:
+    """All metrics in the order in which people ask for them: how good, what it costs to run, what it counts."""
+    return sorted(METRICS, key=lambda name: (name not in QUALITIES, not runs(name)))
+
+
+def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: asdict(column) for name, column in columns.items()}
+
+
+def _accuracy(view: AccuracyView) -> dict[str, Any]:
+    return {
+        "dataset": view.dataset,
+        "basis": view.basis.describe() if view.basis else f"{view.dataset}, any pipeline and resolution",
+        "any": view.basis is None,
+        "columns": _plain(view.columns),
+        "flags": view.flags,
+    }
+
+
+def _has(views: Views, name: str) -> bool:
+    of_views = (*(view.columns for view in views.accuracies), *(view.columns for view in views.settings))
+    groups = (views.counted, *of_views)
+    return any(name in columns for columns in groups)
+
+
+def _opening(views: Views) -> Opening:
+    """The data set that the reader measured on, else the usual one; the first cost that enough models have with it."""
+    by_dataset = [place for place, view in enumerate(views.accuracies) if view.basis is not None]
+    measured = [place for place in by_dataset if (views.accuracies[place].rows["top1_source"] == "measured").any()]
+    usual = [place for place in by_dataset if views.accuracies[place].dataset == _USUAL_DATASET]
+    accuracy = next(iter((*measured, *usual, *by_dataset)), -1)
+    trained = {at for at, value in enumerate(_values(views.accuracies[accuracy].columns, "top1")) if value is not None}
+    for name in _FIRST_COSTS:
+        for place, view in enumerate(views.settings):
+            known = {at for at, value in enumerate(_values(view.columns, name)) if value is not None}
+            if len(known & trained) >= _LEAST_TO_DRAW:
+                return Opening(accuracy, place, name, "top1")
+        if name in views.counted:
+            return Opening(accuracy, 0 if views.settings else -1, name, "top1")
+    return Opening(accuracy, 0 if views.settings else -1, "params", "top1")
+
+
+def _values(columns: Mapping[str, Any], name: str) -> list[float | None]:
+    return columns[name].value if name in columns else []

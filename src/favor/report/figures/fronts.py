@@ -1,0 +1,86 @@
+"""The benchmark's Pareto fronts of accuracy and a cost: speed, training time, memory, parameters."""
+
+from dataclasses import dataclass
+
+from favor.report.figures.axes import quantity
+from favor.report.figures.commands import FULL, QUICK, to_fill
+from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
+from favor.report.figures.figure import BENCHMARK, Figure
+from favor.report.figures.style import one_plot
+from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers
+
+# The whole fine-tuning where it was done, else what an epoch takes, which can be measured in a minute.
+TRAINING_TIMES = ("finetune_time", "train_hours_per_epoch")
+
+
+@dataclass(frozen=True)
+class FrontFigure:
+    """Which front a figure shows: against which cost (the first of those named that is known), and what measures it."""
+
+    id: str
+    source: str
+    title: str
+    costs: tuple[str, ...]
+    command: str
+
+
+FRONT_FIGURES = (
+    FrontFigure("throughput", "Figure 1", "Throughput and accuracy", ("throughput",), QUICK),
+    FrontFigure("training-time", "Figures 4 and 18", "Fine-tuning time and accuracy", TRAINING_TIMES, FULL),
+    FrontFigure(
+        "training-memory",
+        "Figures 5 (left) and 21",
+        "Training memory and accuracy",
+        ("train_memory",),
+        FULL,
+    ),
+    FrontFigure("inference-memory", "Figure 5 (right)", "Inference memory and accuracy", ("inference_memory",), QUICK),
+    FrontFigure("parameters", "Figure 16", "Parameters and accuracy", ("params",), QUICK),
+)
+
+
+def first_known(evidence: Evidence, costs: tuple[str, ...], *others: str) -> str:
+    """The first of several costs that enough models have together with the other metrics; the last where none is."""
+    return next((cost for cost in costs if len(evidence.rows([cost, *others])) >= LEAST_TO_DRAW), costs[-1])
+
+
+def front_figure(evidence: Evidence, figure: FrontFigure) -> Figure:
+    """One of the benchmark's fronts."""
+    cost = first_known(evidence, figure.costs, "top1")
+    rows = evidence.rows([cost, "top1"])
+    identity = (f"benchmark-{figure.id}", BENCHMARK, figure.source, figure.title)
+    if len(rows) < LEAST_TO_DRAW:
+        wanted = " or ".join(quantity(name).title.lower() for name in figure.costs)
+        needs = f"{wanted} and an accuracy of two models or more"
+        return Figure(*identity, "The Pareto front of a cost and accuracy.", None, to_fill(needs, figure.command))
+    info = trade_off(rows, cost, base_size=evidence.base_size, flags=evidence.flags)
+    caption = f"{front_sentences(info)} {sources_sentence(rows, [cost, 'top1'])}"
+    return Figure(*identity, caption, one_plot(trade_off_layers(info)), None)
+
+
+def front_sentences(info: TradeOff) -> str:
+    """What is drawn: who is on the front, what the other front is, and who is left out of both.
+
+    The number of models is that of names; a model at two image sizes is one model.
+    """
+    points = info.scatter.points
+    members = [corner.name for corner in info.front]
+    said = [
+        f"{len(members)} of {len(points)} points are on the Pareto front (dotted): {_listed(members)}.",
+    ]
+    if info.high_resolution:
+        said.append(f"Dashed: the front of the models above {info.scatter.base_size} px alone.")
+    flagged = sum(point.flag is not None for point in points)
+    if flagged:
+        said.append(f"Faint: {flagged} whose published accuracy is of another configuration and makes no front.")
+    return " ".join(said) + info.scatter.hollow_sentence()
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    """Names in a sentence, the first few where they are many.
+
+    >>> _listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    unique = list(dict.fromkeys(names))
+    return ", ".join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")

@@ -1,0 +1,168 @@
+"""How speed on one device tells speed on another, and whether the front stays (Figures 10 and 11, Table 6)."""
+
+from dataclasses import dataclass
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from favor.analyze import correlate_devices
+from favor.analyze.settings import RunSetting
+from favor.errors import RequestError
+from favor.records.published import correlations
+from favor.report.figures.axes import axis_of, x_axis, y_axis
+from favor.report.figures.commands import QUICK, to_fill
+from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence
+from favor.report.figures.figure import BENCHMARK, Figure
+from favor.report.figures.heatmap import Cell, heatmap
+from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
+from favor.report.figures.style import PANEL_HEIGHT, PANEL_WIDTH, one_plot, several_plots
+from favor.report.figures.trade_off import trade_off, trade_off_layers
+
+_FILL = to_fill(
+    "throughput on two devices",
+    QUICK,
+    "favor import timm benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv --into mine",
+)
+MOST_DEVICES = 6
+
+
+@dataclass(frozen=True)
+class TwoDevices:
+    """The models that both settings know, and the line of best fit in logarithms, from its left end to its right."""
+
+    scatter: Scatter
+    line: tuple[tuple[float, float], tuple[float, float]]
+    exponent: float
+
+
+def two_devices(rows: pd.DataFrame, x_title: str, y_title: str, base_size: int | None) -> TwoDevices:
+    """Throughput of the columns `throughput` and `other` against each other.
+
+    >>> speeds = {"throughput": [1.0, 100.0], "other": [10.0, 1000.0]}
+    >>> rows = pd.DataFrame({"name": ["a", "b"], "how": None, "img_size": 224, **speeds})
+    >>> round(two_devices(rows, "cpu", "gpu", 224).exponent, 6)
+    1.0
+    """
+    x = axis_of("throughput", with_ends(rows, "throughput"), title=f"Throughput, {x_title}")
+    y = axis_of("throughput", with_ends(rows, "other"), title=f"Throughput, {y_title}", column="other")
+    logs = np.log(rows["throughput"].to_numpy(dtype=float)), np.log(rows["other"].to_numpy(dtype=float))
+    exponent, offset = (float(part) for part in np.polyfit(*logs, deg=1))
+    ends = (float(rows["throughput"].min()), float(rows["throughput"].max()))
+    first, last = ((x.shown(end), y.shown(float(np.exp(offset) * end**exponent))) for end in ends)
+    return TwoDevices(scatter_of(rows, x, y, base_size=base_size), (first, last), exponent)
+
+
+def device_relation_figure(evidence: Evidence) -> Figure:
+    """Figure 10: the two settings that share the most models, the reader's own first."""
+    identity = ("benchmark-two-devices", BENCHMARK, "Figure 10", "Throughput on two devices")
+    pair = _pair(evidence)
+    if pair is None:
+        return Figure(*identity, "Throughput on one device against another.", None, _FILL)
+    first, second, rows = pair
+    info = two_devices(rows, short(first), short(second), evidence.base_size)
+    caption = (
+        f"{len(rows)} points, each a model at one image size, with the line of best fit (power {info.exponent:.2f})."
+        f"{info.scatter.hollow_sentence()} Sources: {_source(rows, 'throughput')}; {_source(rows, 'other')}."
+    )
+    return Figure(*identity, caption, one_plot(_relation_chart(info)), None)
+
+
+def short(setting: RunSetting) -> str:
+    """A setting as an axis has room for it: device and precision, without the machine.
+
+    >>> short(RunSetting("cpu, fp32, machine a processor, host lab-3", "cpu", "a processor, host lab-3"))
+    'cpu, fp32'
+    """
+    return setting.text.partition(", machine ")[0] or "device unknown"
+
+
+def _pair(evidence: Evidence) -> tuple[RunSetting, RunSetting, pd.DataFrame] | None:
+    settings = evidence.settings("throughput")[:MOST_DEVICES]
+    frames = {setting: evidence.rows_in(setting, ["throughput"]) for setting in settings}
+    best = None
+    for i, first in enumerate(settings):
+        for second in settings[i + 1 :]:
+            columns = [c for c in frames[second].columns if c.startswith("throughput")]
+            other = frames[second][["name", "img_size", *columns]].rename(
+                columns={column: column.replace("throughput", "other", 1) for column in columns}
+            )
+            rows = frames[first].merge(other, on=["name", "img_size"])
+            if len(rows) > max(LEAST_TO_DRAW, 0 if best is None else len(best[2])):
+                best = (first, second, rows)
+    return best
+
+
+def _source(rows: pd.DataFrame, column: str) -> str:
+    sources = " and ".join(str(source) for source in rows[f"{column}_source"].unique())
+    return f"{sources} ({'; '.join(str(text) for text in rows[f'{column}_setting'].unique())})"
+
+
+def _relation_chart(info: TwoDevices) -> alt.LayerChart:
+    values = [{"x": x, "y": y} for x, y in info.line]
+    line = alt.Chart(alt.Data(values=values)).mark_line(style="reference", clip=True)
+    return scatter_layers(info.scatter, below=[line.encode(x=x_axis(info.scatter.x), y=y_axis(info.scatter.y))])
+
+
+def device_fronts_figure(evidence: Evidence) -> Figure:
+    """Figure 11: the front of throughput and accuracy on each device."""
+    identity = ("benchmark-fronts-by-device", BENCHMARK, "Figure 11", "The front on each device")
+    plots, told, hollow = [], [], ""
+    for setting in evidence.settings("throughput")[:MOST_DEVICES]:
+        rows = evidence.rows_in(setting, ["throughput", "top1"])
+        if len(rows) < LEAST_TO_DRAW:
+            continue
+        info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
+        hollow = hollow or info.scatter.hollow_sentence()
+        layers = trade_off_layers(info, widths=(PANEL_WIDTH,), height=PANEL_HEIGHT)
+        plots.append(layers.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=short(setting)))
+        told.append(f"{short(setting)} {_source(rows, 'throughput').partition(' (')[0]}, {len(rows)} points")
+    if len(plots) < LEAST_TO_DRAW:
+        return Figure(*identity, "The front on each device.", None, _FILL)
+    caption = f"Pareto fronts (dotted) of throughput and accuracy.{hollow} Sources: throughput on {'; '.join(told)}."
+    return Figure(*identity, caption, several_plots(plots), None)
+
+
+def device_correlation_figure(evidence: Evidence) -> Figure:
+    """Table 6: Pearson's correlation below the diagonal, Spearman's above, of the records or else of the paper."""
+    identity = ("benchmark-device-correlation", BENCHMARK, "Table 6", "Correlation of speed between devices")
+    cells, source = _own_cells(evidence), "from the records, at equal image size"
+    if not cells:
+        cells, source = _published_cells(), "published in the paper's Table 6; two devices in the records give your own"
+    caption = f"Pearson's correlation below the diagonal, Spearman's above. Sources: {source}."
+    return Figure(*identity, caption, one_plot(heatmap(cells), height=_height(cells)), None)
+
+
+def _own_cells(evidence: Evidence) -> list[Cell]:
+    if len(evidence.settings("throughput")) < LEAST_TO_DRAW:
+        return []
+    try:
+        result = correlate_devices(evidence.table, "throughput")
+    except RequestError:  # settings without a device's name are no devices
+        return []
+    names = result.columns[:MOST_DEVICES]
+    labels = {name: name.partition(", machine ")[0] for name in names}
+    if len(set(labels.values())) < len(labels):
+        labels = {name: name for name in names}
+    cells = []
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            pair = result.pair(first, second)
+            if pair.pearson is not None and pair.spearman is not None:
+                cells.append(Cell(labels[second], labels[first], pair.pearson, f"Pearson, {pair.n} models"))
+                cells.append(Cell(labels[first], labels[second], pair.spearman, f"Spearman, {pair.n} models"))
+    return cells
+
+
+def _published_cells() -> list[Cell]:
+    found = [each for each in correlations() if each.between == "devices" and each.place == "Table 6"]
+    return [
+        Cell(each.y, each.x, each.value, "Pearson, the paper")
+        if each.kind == "pearson"
+        else Cell(each.x, each.y, each.value, "Spearman, the paper")
+        for each in found
+    ]
+
+
+def _height(cells: list[Cell]) -> int:
+    return max(120, 46 * len({cell.row for cell in cells}))

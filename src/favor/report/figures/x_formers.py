@@ -1,0 +1,127 @@
+"""The Vision X-formers: accuracy on CIFAR-10 against the memory that training takes (their Figure 4)."""
+
+from dataclasses import dataclass
+
+import altair as alt
+import pandas as pd
+
+from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
+from favor.report.figures.commands import X_FORMERS as RUN_X_FORMERS
+from favor.report.figures.commands import to_fill
+from favor.report.figures.evidence import LEAST_TO_DRAW, evidence_of, sources_sentence
+from favor.report.figures.figure import X_FORMERS, Figure
+from favor.report.figures.scatter import Name, name_layers
+from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+
+DATASET = "cifar10"
+_FAMILY = "vix"
+_QUADRATIC, _LINEAR = "quadratic attention", "linear attention, or none"
+_PLAIN, _CONVOLUTIONS = "linear embedding", "with convolutions"
+
+
+@dataclass(frozen=True)
+class XFormer:
+    """A Vision X-former: what its attention is, whether convolutions feed it, and where it stands."""
+
+    name: str
+    title: str
+    attention: str
+    embedding: str
+    memory: float
+    top1: float
+    simulated: bool
+
+
+@dataclass(frozen=True)
+class XFormers:
+    """All Vision X-formers that have both numbers."""
+
+    x: Axis
+    y: Axis
+    models: tuple[XFormer, ...]
+
+
+def x_formers_of(rows: pd.DataFrame) -> XFormers:
+    """The models of rows that have training memory and accuracy."""
+    x, y = axis_of("train_memory", rows["train_memory"]), axis_of("top1", rows["top1"])
+    models = tuple(
+        XFormer(
+            name=str(row["name"]),
+            title=str(row["title"]),
+            attention=_QUADRATIC if row["how"] in ("baseline", "hybrid") else _LINEAR,
+            embedding=_embedding(str(row["name"])),
+            memory=x.shown(row["train_memory"]),
+            top1=y.shown(row["top1"]),
+            simulated="simulated" in (row["train_memory_source"], row["top1_source"]),
+        )
+        for row in rows.to_dict("records")
+    )
+    return XFormers(x, y, models)
+
+
+def _embedding(name: str) -> str:
+    """Convolutions are in the hybrids and in the convolutional transformers; the plain ones embed by a linear layer.
+
+    >>> _embedding("vix_vin_rope"), _embedding("vix_hybrid_vin"), _embedding("vix_ccn")
+    ('linear embedding', 'with convolutions', 'with convolutions')
+    """
+    stem = name.removeprefix("vix_").partition("_rope")[0]
+    return _PLAIN if stem in ("vit", "vip", "vil", "vin", "fnet", "mixer", "pit", "pip", "pin") else _CONVOLUTIONS
+
+
+def x_formers_figure(table: pd.DataFrame) -> Figure:
+    """Figure 4."""
+    identity = ("x-formers-memory", X_FORMERS, "Figure 4", "Accuracy and training memory of the X-formers")
+    own = table[table["family"] == _FAMILY]
+    known = "dataset" in own.columns and DATASET in set(own["dataset"].dropna())
+    rows = evidence_of(own, ["train_memory", "top1"], DATASET).rows(["train_memory", "top1"]) if known else own[:0]
+    if len(rows) < LEAST_TO_DRAW:
+        missing = to_fill("training memory and accuracy on CIFAR-10", RUN_X_FORMERS)
+        return Figure(*identity, "The X-formers.", None, missing)
+    info = x_formers_of(rows)
+    caption = (
+        "Accuracy on CIFAR-10 against training memory, by the kind of attention (colour) and of embedding (marker). "
+        f"{sources_sentence(rows, ['train_memory', 'top1'])}"
+    )
+    return Figure(*identity, caption, one_plot(_chart(info)), None)
+
+
+def _chart(info: XFormers) -> alt.LayerChart:
+    simulated = any(model.simulated for model in info.models)
+    values = [
+        {
+            "name": m.name,
+            "title": m.title,
+            "attention": m.attention,
+            "embedding": m.embedding,
+            "x": m.memory,
+            "y": m.top1,
+            "solid": "no" if m.simulated else "yes",
+        }
+        for m in info.models
+    ]
+    colours = alt.Scale(domain=[_QUADRATIC, _LINEAR], range=[SECOND_SERIES, FIRST_SERIES])
+    shapes = alt.Scale(domain=[_PLAIN, _CONVOLUTIONS], range=["square", "triangle-up"])
+    legend = alt.Legend(title=None, orient="bottom", columns=2)
+    encodings = {
+        "fillOpacity": alt.FillOpacity("solid:N", scale=alt.Scale(domain=["yes", "no"], range=[0.85, 0]), legend=None)
+    }
+    points = (
+        alt.Chart(alt.Data(values=values))
+        .mark_point(size=60, fillOpacity=0.85, clip=True)
+        .encode(
+            x=x_axis(info.x),
+            y=y_axis(info.y),
+            fill=alt.Fill("attention:N", scale=colours, legend=legend),
+            stroke=alt.Stroke("attention:N", scale=colours, legend=legend),
+            shape=alt.Shape("embedding:N", scale=shapes, legend=legend),
+            tooltip=[
+                alt.Tooltip("name:N", title="Model"),
+                alt.Tooltip("x:Q", title=info.x.described()),
+                alt.Tooltip("y:Q", title=info.y.described()),
+            ],
+            **(encodings if simulated else {}),
+        )
+    )
+    names = [Name(model.title, model.memory, model.top1) for model in info.models]
+    return layered(points, *name_layers(names, info.x, info.y))

@@ -1,0 +1,230 @@
+"""The page as a file: it needs nothing, it holds what the records hold, and no record can become part of it."""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from favor.analyze import Limit, Request, accuracy_basis
+from favor.analyze.guide import GuideEntry
+from favor.analyze.ranking import rank
+from favor.cli import report as commands
+from favor.records.published import pareto_optimal
+from favor.report.columns import Texts, column
+from favor.report.data import escaped
+from favor.report.method import method_of
+from favor.report.questions import LIMITS
+from favor.report.sources import Gathered, gather
+from report.made_up import HOSTILE_NAME, hostile
+
+MEGABYTE = 1e6
+
+
+def run(*words: object) -> Result:
+    app = typer.Typer()
+    commands.add_commands(app)
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def data_of(file: Path) -> dict:  # type: ignore[type-arg]
+    text = file.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_page_names_no_other_file_and_no_address(hostile_page: Path) -> None:
+    reader = Elements()
+    reader.feed(hostile_page.read_text(encoding="utf-8"))
+    assert {"script", "style", "svg", "table"} <= reader.tags
+    assert not reader.tags & {"img", "link", "iframe", "object", "embed", "base", "audio", "video", "b"}
+    assert not reader.names & {"src", "srcset", "action", "style", "onload", "onerror", "onclick"}
+    assert all(target.startswith("#") for target in reader.targets)
+    assert not re.search(r"@import|url\(", reader.style)
+
+
+class Elements(HTMLParser):
+    """The elements of a page: their tags, the names of their attributes, the targets of links, the style sheet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.names: set[str] = set()
+        self.targets: list[str] = []
+        self.style = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+        self.targets += [value or "" for name, value in attrs if name == "href"]
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "style":
+            self.style += data
+
+
+def test_the_policy_lets_run_exactly_the_scripts_of_the_page(hostile_page: Path) -> None:
+    text = hostile_page.read_text(encoding="utf-8")
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert found is not None
+    policy = html.unescape(found[1])
+    allowed = set(re.findall(r"'sha256-([^']*)'", policy.split("script-src")[1].split(";")[0]))
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    packed = re.search(r'id="vega">(.*?)</script>', text)
+    assert packed is not None
+    vega = gzip.decompress(base64.b64decode(packed[1]))
+    assert len(script) == 1
+    assert allowed == {_hash(script[0].encode()), _hash(vega)}
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def _hash(content: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(content).digest()).decode()
+
+
+def test_no_text_of_a_record_stands_in_the_page_as_markup(hostile_page: Path) -> None:
+    text = hostile_page.read_text(encoding="utf-8")
+    assert HOSTILE_NAME not in text
+    assert "<img" not in text
+    assert text.count("<script") == text.count("</script>")
+    assert "\u2028" not in "".join(re.findall(r"<script.*?</script>", text, re.DOTALL))
+
+
+def test_the_data_holds_hostile_names_as_they_are(hostile_page: Path) -> None:
+    names = data_of(hostile_page)["models"]["name"]
+    assert {HOSTILE_NAME, "__proto__", "constructor", "a\u2028b"} <= set(names)
+
+
+def test_escaped_json_reads_the_same_and_cannot_end_its_element() -> None:
+    content = {"</script>": ["<!--", "&amp;", "\u2028\u2029", 1.5, None]}
+    assert json.loads(escaped(content)) == content
+    assert not set(escaped(content)) & set("<>&\u2028\u2029")
+
+
+def test_a_page_of_two_thousand_models_leaves_two_thirds_of_its_three_megabytes_to_the_figures(
+    large_page: Path,
+) -> None:
+    assert len(data_of(large_page)["models"]["name"]) == 2000
+    assert large_page.stat().st_size < 1 * MEGABYTE
+
+
+def test_every_number_of_the_page_is_the_one_that_was_assembled(
+    decision_page: Path, decision_table: pd.DataFrame
+) -> None:
+    data = data_of(decision_page)
+    own = decision_table[(decision_table["source"] == "measured") & decision_table["latency_p50"].notna()]
+    desk = own[own["machine"].str.contains("host desk")].set_index("name")["latency_p50"]
+    setting = next(view for view in data["settings"] if "host desk" in view["text"])
+    shown = setting["columns"]["latency_p50"]["value"]
+    found = {name: value for name, value in zip(data["models"]["name"], shown, strict=True) if value is not None}
+    assert found == desk.to_dict()
+    assert len(found) > 8
+
+
+def test_a_column_keeps_values_exactly_and_intervals_to_six_digits() -> None:
+    rows = pd.DataFrame(
+        {"top1": [82.123456789, None], "top1_low": [81.987654321, None], "top1_source": ["measured", None]}
+    )
+    made = column(rows, "top1", Texts())
+    assert made is not None
+    assert (made.value, made.low, made.source) == ([82.123456789, None], [81.9877, None], 0)
+
+
+@pytest.mark.parametrize(
+    ("wish", "limits"),
+    [
+        *((wish, ()) for wish in ("throughput", "energy", "training-time")),
+        *((wish, ("max_latency",)) for wish in (None, "memory")),
+        ("params", ("max_memory", "max_latency")),
+    ],
+)
+def test_what_decides_a_question_is_what_decides_the_command(
+    decision_table: pd.DataFrame, decision_page: Path, wish: str | None, limits: tuple[str, ...]
+) -> None:
+    data = data_of(decision_page)
+    questions = data["questions"]
+    view = next(place for place, one in enumerate(data["accuracies"]) if one["dataset"] == "imagenet-1k")
+    bits = sum(2**bit for bit, option in enumerate(questions["running"]) if option in limits)
+    deciding = questions["deciding"][questions["by_view"][str(view)][0][questions["wishes"].index(wish)][bits]]
+    asked = tuple(Limit(option, LIMITS[option][0], "max", 1.0) for option in limits)
+    fronts = [GuideEntry(e.constraint, e.phase, e.how, e.family, e.title, e.img_size) for e in pareto_optimal()]
+    ranking = rank(decision_table, Request(wish, asked), accuracy_basis(decision_table, "imagenet-1k"), fronts)
+    setting = None if deciding["setting"] is None else data["settings"][deciding["setting"]]["text"]
+    assert setting == (ranking.setting.text if ranking.setting else None)
+    assert (deciding["objective"], deciding["ranked_by"]) == (ranking.objective, ranking.ranked_by)
+    assert deciding["undecided"] == ranking.undecided
+    if deciding["front"] is not None:
+        assert {data["models"]["name"][place] for place in deciding["front"]} == set(ranking.rows["name"])
+
+
+def test_the_method_names_machines_failures_with_reasons_and_sources(tmp_path: Path) -> None:
+    method = method_of(gather([hostile(tmp_path / "study")]))
+    assert [machine.title for machine in method.environments] == ["a processor, host desk, 2 threads, torch 2.15.0"]
+    assert method.failures[0].reason == HOSTILE_NAME
+    assert {origin.source for origin in method.origins} == {"measured", "published"}
+    throughput = next(one for one in method.protocols if one.metric.name == "throughput")
+    assert (HOSTILE_NAME, 5) in throughput.methods
+
+
+def test_the_page_shows_the_command_that_gives_the_same_answer(decision_page: Path) -> None:
+    assert data_of(decision_page)["command"] == "favor recommend --study 'my study'"
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
+    """What the command makes pages of, which are not made."""
+    gathered: list[Gathered] = []
+    monkeypatch.setattr("favor.report.page.page_of", lambda one: gathered.append(one) or "<!doctype html>")
+    return gathered
+
+
+def test_the_command_without_a_study_says_that_it_has_none(tmp_path: Path, shown: list[Gathered]) -> None:
+    done = run("report", "-o", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    assert "no study is named" in done.stderr
+    assert done.stdout == ""
+    assert (tmp_path / "page.html").read_text() == "<!doctype html>"
+    assert set(shown[0].table["source"]) == {"published", "measured"}
+
+
+def test_a_line_that_cannot_be_read_is_told_on_stderr_and_on_the_page(tmp_path: Path, shown: list[Gathered]) -> None:
+    study = hostile(tmp_path / "study")
+    with (study / "records.jsonl").open("a") as file:
+        file.write("not JSON\n")
+    done = run("report", study, "-o", tmp_path / "page.html")
+    assert "corrupt line, skipped" in done.stderr
+    assert "corrupt line, skipped" in method_of(shown[0]).unreadable[0]
+
+
+def test_a_study_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = run("report", tmp_path / "nowhere")
+    assert done.exit_code != 0
+    assert "no records at" in str(done.exception)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_figures_command_hands_the_table_the_folder_and_the_format_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def export(table: pd.DataFrame, folder: Path, file_format: str) -> list[Path]:
+        given.append((len(table), folder, file_format))
+        return [folder / "one.svg"]
+
+    monkeypatch.setattr("favor.report.figures.export", export)
+    done = run("figures", "-o", tmp_path, "--format", "svg")
+    assert done.exit_code == 0, done.output
+    assert given[0][0] > 500
+    assert given[0][1:] == (tmp_path, "svg")
+    assert "1 figures" in done.stderr
