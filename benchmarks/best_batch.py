@@ -6,8 +6,9 @@
 Target: the winner within 3 % of the exhaustive search's, at half its cost or less.
 
 Simulated: the time of a batch is a fixed part plus a part per image, with steps where a device's units are filled up,
-a slope where caches overflow, a memory limit, and noise. The same timing code runs on a simulated clock, so that cost
-is simulated seconds. Exhaustive search is taken twice: over every batch size up to the limit, and over a grid of powers
+a slope where caches overflow, a memory limit, and noise. The same code as in `favor measure` runs on a simulated clock,
+the passes that look at the memory and the final timing of the winner included, so that cost is simulated seconds.
+Exhaustive search is taken twice: over every batch size up to the limit, and over a grid of powers
 of two and what lies in the middle between them, which is much cheaper and therefore the harder comparison.
 """
 
@@ -15,40 +16,81 @@ import argparse
 import gc
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from favor.measure.bench import SAMPLE_SECONDS, search_rule
-from favor.measure.best_batch import search_best_batch
+import torch
+from torch import Tensor
+
+from favor.measure.bench import SAMPLE_SECONDS, SHARE_OF_ROOM, Bench
+from favor.measure.clock import Clock, WallClock
+from favor.measure.device import Cpu, Device, Peak
+from favor.measure.findings import Channel
 from favor.measure.stopping import StoppingRule
-from favor.measure.timing import Timing, time_calls
+from favor.measure.timing import time_calls
+from favor.measure.workload import Call, Workload
 
 BUDGET = 20.0
-SEARCH, FULL = search_rule(BUDGET), StoppingRule(BUDGET)
 REAL_BUDGET = 4.0
+IMAGE_BYTES = 1000
 
 
 class Simulation:
-    """A device and its clock: a batch of b images takes `seconds(b)`, give or take the noise."""
+    """A device, its clock and work on it: a batch of b images takes `seconds(b)`, give or take the noise."""
 
-    def __init__(self, seconds: Callable[[int], float], noise: float, seed: int) -> None:
-        self.seconds, self.noise = seconds, noise
+    kind = label = "simulated"
+    name = "a simulated device"
+    place = torch.device("cpu")
+
+    def __init__(self, seconds: Callable[[int], float], largest: int, noise: float, seed: int) -> None:
+        self.seconds, self.largest, self.noise = seconds, largest, noise
         self.draw = random.Random(seed)  # noqa: S311 - noise, not secrets
-        self.time = 0.0
+        self.time, self.allocated = 0.0, 0
 
     def now(self) -> float:
         return self.time
 
-    def synchronise(self) -> None:
-        """Work is done as it is asked for."""
-
-    def timing(self, batch: int, rule: StoppingRule) -> Timing:
+    def at(self, batch_size: int) -> Call:
         def run() -> None:
             # Disturbances only ever slow down, some of them by a lot.
             slow = abs(self.draw.gauss(0, self.noise)) + (0.3 if self.draw.random() < 0.01 else 0.0)
-            self.time += self.seconds(batch) * (1 + slow)
+            self.time += self.seconds(batch_size) * (1 + slow)
+            self.allocated = batch_size * IMAGE_BYTES
 
-        return time_calls(run, self, self, rule, SAMPLE_SECONDS)
+        return Call(run, (torch.empty(0),))
+
+    def synchronise(self) -> None:
+        """Work is done as it is asked for."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
+        run()
+        return Peak(self.allocated, None, "simulated")
+
+    def room(self, held: int, limit: int | None) -> int:
+        return int((self.largest + 0.5) * IMAGE_BYTES / SHARE_OF_ROOM)
+
+    def total_memory(self) -> int:
+        return self.room(0, None)
+
+    def free_memory(self) -> int:
+        return self.room(0, None)
+
+    def limit_memory(self, limit: int) -> None:
+        """It has none but its own."""
+
+
+class SmallCpu(Cpu):
+    """The processor with room for so many bytes of tensors."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def room(self, held: int, limit: int | None) -> int:
+        return self.size
 
 
 @dataclass(frozen=True)
@@ -87,25 +129,22 @@ def grid(largest: int) -> list[int]:
     return sorted({*powers, *middles, largest})
 
 
-def exhaustive(simulation: Simulation, batches: list[int]) -> tuple[int, float]:
+def exhaustive(work: Workload, device: Device, clock: Clock, batches: list[int], budget: float) -> tuple[int, float]:
     """The best of all these batch sizes, each measured as a figure on a record is; and what that cost."""
-    start = simulation.now()
-    found = {batch: batch / simulation.timing(batch, FULL).quantile(0.5).value for batch in batches}
-    return max(found, key=lambda batch: found[batch]), simulation.now() - start
+    start, found = clock.now(), {}
+    for batch in batches:
+        timing = time_calls(work.at(batch).run, device, clock, StoppingRule(budget), SAMPLE_SECONDS)
+        found[batch] = batch / timing.quantile(0.5).value
+    return max(found, key=lambda batch: found[batch]), clock.now() - start
 
 
-def searched(simulation: Simulation, largest: int) -> tuple[int, float]:
+def searched(work: Workload, device: Device, clock: Clock, budget: float) -> tuple[int, float]:
     """The searched batch size, with the winner measured again, as `favor measure` does it; and what that cost."""
-    start = simulation.now()
-
-    def affordable(batch: int, seconds: float) -> bool:
-        return simulation.now() - start + 3 * seconds <= BUDGET
-
-    found = search_best_batch(
-        lambda batch: batch / simulation.timing(batch, SEARCH).undisturbed, largest=largest, affordable=affordable
-    )
-    simulation.timing(found.best, FULL)
-    return found.best, simulation.now() - start
+    start = clock.now()
+    bench = Bench(device, clock, Channel(lambda line: None), budget)
+    best = bench.search("search", work).best
+    bench.time("throughput", work.at(best))
+    return best, clock.now() - start
 
 
 def simulate(noise: float, seeds: int) -> None:
@@ -118,10 +157,12 @@ def simulate(noise: float, seeds: int) -> None:
         true_best = max(batch / one.seconds(batch) for batch in range(1, one.largest + 1))
         losses, costs, grid_costs = [], [], []
         for seed in range(seeds):
-            best, cost = searched(Simulation(one.seconds, noise, seed), one.largest)
+            searching = Simulation(one.seconds, one.largest, noise, seed)
+            best, cost = searched(searching, searching, searching, BUDGET)
             losses.append(1 - best / one.seconds(best) / true_best)
             costs.append(cost)
-            grid_costs.append(exhaustive(Simulation(one.seconds, noise, seed + 10**6), grid(one.largest))[1])
+            trying = Simulation(one.seconds, one.largest, noise, seed + 10**6)
+            grid_costs.append(exhaustive(trying, trying, trying, grid(one.largest), BUDGET)[1])
         every = statistics.fmean(grid_costs) / len(grid(one.largest)) * one.largest
         ratio = statistics.fmean(costs) / statistics.fmean(grid_costs)
         worst_loss, worst_ratio = max(worst_loss, *losses), max(worst_ratio, ratio)
@@ -133,37 +174,28 @@ def simulate(noise: float, seeds: int) -> None:
 
 
 def real(name: str, largest: int) -> None:
-    import torch
-
-    from favor.measure.clock import WallClock
-    from favor.measure.device import Cpu
     from favor.measure.workload import Inference, Precision
     from favor.zoo.registry import create_miniature
 
     torch.set_num_threads(1)  # two threads that wait for each other would measure the load of the machine
     model = create_miniature(name)
     work = Inference(model, 64, torch.device("cpu"), Precision.named("fp32", "cpu"), compiled=False)
-    device, clock = Cpu(), WallClock()
+    clock = WallClock()
+    peak = Bench(Cpu(), clock, Channel(lambda line: None), REAL_BUDGET).peak(work, largest).allocated
+    device = SmallCpu(int(peak / SHARE_OF_ROOM) + 1)
 
-    def timing(batch: int, rule: StoppingRule) -> Timing:
-        return time_calls(work.at(batch).run, device, clock, rule, SAMPLE_SECONDS)
+    def undisturbed(batch: int) -> float:
+        return time_calls(work.at(batch).run, device, clock, StoppingRule(REAL_BUDGET), SAMPLE_SECONDS).undisturbed
 
-    rough, full = search_rule(REAL_BUDGET), StoppingRule(REAL_BUDGET)
-    start = clock.now()
-    found = search_best_batch(lambda batch: batch / timing(batch, rough).undisturbed, largest=largest)
-    timing(found.best, full)
-    cost = clock.now() - start
-    start = clock.now()
-    all_of_grid = {batch: batch / timing(batch, full).quantile(0.5).value for batch in grid(largest)}
-    grid_cost = clock.now() - start
-    best = max(all_of_grid, key=lambda batch: all_of_grid[batch])
+    found, cost = searched(work, device, clock, REAL_BUDGET)
+    best, grid_cost = exhaustive(work, device, clock, grid(largest), REAL_BUDGET)
     # Alternating, and the fastest of all, so that the load of the machine does not decide.
-    pairs = [(timing(found.best, full).undisturbed, timing(best, full).undisturbed) for _ in range(5)]
+    pairs = [(undisturbed(found), undisturbed(best)) for _ in range(5)]
     ours, theirs = (min(seconds) for seconds in zip(*pairs, strict=True))
-    loss = 1 - (found.best / ours) / (best / theirs)
+    loss = 1 - (found / ours) / (best / theirs)
     print(f"{name}, miniature, 64 px, up to {largest} images, 1 thread")
-    print(f"searched: {found.best} images, in {cost:.1f} s")
-    print(f"exhaustive over {len(all_of_grid)} batch sizes: {best} images, in {grid_cost:.1f} s")
+    print(f"searched: {found} images, in {cost:.1f} s, memory passes and final timing included")
+    print(f"exhaustive over {len(grid(largest))} batch sizes: {best} images, in {grid_cost:.1f} s")
     print(f"loss {loss:+.2%} (5 alternating pairs), ratio of costs {cost / grid_cost:.2f}")
 
 

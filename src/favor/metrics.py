@@ -76,7 +76,13 @@ _GLOSSARY = (
         "Bytes read and written by every operator that is not a view, one image.",
     ),
     # speed
-    Metric("throughput", "Throughput", "img/s", "higher", "Images per second at inference, at the best batch size."),
+    Metric(
+        "throughput",
+        "Throughput",
+        "img/s",
+        "higher",
+        "Images per second at inference, at the best batch size unless another is stated.",
+    ),
     Metric(
         "best_batch_size", "Best batch size", "img", "neither", "The batch size with the highest inference throughput."
     ),
@@ -95,7 +101,7 @@ _GLOSSARY = (
         "Training step",
         "s",
         "lower",
-        "Time of forward, backward and optimiser step at the reference batch.",
+        "Time of forward, backward and optimiser step at the stated batch size, else at the reference batch.",
     ),
     Metric(
         "train_step_time_end_to_end",
@@ -140,8 +146,27 @@ _GLOSSARY = (
     Metric(
         "memory_reserved", "Reserved memory", "B", "lower", "Peak of bytes that the allocator holds from the device."
     ),
-    Metric("memory_process", "Process memory", "B", "lower", "Peak of the process's resident memory."),
-    Metric("max_batch_size", "Largest batch", "img", "higher", "The largest batch that fits into the stated memory."),
+    Metric(
+        "memory_process",
+        "Process memory",
+        "B",
+        "lower",
+        "Peak of the process's resident main memory, which is the host's also where the model runs on a GPU.",
+    ),
+    Metric(
+        "max_batch_size",
+        "Largest batch",
+        "img",
+        "higher",
+        "The largest batch whose forward pass fits into the stated memory.",
+    ),
+    Metric(
+        "train_max_batch_size",
+        "Largest training batch",
+        "img",
+        "higher",
+        "The largest batch whose training step fits into the stated memory.",
+    ),
     # energy
     Metric("energy_per_image", "Energy per image", "J", "lower", "Energy of inference divided by the images."),
     Metric(
@@ -151,8 +176,34 @@ _GLOSSARY = (
         "lower",
         "Energy of training steps divided by the images.",
     ),
-    Metric("carbon", "Carbon", "gCO2e", "lower", "Energy times the carbon intensity of the user's grid."),
-    Metric("money", "Money", "currency", "lower", "Time times the user's price per hour."),
+    Metric(
+        "carbon_per_image",
+        "Carbon per image",
+        "gCO2e",
+        "lower",
+        "Energy of one image at inference times the carbon intensity of the user's grid.",
+    ),
+    Metric(
+        "train_carbon_per_epoch",
+        "Training carbon per epoch",
+        "gCO2e",
+        "lower",
+        "Energy of one pass over the training set times the carbon intensity of the user's grid.",
+    ),
+    Metric(
+        "money_per_image",
+        "Money per image",
+        "currency",
+        "lower",
+        "Time of one image at inference times the user's price per hour.",
+    ),
+    Metric(
+        "train_money_per_epoch",
+        "Training money per epoch",
+        "currency",
+        "lower",
+        "Time of one pass over the training set times the user's price per hour.",
+    ),
     # quality
     Metric("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is predicted first."),
     Metric(

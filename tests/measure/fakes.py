@@ -49,6 +49,7 @@ class FakeDevice:
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         self.allocated = 0
         run()
+        self.synchronise()
         return Peak(self.allocated, None, "fake")
 
     def total_memory(self) -> int:
@@ -63,12 +64,15 @@ class FakeDevice:
     def release(self) -> None:
         self.queued = 0.0
 
-    def limit_memory(self, limit: int) -> bool:
-        return False
+    def limit_memory(self, limit: int) -> str | None:
+        return None
 
 
 class FakeWork:
-    """Calls that take `seconds(batch)` times the next factor, and `fixed + batch * per_image` bytes."""
+    """Calls that take `seconds(batch)` times the next factor, and `fixed + batch * per_image` bytes.
+
+    Of the fixed bytes `always` are there between calls, too: all of them unless told.
+    """
 
     def __init__(
         self,
@@ -77,8 +81,10 @@ class FakeWork:
         factors: Iterable[float] = (),
         fixed: int = 1000,
         per_image: int = 100,
+        always: int | None = None,
     ) -> None:
         self.device, self.seconds, self.fixed, self.per_image = device, seconds, fixed, per_image
+        self.always = fixed if always is None else always
         self.factors = chain(factors, repeat(1.0))
         self.calls: list[int] = []
 
@@ -92,7 +98,7 @@ class FakeWork:
             self.device.queue(self.seconds(batch_size) * next(self.factors))
 
         # What is always there, and the images last: as a real workload has it.
-        return Call(run, (torch.empty(self.fixed, dtype=torch.uint8), torch.empty(0, dtype=torch.uint8)))
+        return Call(run, (torch.empty(self.always, dtype=torch.uint8), torch.empty(0, dtype=torch.uint8)))
 
     def update_alone(self, batch_size: int) -> Call:
         return Call(lambda: self.device.queue(0.1), ())

@@ -79,6 +79,12 @@ def test_growing_ends_after_two_doublings_without_gain():
     assert max(batch for batch, _ in found.curve) == 4
 
 
+def test_the_search_starts_at_the_smallest_batch():
+    found = search_best_batch(float, smallest=2, largest=12)
+    assert found.best == 12
+    assert min(batch for batch, _ in found.curve) == 2
+
+
 def test_one_dip_does_not_end_the_growing():
     found = search_best_batch(lambda batch: 5.0 if batch == 8 else float(batch), largest=64)
     assert found.best == 64

@@ -2,6 +2,8 @@
 
 import csv
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,30 +119,36 @@ FVCORE_PRODUCTS = ("conv", "linear", "matmul", "bmm", "addmm", "einsum", "mm")
 
 
 @pytest.mark.parametrize(
-    ("name", "shallow"),
+    "name",
     [
-        ("resnet18", {}),
-        ("vit_tiny_patch16_224", {"depth": 2}),
-        ("swin_tiny_patch4_window7_224", {"depths": (2, 1, 1, 1)}),
-        ("coat_lite_tiny", {"serial_depths": (1, 1, 1, 1)}),
+        "resnet18",
+        "mobilenetv3_small_050",
+        "convnext_atto",
+        "vit_tiny_patch16_224",
+        "swin_tiny_patch4_window7_224",
+        "levit_128s",
+        "xcit_nano_12_p16_224",
+        "pvt_v2_b0",
+        "edgenext_xx_small",
+        "mixer_s32_224",
     ],
 )
-def test_products_agree_with_fvcore_within_a_thousandth(name, shallow):
+def test_products_and_activations_are_those_of_fvcore_to_the_unit(name):
     fvcore = pytest.importorskip("fvcore.nn")
     import timm
 
     timm.layers.set_fused_attn(False)  # fvcore sees nothing in fused attention
     try:
-        model = timm.create_model(name, **shallow).eval()
+        model = timm.create_model(name).eval()
     finally:
         timm.layers.set_fused_attn(True)
-    image = torch.ones(1, 3, 224, 224)
+    side = model.default_cfg["input_size"][-1]
+    image = torch.ones(1, 3, side, side)
     analysis = fvcore.FlopCountAnalysis(model, image).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     expected = sum(value for operator, value in analysis.by_operator().items() if operator in FVCORE_PRODUCTS)
     activations = fvcore.ActivationCountAnalysis(model, image).unsupported_ops_warnings(False).total()
-    found = count(model)
-    assert found.macs_matmul == pytest.approx(expected, rel=1e-3)
-    assert found.activations == pytest.approx(activations, rel=1e-3)
+    found = count(model, img_size=side)
+    assert (found.macs_matmul, found.activations) == (expected, activations)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +173,21 @@ def test_the_backward_of_a_depthwise_convolution_is_twice_its_forward():
 
 
 # ---- weights and the model's side
+
+
+MEMORY_OF_COUNTING = """
+import psutil, torch
+before = psutil.Process().memory_info().rss
+from favor.measure.count import count
+from favor.measure.memory import process_peak
+assert count("vit_l16").params > 3e8
+print(process_peak() - before)
+"""
+
+
+def test_counting_the_300_million_parameters_of_vit_l_takes_less_than_300_mb_above_torch():
+    done = subprocess.run([sys.executable, "-c", MEMORY_OF_COUNTING], capture_output=True, text=True, check=True)
+    assert 0 < int(done.stdout) < 300e6
 
 
 def test_shared_parameters_count_once_and_frozen_ones_are_not_trainable():
@@ -203,6 +226,17 @@ def test_half_of_the_fourier_operations_are_multiply_adds():
     assert (found.macs_matmul, found.macs, found.flops) == (0, fft // 2, fft)
 
 
+def test_a_product_of_integers_is_no_flop():
+    class Indices(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            ones = torch.ones(8, 8, dtype=torch.long)
+            return x.sum() + (ones @ ones + torch.addmm(ones, ones, ones)).sum()
+
+    found = count(Indices(), img_size=8)
+    assert (found.macs_matmul, found.activations) == (0, 0)
+    assert found.flops == 3 * 64 + 1  # the sum of the image, and the sum of both sums
+
+
 def test_the_operator_table_adds_up_to_the_counts():
     found = count("vit_ti16", training=True)
     assert sum(row.flops for row in found.by_operator) == found.flops
@@ -224,10 +258,26 @@ def test_a_network_for_gray_images_is_counted_with_one_channel():
 def test_wrong_requests_are_refused():
     with pytest.raises(RequestError, match="batch size must be 1 or more, not 0"):
         count("vit_ti16", batch_size=0)
+    with pytest.raises(RequestError, match="batch size must be 2147483647 or less"):
+        count("vit_ti16", batch_size=10**20)
     with pytest.raises(RequestError, match="unknown model 'vit_tj16'; did you mean"):
         count("vit_tj16")
     with pytest.raises(RequestError, match="num_classes is for models by name"):
         count(nn.Conv2d(3, 2, 1), num_classes=3)
+
+
+@pytest.mark.parametrize("name", ["avit_s16", "switch_8_s16"])
+def test_the_counts_that_come_with_the_package_say_their_operating_point(name):
+    from favor.records import counted_records
+
+    (record,) = (record for record in counted_records() if record.name == name)
+    point = dict(count(name).operating_point)
+    assert point
+    assert point.items() <= record.conditions.items()
+
+
+def test_a_model_whose_work_does_not_depend_on_the_image_has_no_operating_point():
+    assert count("vit_ti16", img_size=32).operating_point == {}
 
 
 def test_a_network_that_needs_values_is_told_to_have_an_operating_point():

@@ -56,6 +56,18 @@ def test_a_pattern_stands_for_all_names_that_fit_once_each():
         expand(["no_such_*"])
 
 
+def test_an_empty_name_is_a_wrong_request(app):
+    result = run(app, "")
+    assert isinstance(result.exception, RequestError)
+    assert "a model's name is empty" in str(result.exception)
+
+
+@pytest.mark.parametrize(("name", "key"), [("avit_ti16", "imposed_mean_survival"), ("switch_8_ti16", "experts")])
+def test_the_operating_point_is_among_the_conditions(app, name, key):
+    (found,) = json.loads(run(app, name, "--img-size", "32", "--json").stdout)
+    assert key in found["conditions"]
+
+
 class Stubborn(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * x.mean().item()

@@ -27,7 +27,7 @@ def app() -> typer.Typer:
 @pytest.fixture
 def pretended(monkeypatch):
     """Children that find a throughput which grows from call to call; a name in `failing` fails."""
-    state = {"calls": [], "failing": set(), "interrupted_at": None}
+    state = {"calls": [], "failing": set(), "interrupted_at": None, "flags": []}
 
     def supervise(request, time_limit, on_step, environment):
         asked = json.loads(request)
@@ -39,6 +39,7 @@ def pretended(monkeypatch):
         channel.environment({"device_name": Cpu().name, "torch": torch.__version__, "threads": asked["threads"]})
         metric = "throughput" if asked["phase"] == "inference" else "train_step_time"
         channel.found(metric, 10.0 + len(state["calls"]), "t")
+        channel.flag(*state["flags"])
         if len(state["calls"]) == state["interrupted_at"]:
             channel.failed("failed", "interrupted")
             raise InterruptedMeasurement(findings)
@@ -126,6 +127,34 @@ def test_what_a_study_has_is_not_measured_again_and_it_is_said(app, pretended, t
     assert len(read(study).records) == 2
 
 
+def test_what_was_flagged_is_told_and_measured_again_on_request(app, pretended, tmp_path):
+    study = str(tmp_path / "study")
+    pretended["flags"] = ["busy"]
+    assert run(app, "measure", "vit_ti16", "--into", study).exit_code == 0
+    pretended["flags"] = []
+    assert (
+        "1 of them with flags; --again measures those once more"
+        in run(app, "measure", "vit_ti16", "--into", study).stderr
+    )
+    assert len(pretended["calls"]) == 1
+    assert run(app, "measure", "vit_ti16", "--into", study, "--again").exit_code == 0
+    assert len(pretended["calls"]) == 2
+
+
+def test_a_study_that_is_no_folder_is_refused_before_anything_is_measured(app, pretended, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = run(app, "measure", "vit_ti16", "--into", str(tmp_path / "file"))
+    assert isinstance(result.exception, RequestError)
+    assert pretended["calls"] == []
+
+
+def test_corrupt_lines_of_a_study_are_told(app, pretended, tmp_path):
+    (tmp_path / "records.jsonl").write_text("rubbish\n")
+    result = run(app, "measure", "vit_ti16", "--into", str(tmp_path), "--json")
+    assert "records.jsonl:1: corrupt line, skipped" in result.stderr
+    assert len(json.loads(result.stdout)) == 1
+
+
 def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, pretended, tmp_path):
     pretended["interrupted_at"] = 2
     result = run(app, "measure", "vit_ti16", "vit_s16", "vit_b16", "--into", str(tmp_path), "--json")
@@ -143,6 +172,9 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, p
         (("vit_ti16", "--batch-size", "many"), "--batch-size: 'many' is neither"),
         (("vit_ti16", "--fit-memory", "8"), "--fit-memory: cannot read '8'"),
         (("vit_ti16", "--device", "gpu"), "unknown device 'gpu'"),
+        (("vit_ti16", "--batch-size", "99999999999999999999"), "batch size must be 2147483647 or less"),
+        (("vit_ti16", "--threads", "0"), "number of threads must be 1 or more, not 0"),
+        (("vit_ti16", ""), "a model's name is empty"),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_measured(app, pretended, arguments, why):
@@ -160,6 +192,13 @@ def test_variability_gives_range_and_deviation_in_absolute_and_in_percent(app, p
     assert (row["lowest"], row["highest"], row["mean"], row["deviation"]) == (11.0, 13.0, 12.0, 1.0)
     assert row["range_percent"] == pytest.approx(100 * 2 / 12)
     assert row["deviation_percent"] == pytest.approx(100 / 12)
+
+
+def test_variability_takes_the_conditions_that_measure_takes(app, pretended):
+    options = ("--runs", "2", "--compile", "--num-classes", "10", "--img-size", "64", "--batch-size", "4")
+    assert run(app, "variability", "vit_ti16", *options).exit_code == 0
+    asked = pretended["calls"][0]
+    assert (asked["compiled"], asked["num_classes"], asked["img_size"], asked["batch_size"]) == (True, 10, 64, 4)
 
 
 def test_variability_prints_a_table_per_phase(app, pretended):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from favor.measure.best_batch import DoesNotFitError
 from favor.measure.memory import batch_memory, bytes_of, is_out_of_memory, live_tensor_peak, process_peak
 from favor.measure.workload import Inference, Precision, Training
 
@@ -134,6 +135,47 @@ def test_without_time_for_a_third_measurement_the_line_is_not_verified():
 
     assert not batch_memory(peak, 0, affordable=lambda batch: False).verified
     assert tried == [1, 2]
+
+
+def test_growing_ends_at_the_first_batch_that_does_not_fit():
+    def peak(batch: int) -> int:
+        if batch > 20:
+            raise DoesNotFitError
+        return 10_000 + 100 * batch
+
+    found = batch_memory(peak, always=100)
+    assert (found.measured_to, found.too_large, found.verified) == (16, 32, True)
+    assert found.largest_batch(15_000) == 50  # what a larger device would hold
+
+
+def test_a_batch_that_the_line_leads_beyond_the_room_with_is_not_tried():
+    tried = []
+
+    def peak(batch: int) -> int:
+        tried.append(batch)
+        return 10_000 + 100 * batch
+
+    batch_memory(peak, always=100, room=11_000)
+    assert tried == [1, 2, 4, 8]
+
+
+def test_the_smallest_batch_that_does_not_fit_is_the_callers_error():
+    def peak(batch: int) -> int:
+        raise DoesNotFitError
+
+    with pytest.raises(DoesNotFitError):
+        batch_memory(peak, always=0)
+
+
+def test_a_single_measurement_tells_no_line():
+    def peak(batch: int) -> int:
+        if batch > 2:
+            raise DoesNotFitError
+        return 1000
+
+    found = batch_memory(peak, always=900, smallest=2)
+    assert (found.peaks, found.too_large) == (((2, 1000),), 4)
+    assert (found.largest_batch(10**6), found.largest_batch(999)) == (None, 0)
 
 
 def test_pytorchs_ways_to_say_that_memory_is_exhausted_are_known():

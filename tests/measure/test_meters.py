@@ -1,5 +1,6 @@
 """From what is asked to records: requests, what is there already, and the real child process."""
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,37 @@ def test_a_real_child_that_wants_more_memory_than_its_limit_is_out_of_memory(plu
     assert record.status == "out_of_memory"
     assert "latency: " in record.reason
     assert "allocate" in record.reason
+    assert record.environment["memory_limit_on"] == "private memory"
+
+
+@pytest.mark.parametrize(("limit", "flags"), [(2**20, ["memory_limit:exceeded"]), (2**50, [])])
+def test_a_resident_peak_above_the_limit_is_flagged(limit, flags, monkeypatch):
+    from favor.measure import child, environment
+
+    findings = Findings()
+    monkeypatch.setattr(Cpu, "limit_memory", lambda self, limit: None)
+    monkeypatch.setattr(environment, "look_at_load", lambda: 0.0)
+    monkeypatch.setattr(environment, "others_between", lambda before, after: 0.0)
+    monkeypatch.setattr(child, "_measure_phase", lambda bench, request: None)
+    try:
+        child._measure(a_request(memory_limit=limit), Channel(findings.take))
+    finally:
+        gc.unfreeze()
+    assert findings.flags == flags
+    assert findings.environment["memory_limit_on"] == "nothing"
+
+
+def test_a_real_child_says_at_which_operating_point_it_trains(monkeypatch):
+    from favor.measure import child
+    from favor.measure.bench import Bench
+    from measure.fakes import FakeClock
+
+    findings = Findings()
+    monkeypatch.setattr("favor.measure.training.measure_training", lambda bench, workload, request: None)
+    bench = Bench(Cpu(), FakeClock(), Channel(findings.take), budget=1.0)
+    child._measure_phase(bench, a_request(name="avit_ti16", phase="training", img_size=32, batch_size=2))
+    assert findings.conditions["survival"].startswith("by halting scores")
+    assert findings.conditions["imposed_mean_survival"] == 0.75
 
 
 def test_each_model_is_asked_for_in_each_phase_at_its_own_image_size(plugin):
@@ -123,6 +155,25 @@ def test_a_size_that_a_model_cannot_take_is_refused_before_anything_starts():
     ],
 )
 def test_what_cannot_be_measured_is_refused(change, why):
+    with pytest.raises(RequestError, match=why):
+        a_request(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"threads": 0}, "number of threads must be 1 or more, not 0"),
+        ({"time_limit": 0.0}, "time limit must be a number of seconds above zero, not 0.0"),
+        ({"memory_limit": 0}, "memory limit in bytes must be 1 or more, not 0"),
+        ({"memory_limit": -5}, "memory limit in bytes must be 1 or more, not -5"),
+        ({"fit_memory": -5}, "memory to fit in bytes must be 1 or more, not -5"),
+        ({"batch_size": 10**20}, "batch size must be 2147483647 or less"),
+        ({"precision": "fp31"}, "unknown precision 'fp31'"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_in_settings_and_requests_and_never_replaced(change, why):
+    with pytest.raises(RequestError, match=why):
+        Settings(**change)
     with pytest.raises(RequestError, match=why):
         a_request(**change)
 
@@ -215,6 +266,36 @@ def test_what_an_interrupted_measurement_had_found_is_kept_as_a_failure(tmp_path
     assert (kept.status, kept.reason) == ("failed", "throughput: interrupted")
     assert kept.metrics["latency_p50"].value == 0.5
     assert find_done(a_request(), Cpu(), [kept]) is None
+
+
+def test_what_has_a_flag_is_measured_again_on_request_only(tmp_path, monkeypatch):
+    flagged, quiet = a_request(name="vit_ti16"), a_request(name="vit_s16")
+    busy = replace(a_record(flagged), environment=a_machine(flagged) | {"flags": "busy"}, time="2026-01-01T00:00:00Z")
+    append(tmp_path, [busy, replace(a_record(quiet), time="2026-01-01T00:00:00Z")])
+    monkeypatch.setattr(meters, "measure", lambda request, on_step: a_record(request))
+    assert [each.was_there for each in measure_all([flagged, quiet], Cpu(), tmp_path)] == [True, True]
+    assert [each.was_there for each in measure_all([flagged, quiet], Cpu(), tmp_path, again=True)] == [False, True]
+    # the new record has no flag, so that the same command has nothing more to do
+    assert [each.was_there for each in measure_all([flagged, quiet], Cpu(), tmp_path, again=True)] == [True, True]
+
+
+@pytest.mark.parametrize("study", ["a_file", "a_file/study"])
+def test_a_study_that_cannot_be_written_to_is_refused_before_anything_is_measured(study, tmp_path, monkeypatch):
+    (tmp_path / "a_file").write_text("not a folder")
+    monkeypatch.setattr(meters, "measure", lambda request, on_step: pytest.fail("measured for nothing"))
+    with pytest.raises(RequestError, match="cannot write records to .*; name a folder"):
+        list(measure_all([a_request()], Cpu(), tmp_path / study))
+    assert (tmp_path / "a_file").read_text() == "not a folder"
+
+
+def test_lines_of_a_study_that_cannot_be_read_are_told(tmp_path, monkeypatch):
+    (tmp_path / "records.jsonl").write_text("rubbish\n")
+    monkeypatch.setattr(meters, "measure", lambda request, on_step: a_record(request))
+    with pytest.warns(UserWarning, match="records.jsonl:1: corrupt line, skipped"):
+        list(measure_all([], Cpu(), tmp_path))
+    problems = []
+    assert len(list(measure_all([a_request()], Cpu(), tmp_path, on_problem=problems.append))) == 1
+    assert [problem.line for problem in problems] == [1]
 
 
 def test_a_failure_is_a_record_and_the_next_one_goes_on(tmp_path, monkeypatch):

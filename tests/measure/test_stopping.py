@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from favor.measure.stopping import Estimate, StoppingRule, collect, has_drifted, interval_ranks, quantile
+from favor.measure.stopping import Estimate, StoppingRule, are_too_few, collect, has_drifted, interval_ranks, quantile
 from measure.fakes import FakeClock
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
@@ -113,6 +113,25 @@ def test_a_machine_that_slows_down_has_drifted_and_a_noisy_one_has_not():
 def test_a_drift_of_less_than_five_percent_is_let_pass():
     assert not has_drifted([1.0] * 20 + [1.04] * 20)
     assert has_drifted([1.0] * 20 + [1.06] * 20)
+
+
+def test_few_samples_whose_halves_fall_apart_have_drifted():
+    assert has_drifted([1.0] * 5 + [2.0] * 5)
+    assert has_drifted([1.0] * 6 + [2.0] * 5)  # the sample in the middle belongs to neither half
+    assert has_drifted([2.0] * 4 + [1.0] * 4)
+    assert not has_drifted([1.0] * 4 + [2.0, 2.0, 2.0, 0.9])
+    assert not has_drifted([1.0] * 3 + [2.0] * 3)  # three and three fall apart by chance in 1 of 10 cases
+
+
+@given(st.permutations([1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.4]))
+def test_eight_samples_drift_only_if_one_half_is_all_slower_than_the_other(order):
+    assert has_drifted(order) == (max(order[:4]) < min(order[4:]) or max(order[4:]) < min(order[:4]))
+
+
+@pytest.mark.parametrize(("share", "enough"), [(0.5, 2), (0.9, 10), (0.99, 100)])
+def test_a_quantile_needs_as_many_values_as_put_one_beyond_it(share, enough):
+    assert are_too_few(enough - 1, share)
+    assert not are_too_few(enough, share)
 
 
 def test_an_estimate_scales_with_its_interval():

@@ -1,6 +1,7 @@
 """The parent's side with children that hang, crash, are killed, print rubbish or leave others behind."""
 
 import os
+import re
 import resource
 import signal
 import sys
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from favor.measure import supervise as parent
+from favor.measure.findings import Findings, RubbishError
 from favor.measure.supervise import Exit, InterruptedMeasurement, MemoryBefore, kills_for_memory, supervise
 
 PRELUDE = """
@@ -21,6 +23,7 @@ def tell(**message):
 request = sys.stdin.readline()
 """
 
+LATENCY_ANSWER = '{"metric": "latency_p50", "value": 0.5, "low": null, "high": null, "method": "test"}'
 LATENCY = 'tell(step="latency"); tell(metric="latency_p50", value=0.5, low=None, high=None, method="test")\n'
 
 
@@ -108,6 +111,49 @@ def test_rubbish_on_stdout_and_stderr_does_no_harm():
     )
     assert found.status == "ok"
     assert list(found.metrics) == ["latency_p50"]
+
+
+ANSWER = '{"metric": "latency_p50", "value": %s, "low": null, "high": null, "method": "x"}'
+RUBBISH = {
+    "rubbish": "not JSON",
+    "": "not JSON",
+    "[1]": "not a JSON object",
+    "[" * 10**5: "not JSON",
+    ANSWER % "NaN": "'value' cannot be nan",
+    ANSWER % "1e999": "'value' cannot be inf",
+    ANSWER % "true": "'value' cannot be True",
+    (ANSWER % 1).replace("latency_p50", "nope"): "'metric' cannot be 'nope'",
+    '{"metric": "latency_p50", "value": 1}': "without high, low, method",
+    '{"metric": ["latency_p50"]}': "'metric' cannot be ['latency_p50']",
+    '{"status": "splendid", "reason": null}': "'status' cannot be 'splendid'",
+    '{"flags": "busy"}': "'flags' cannot be 'busy'",
+    '{"conditions": {"a": [1]}}': "'conditions' cannot be {'a': [1]}",
+    '{"greeting": "hello"}': "'greeting' cannot be 'hello'",
+}
+
+
+@pytest.mark.parametrize(("line", "why"), RUBBISH.items(), ids=range(len(RUBBISH)))
+def test_rubbish_among_the_answers_is_a_failure_that_keeps_what_came_before(line, why):
+    findings = Findings()
+    findings.take((LATENCY_ANSWER).encode())
+    with pytest.raises(RubbishError, match=re.escape(why)):
+        findings.take(line.encode())
+    assert list(findings.metrics) == ["latency_p50"]
+
+
+def test_a_child_that_writes_rubbish_among_its_answers_is_ended_and_a_failed_record():
+    # it says afterwards that all is well, and would go on for ten minutes
+    found = run(LATENCY + 'os.write(answers, b"rubbish\\xff\\n"); tell(status="ok", reason=None); time.sleep(600)')
+    assert found.status == "failed"
+    assert found.reason.startswith("latency: rubbish among the child's answers: 'rubbish")
+    assert found.reason.endswith("(not JSON)")
+    assert "latency_p50" in found.metrics
+
+
+def test_a_line_without_an_end_does_not_fill_the_parents_memory():
+    found = run("while True: os.write(answers, b'x' * 2**16)")
+    assert found.status == "failed"
+    assert "longer than 1048576 bytes" in found.reason
 
 
 def test_a_kill_by_the_system_for_memory_is_out_of_memory(monkeypatch):

@@ -9,11 +9,11 @@ from favor.measure.workload import (
     Precision,
     Training,
     build,
-    inference_form,
     make_optimiser,
-    operating_point,
     random_images,
 )
+from favor.zoo.fuse import inference_form
+from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import create_miniature
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def avit() -> nn.Module:
-    return build("avit_ti16", img_size=64, num_classes=10)
+    return build("avit_ti16", "inference", img_size=64, num_classes=10)
 
 
 def test_avit_is_timed_with_the_survival_that_its_prior_imposes(avit):
@@ -36,6 +36,12 @@ def test_tokens_really_leave_avit_at_its_operating_point(avit):
     Inference(avit, 64, CPU, Precision.named("fp32", "cpu"), compiled=False).at(2).run()
     assert tokens[0] == 17
     assert tokens[-1] < 5
+
+
+def test_avit_is_trained_by_its_own_halting_scores_and_says_so():
+    trained = build("avit_ti16", "training", img_size=64, num_classes=10)
+    assert trained.halts_by_score
+    assert operating_point(trained)["survival"].startswith("by halting scores")
 
 
 def test_a_model_without_an_operating_point_adds_no_condition():

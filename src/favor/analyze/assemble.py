@@ -15,14 +15,15 @@ import pandas as pd
 from favor.analyze.devices import device_kind
 from favor.analyze.selection import numbers
 from favor.analyze.settings import (
+    AT_BEST_BATCH,
     COUNTED,
-    PER_BATCH,
     QUALITIES,
     QUALITY_CONDITIONS,
-    RUN_CONDITIONS,
     RunSetting,
     column_of,
+    given_batch,
     on_device,
+    run_setting_text,
     runs,
     setting_text,
     source_order,
@@ -194,10 +195,12 @@ def _admissible(
         same = on_device(candidates, wanted)
         kinds = column_of(candidates, "device").map(device_kind, na_action=None).to_numpy()
         admitted = same | ((kinds == device_kind(wanted)) & (kinds != "unknown"))
-        setting = setting_text(candidates, (*RUN_CONDITIONS, *(("batch_size",) if metric in PER_BATCH else ())))
+        setting = run_setting_text(candidates, metric)
         order = order + np.where(same, 0.0, 0.5)
         if run_setting is not None:
             order = np.where(run_setting.covers(setting), -1.0, order)
+        if metric in AT_BEST_BATCH:
+            order = order + np.where(given_batch(candidates), 0.25, 0.0)
     return candidates.assign(_order=order, _setting=setting)[admitted]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
-from favor.analyze.settings import PER_BATCH, RUN_CONDITIONS, runs, setting_text
+from favor.analyze.settings import run_setting_text, runs
 from favor.errors import RequestError, unknown_name
 
 _SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation")
@@ -119,9 +119,8 @@ def correlate_devices(
     require_columns(table, ["name", "device", metric], "a correlation between devices")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["device"].notna()]
-    conditions = (*RUN_CONDITIONS, *(("batch_size",) if metric in PER_BATCH else ()))
     same_model = [column for column in ("name", "img_size") if column in usable.columns]
-    labelled = usable.assign(_setting=setting_text(usable, conditions))
+    labelled = usable.assign(_setting=run_setting_text(usable, metric))
     by_setting = labelled.groupby([*same_model, "_setting"], dropna=False)[metric].mean().unstack("_setting")
     if by_setting.shape[1] < 2:
         known = ", ".join(map(str, by_setting.columns)) or "none"

@@ -3,7 +3,7 @@
 What runs on a device is comparable only within one setting: device, precision, layout, compilation and machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +25,33 @@ QUALITIES = frozenset({"top1", "top5", "loss", "train_loss"})
 
 RUN_CONDITIONS = ("device", "precision", "layout", "compile", "machine")
 QUALITY_CONDITIONS = ("dataset", "pipeline", "pretraining", "distillation")
-# These depend on the batch, so numbers at two batch sizes are two settings; the others state their batch by definition.
-PER_BATCH = frozenset(
-    {"train_memory", "train_step_time", "train_step_time_end_to_end", "memory_reserved", "memory_process"}
-)
+# What else a metric depends on, so that numbers under two of them are two settings.
+OWN_CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("throughput", "energy_per_image"), ("batch_size",)),
+    **dict.fromkeys(("train_throughput", "train_energy_per_image"), ("batch_size",)),
+    **dict.fromkeys(("train_memory", "train_step_time", "train_step_time_end_to_end"), ("batch_size",)),
+    **dict.fromkeys(("memory_reserved", "memory_process"), ("task", "batch_size")),
+    "max_batch_size": ("fit_memory",),
+    "train_max_batch_size": ("fit_memory", "optimiser"),
+    "train_hours_per_epoch": ("epoch_images",),
+    "carbon_per_image": ("grid_intensity", "batch_size"),
+    "train_carbon_per_epoch": ("grid_intensity", "epoch_images"),
+    "money_per_image": ("price_per_hour", "batch_size"),
+    "train_money_per_epoch": ("price_per_hour", "epoch_images"),
+}
+# These are at the best batch size by definition, and a batch that was given instead is another setting. What others
+# measured they have taken at the batch that they found best, whatever it was.
+AT_BEST_BATCH = frozenset({"throughput", "energy_per_image", "carbon_per_image", "money_per_image"})
+_BATCH_IF_GIVEN = AT_BEST_BATCH | {"train_throughput", "train_energy_per_image"}
+_OWN_WORDS = {
+    "task": "phase",
+    "batch_size": "batch",
+    "fit_memory": "memory",
+    "optimiser": "optimiser",
+    "epoch_images": "epoch",
+    "grid_intensity": "grid",
+    "price_per_hour": "price",
+}
 LEAST_TO_COMPARE = 2  # one model with a number is no comparison
 
 
@@ -45,10 +68,10 @@ class RunSetting:
         return device == self.device or device in _names_of(self.machine)
 
     def covers(self, settings: pd.Series) -> np.ndarray:
-        """Mask of the texts that are this setting, at whatever batch size."""
+        """Mask of the texts that are this setting, whatever a metric's own conditions are."""
         texts = settings.fillna("").astype(str)
-        start = f"{self.text}, batch " if self.text else "batch "
-        return (settings.notna() & ((texts == self.text) | texts.str.startswith(start))).to_numpy(dtype=bool)
+        starts = tuple(f"{self.text}, {word} " if self.text else f"{word} " for word in _OWN_WORDS.values())
+        return (settings.notna() & ((texts == self.text) | texts.str.startswith(starts))).to_numpy(dtype=bool)
 
 
 def runs(metric: str) -> bool:
@@ -164,6 +187,18 @@ def source_order(sources: pd.Series) -> np.ndarray:
     )
 
 
+def given_batch(table: pd.DataFrame) -> np.ndarray:
+    """Mask of the rows whose batch size was given, and not searched."""
+    return (column_of(table, "batch") == "given").fillna(False).to_numpy(dtype=bool)
+
+
+def run_setting_text(table: pd.DataFrame, metric: str) -> pd.Series:
+    """The setting of each row for a metric that runs: how it ran, and what else this metric depends on."""
+    if metric in _BATCH_IF_GIVEN:
+        table = table.assign(batch_size=column_of(table, "batch_size").where(given_batch(table)))
+    return setting_text(table, (*RUN_CONDITIONS, *OWN_CONDITIONS.get(metric, ())))
+
+
 def setting_text(table: pd.DataFrame, conditions: Sequence[str]) -> pd.Series:
     """The conditions of each row as a short text."""
     texts = pd.Series("", index=table.index, dtype=object)
@@ -185,7 +220,8 @@ def _condition_text(name: str, value: object) -> str:
         return {"distillation": "distilled", "compile": "compiled"}.get(name, name)
     if name == "machine":
         return f"machine {value}"
-    return f"batch {value:g}" if name == "batch_size" and isinstance(value, int | float) else str(value)
+    shown = f"{value:.12g}" if isinstance(value, int | float) else str(value)
+    return f"{_OWN_WORDS[name]} {shown}" if name in _OWN_WORDS else shown
 
 
 def _models_by_machine(table: pd.DataFrame) -> dict[str, int]:

@@ -71,6 +71,8 @@ def expand(names: list[str]) -> list[str]:
 
     found: dict[str, None] = {}
     for name in names:
+        if not name.strip():
+            raise RequestError("a model's name is empty; `favor list` shows all")
         if not any(mark in name for mark in "*?["):
             matches = [name]
         elif name.startswith("timm:"):
@@ -97,6 +99,7 @@ def as_dict(counts: "Counts", by_op: bool) -> dict[str, object]:
         "num_classes": counts.num_classes,
         "batch_size": counts.batch_size,
         "training": counts.training,
+        **counts.operating_point,
     }
     if by_op:
         data["by_operator"] = [asdict(operator) for operator in counts.by_operator]

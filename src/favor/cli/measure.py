@@ -1,5 +1,6 @@
 """`favor measure`, `favor variability`, `favor doctor`: what models cost here, and how well that can be told."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
+    from rich.console import Console
+
     from favor.measure.doctor import Diagnosis
     from favor.measure.meters import Measured
     from favor.measure.request import Phase, Request, Settings
     from favor.measure.variability import Spread
     from favor.records.schema import Record
+    from favor.records.store import Problem
 
 MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
-    ("favor measure 'vit_*' tome_s16 --into my-study", "kept as they come; called again, it goes on where it stopped"),
+    ("favor measure 'vit_*' swin_ti --into my-study", "kept as they come; called again, it goes on where it stopped"),
+    ("favor measure 'vit_*' swin_ti --into my-study --again", "what has a flag such as busy is measured once more"),
     ("favor measure vit_ti16 --phase training --batch-size 32 --optimiser adamw", "a training step of 32 images"),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
     ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
@@ -50,18 +55,18 @@ _SHOWN = {
         "inference_memory_best_batch": "at best",
         "max_batch_size": "fits",
         "energy_per_image": "energy",
-        "carbon": "carbon",
-        "money": "money",
+        "carbon_per_image": "carbon",
+        "money_per_image": "money",
     },
     "training": {
         "train_step_time": "step",
         "train_throughput": "speed",
         "train_hours_per_epoch": "epoch",
         "train_memory": "memory",
-        "max_batch_size": "fits",
+        "train_max_batch_size": "fits",
         "train_energy_per_image": "energy",
-        "carbon": "carbon",
-        "money": "money",
+        "train_carbon_per_epoch": "carbon",
+        "train_money_per_epoch": "money",
     },
 }
 
@@ -80,7 +85,9 @@ BatchSize = Annotated[
         help="Images at once. Unless given: the best, searched, for inference; 8 (CPU) or 64 for training.",
     ),
 ]
-Budget = Annotated[float, typer.Option("--budget", help="Seconds for each measurement of a model.")]
+Budget = Annotated[
+    float, typer.Option("--budget", help="Seconds for each measurement of a model: latency, search, memory ...")
+]
 Optimiser = Annotated[str, typer.Option("--optimiser", help="Of the training step: lamb, adamw, adam or sgd.")]
 ReferenceBatch = Annotated[int, typer.Option("--reference-batch", help="Batch that the hours per epoch are for.")]
 EpochImages = Annotated[int, typer.Option("--epoch-images", help="Images of an epoch; ImageNet-1k's unless given.")]
@@ -122,6 +129,9 @@ def measure_command(
     grid_intensity: GridIntensity = None,
     price_per_hour: PricePerHour = None,
     into: Annotated[Path | None, typer.Option(metavar="STUDY", help="Add the records to this study folder.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure what the study has with a flag, such as busy, once more.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure models on this machine: time, memory and energy, each model and phase in a process of its own.
@@ -150,7 +160,7 @@ def measure_command(
         price_per_hour=price_per_hour,
     )
     load_plugins()
-    records, was_interrupted = _measure_all(expand(names), settings, into)
+    records, was_interrupted = _measure_all(expand(names), settings, into, again)
     if as_json:
         from favor.records.schema import to_data
 
@@ -170,7 +180,9 @@ def variability_command(
     runs: Annotated[int, typer.Option(min=2, help="How often everything is measured, each time in a new process.")] = 8,
     device: DeviceName = None,
     precision: PrecisionName = "fp32",
+    compiled: Compile = False,
     img_size: ImgSize = None,
+    num_classes: Classes = 1000,
     phase: PhaseName = "inference",
     batch_size: BatchSize = None,
     budget: Budget = 20.0,
@@ -185,13 +197,15 @@ def variability_command(
         phases=_phases(phase),
         device=device,
         precision=precision,
+        compiled=compiled,
         img_size=img_size,
+        num_classes=num_classes,
         batch_size=_batch_size(batch_size),
         budget=budget,
         threads=threads,
     )
     load_plugins()
-    records, was_interrupted = _measure_all([name] * runs, settings, None)
+    records, was_interrupted = _measure_all([name] * runs, settings)
     usable = [record for record in records if record.status == "ok"]
     found = {each: spreads([record for record in usable if record.task == each]) for each in settings.phases}
     if as_json:
@@ -245,15 +259,17 @@ def _bytes(option: str, text: str | None) -> int | None:
     return None if text is None else int(parse_quantity(text, "B", option))
 
 
-def _measure_all(names: list[str], settings: "Settings", study: Path | None) -> "tuple[list[Record], bool]":
+def _measure_all(
+    names: list[str], settings: "Settings", study: Path | None = None, again: bool = False
+) -> "tuple[list[Record], bool]":
     """Measure with a line per model, above a bar on a terminal; the records, and whether Ctrl-C ended it."""
     from favor.measure.device import find_device
-    from favor.measure.meters import Interrupted, measure_all, requests_for
+    from favor.measure.meters import Interrupted, flags_of, measure_all, requests_for
 
     device = find_device(settings.device)
     requests = requests_for(names, settings, device)
     records: list[Record] = []
-    there_already = 0
+    there_already: list[Record] = []
     with progress_bar() as bar:
         task = bar.add_task("starting", total=len(requests))
 
@@ -261,29 +277,36 @@ def _measure_all(names: list[str], settings: "Settings", study: Path | None) -> 
             bar.update(task, description=f"{request.name} {request.phase}: {step}")
 
         try:
-            for measured in measure_all(requests, device, study, show):
+            told = partial(_tell_problem, bar.console)
+            for measured in measure_all(requests, device, study, show, again, told):
                 records.append(measured.record)
-                there_already += measured.was_there
+                there_already += [measured.record] if measured.was_there else []
                 bar.advance(task)
                 line = f"[{len(records)}/{len(requests)}] {_line(measured)}"
                 bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         except Interrupted as interruption:
             return [*records, interruption.record], True
     if there_already:
-        note(f"{there_already} of {len(requests)} were in {study} already and were not measured again")
+        note(f"{len(there_already)} of {len(requests)} were in {study} already and were not measured again")
+        flagged = sum(1 for record in there_already if flags_of(record))
+        if flagged:
+            note(f"{flagged} of them with flags; --again measures those once more")
     return records, False
 
 
+def _tell_problem(console: "Console", problem: "Problem") -> None:
+    console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+
+
 def _line(measured: "Measured") -> str:
+    from favor.measure.meters import flags_of
+
     record = measured.record
     what = "in the study already, not measured again" if measured.was_there else record.status
     reason = f": {record.reason}" if record.reason else ""
-    flags = f" ({_flags(record)})" if _flags(record) else ""
+    raised = flags_of(record)
+    flags = f" ({raised})" if raised else ""
     return f"{record.name} {record.task}: {what}{reason}{flags}"
-
-
-def _flags(record: "Record") -> str:
-    return str(record.environment.get("flags", ""))
 
 
 def _print(records: "list[Record]") -> None:
@@ -353,14 +376,14 @@ def _print_diagnosis(found: "Diagnosis") -> None:
     timer = found.timer
     work = format_quantity(timer.work_median, "s")
     known = "not known" if timer.interval_percent is None else f"known to ±{timer.interval_percent:.2g} %"
-    enforced = "by the system" if found.memory_limit_enforced else "by prediction only; this system has no such limit"
+    bounded = f"by the system, on {found.memory_limit_on}" if found.memory_limit_on else "by prediction only"
     rows = [
         ("processor", f"{found.processor}, {found.processors} logical"),
         ("threads", f"{found.threads} (physical cores that this process may use)"),
         ("load", f"others use {found.others:.2f} processors now; load average {found.load_average:.2f}"),
         ("busy", "yes: times taken now are flagged" if found.busy else "no"),
         ("memory", f"{_gib(found.free_memory)} free of {_gib(found.total_memory)}"),
-        ("memory limit", f"kept {enforced}"),
+        ("memory limit", f"kept {bounded}"),
         ("clock", f"step {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns to read"),
         ("timer noise", f"of {work} of work: middle half within {timer.middle_half_percent:.1f} %"),
         ("", f"p99 {timer.p99_percent:+.0f} %, median {known}"),

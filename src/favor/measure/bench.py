@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 
-from favor.measure.best_batch import DoesNotFitError, Search, search_best_batch
+from favor.measure.best_batch import Search, search_best_batch
 from favor.measure.clock import Clock
 from favor.measure.device import Device, Peak
-from favor.measure.energy import EnergyMeter
-from favor.measure.findings import Channel
-from favor.measure.memory import BatchMemory, batch_memory, bytes_of, is_out_of_memory, largest_measured
+from favor.measure.energy import EnergyError, EnergyMeter
+from favor.measure.findings import Channel, one_line
+from favor.measure.memory import (
+    BatchMemory,
+    batch_memory,
+    bytes_of,
+    is_out_of_memory,
+    largest_measured,
+    unless_it_does_not_fit,
+)
 from favor.measure.stopping import Estimate, StoppingRule
 from favor.measure.timing import Timing, seconds_per_call, time_calls
 from favor.measure.workload import Call, Workload
@@ -17,7 +24,6 @@ SHARE_OF_ROOM = 0.9
 """How much of the free memory a batch may be predicted to take: allocators lose some of it to fragments."""
 
 LEAST_ENERGY_SECONDS = 3.0
-LEAST_MEMORY_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -46,62 +52,95 @@ class Bench:
         call.run()
         return self.device.peak_of(call.run, call.held)
 
-    def memory_by_batch(self, workload: Workload) -> BatchMemory:
-        """How the peak grows with the batch size, from as many passes as the budget holds."""
+    def smallest_batch(self, workload: Workload) -> int:
+        """The least images that the work can be done with: 1, or 2 where one alone is refused, as some norms do."""
+        try:
+            workload.at(1).run()
+        except (RuntimeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
+            why = one_line(f"{type(error).__name__}: {error}", longest=150)
+        else:
+            return 1
+        self.device.release()
+        workload.at(2).run()
+        self.channel.environment({"smallest_batch": f"2, since 1 fails: {why}"})
+        return 2
+
+    def memory_by_batch(self, workload: Workload, smallest: int) -> BatchMemory:
+        """How the peak grows with the batch size, from as many passes as the budget and the memory hold."""
         start = self.clock.now()
-        one = workload.at(1).held
-        always = bytes_of(one) - bytes_of(one[-1:])
+        held = workload.at(smallest).held
+        always = bytes_of(held) - bytes_of(held[-1:])
+
+        def peak(batch_size: int) -> int:
+            with unless_it_does_not_fit(batch_size, smallest):
+                return self.peak(workload, batch_size).allocated
 
         def affordable(batch_size: int) -> bool:
             # Each pass takes about as long as all before it together.
-            return 2 * (self.clock.now() - start) <= max(self.budget, LEAST_MEMORY_SECONDS)
+            return 2 * (self.clock.now() - start) <= self.budget
 
-        return batch_memory(lambda batch_size: self.peak(workload, batch_size).allocated, always, affordable)
+        room = self._room(bytes_of(held))
+        return batch_memory(peak, always, affordable, smallest=smallest, room=room)
 
-    def room(self, workload: Workload) -> int:
-        """Bytes that tensors may take, those that are there already among them."""
-        return self.device.room(bytes_of(workload.at(1).held), self.memory_limit)
+    def _room(self, held: int) -> float:
+        """Bytes that tensors may be predicted to take, the `held` ones among them."""
+        return SHARE_OF_ROOM * self.device.room(held, self.memory_limit)
 
     def search(self, step: str, workload: Workload) -> Search:
         """Search the best batch size within the budget and the memory, and keep the curve on the record."""
         self.channel.begin(step)
-        largest = self.memory_by_batch(workload).largest_batch(SHARE_OF_ROOM * self.room(workload))
+        smallest = self.smallest_batch(workload)
+        limit = self._largest_to_try(workload, smallest)
         start = self.clock.now()
         rule = search_rule(self.budget)
 
         def throughput(batch_size: int) -> float:
             self.device.release()
-            try:
+            with unless_it_does_not_fit(batch_size, smallest):
                 timing = time_calls(workload.at(batch_size).run, self.device, self.clock, rule, SAMPLE_SECONDS)
-            except (MemoryError, RuntimeError) as error:
-                if batch_size > 1 and is_out_of_memory(error):
-                    raise DoesNotFitError from error
-                raise
             return batch_size / timing.undisturbed
 
         def affordable(batch_size: int, seconds: float) -> bool:
             # It is called three times at least: for the first time, to see that it is warm, and to be timed.
             return self.clock.now() - start + 3 * seconds <= self.budget
 
-        limit = None if largest is None else max(1, largest)
-        found = search_best_batch(throughput, largest=limit, affordable=affordable)
+        found = search_best_batch(throughput, smallest=smallest, largest=limit, affordable=affordable)
         self.channel.environment({f"{step}_curve": found.curve_text(), f"{step}_ended": found.ended})
         self.device.release()
         return found
 
+    def _largest_to_try(self, workload: Workload, smallest: int) -> int | None:
+        """The largest batch that the memory is predicted to hold; None where nothing bounds it."""
+        memory = self.memory_by_batch(workload, smallest)
+        by_line = memory.largest_batch(self._room(bytes_of(workload.at(smallest).held)))
+        known = [bound for bound in (by_line, memory.too_large and memory.too_large - 1) if bound is not None]
+        return max(smallest, min(known)) if known else None
+
     def energy_per_image(self, step: str, call: Call, batch_size: int) -> float | None:
-        """Joules per image over a window of half the budget; None without a meter, or if its counter stood still."""
+        """Joules per image over a window of half the budget; None without a meter, or if it failed or stood still."""
         if self.energy is None:
             return None
         self.channel.begin(step)
+        try:
+            joules, calls = self._joules(self.energy, call)
+        except EnergyError as error:
+            # Energy is on top of what was asked for: the record goes on without it, and says so.
+            self.channel.flag(f"{step}:failed")
+            self.channel.environment({"energy_failure": one_line(str(error))})
+            return None
+        return joules / (calls * batch_size) if joules > 0 else None
+
+    def _joules(self, meter: EnergyMeter, call: Call) -> tuple[float, int]:
+        """The energy of as many calls as last half the budget, and how many they were."""
         window = max(LEAST_ENERGY_SECONDS, self.budget / 2)
-        self.energy.start()
+        meter.start()
         calls, start = 0, self.clock.now()
         while calls == 0 or self.clock.now() - start < window:
             seconds_per_call(call.run, 1, self.device, self.clock)
             calls += 1
-        joules = self.energy.stop()
-        return joules / (calls * batch_size) if joules > 0 else None
+        return meter.stop(), calls
 
 
 def search_rule(budget: float) -> StoppingRule:
@@ -109,26 +148,29 @@ def search_rule(budget: float) -> StoppingRule:
     return StoppingRule(budget / 20, relative_width=0.05, least_samples=3, least_seconds=0.1)
 
 
-def report_largest_batch(bench: Bench, workload: Workload, limit: int) -> None:
+def report_largest_batch(bench: Bench, workload: Workload, limit: int, metric: str) -> None:
     """Find the largest batch that fits into so many bytes, and say on what the figure rests."""
     bench.channel.begin("largest batch")
-    memory = bench.memory_by_batch(workload)
+    memory = bench.memory_by_batch(workload, bench.smallest_batch(workload))
     if memory.peaks[-1][1] > limit:
         largest = _largest_within_measured(bench, workload, memory, limit)
-        bench.channel.found("max_batch_size", largest, "measured: its peak fits, that of one image more does not")
+        bench.channel.found(metric, largest, "measured: its peak fits, that of one image more does not")
         return
     by_line, sure = memory.largest_batch(limit), memory.sure_batch(limit)
     line = f"{memory.fixed:.0f} B and {memory.per_image:.0f} B an image"
     if by_line is None or sure is None or not memory.verified:
-        bench.channel.flag("max_batch_size:unverified")
-        bench.channel.environment({"batch_memory": f"{line}, which no third measurement confirmed within the budget"})
+        bench.channel.flag(f"{metric}:unverified")
+        why = "which no third measurement confirmed within the budget and the memory of the device"
+        bench.channel.environment({"batch_memory": f"{line}, {why}"})
         return
     method = f"line through exact peaks: {line}, verified at {memory.measured_to}; low fits whatever has not shown"
-    bench.channel.found("max_batch_size", Estimate(by_line, sure, by_line), method)
+    bench.channel.found(metric, Estimate(by_line, sure, by_line), method)
 
 
 def _largest_within_measured(bench: Bench, workload: Workload, memory: BatchMemory, limit: int) -> int:
-    fits = max((batch_size for batch_size, peak in memory.peaks if peak <= limit), default=0)
+    fits = max((batch_size for batch_size, peak in memory.peaks if peak <= limit), default=None)
+    if fits is None:
+        return 0
     too_large = min(batch_size for batch_size, peak in memory.peaks if peak > limit)
     return largest_measured(lambda batch_size: bench.peak(workload, batch_size).allocated, limit, fits, too_large)
 

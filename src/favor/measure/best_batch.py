@@ -36,30 +36,32 @@ class Search:
 def search_best_batch(
     throughput: Callable[[int], float],
     *,
+    smallest: int = 1,
     largest: int | None = None,
     affordable: Callable[[int, float], bool] = lambda batch, seconds: True,
 ) -> Search:
     """Search the batch size with the highest throughput, in few and short measurements.
 
-    `throughput(batch)` measures, or raises DoesNotFitError; at batch size 1 that error is the caller's. `largest` is
-    what memory is known to hold. `affordable(batch, seconds)` says whether there is time for a batch that will last
-    about so long. The throughput of the winner is one of many noisy figures, the luckiest: measure it again.
+    `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, that
+    error is the caller's. `largest` is what memory is known to hold. `affordable(batch, seconds)` says whether there
+    is time for a batch that will last about so long. The throughput of the winner is one of many noisy figures, the
+    luckiest: measure it again.
 
     >>> search_best_batch(lambda batch: batch / (1 + batch / 8) - 0.02 * batch).best
     48
     """
-    curve = {1: throughput(1)}
+    curve = {smallest: throughput(smallest)}
     ended, limit = _grow(throughput, curve, largest, affordable)
     for _ in range(REFINING_ROUNDS):
-        before = max(curve.values())
+        before, refused = max(curve.values()), False
         for batch in _between_neighbours(curve, limit):
             if not affordable(batch, _seconds(curve, batch)):
                 continue
             try:
                 curve[batch] = throughput(batch)
             except DoesNotFitError:
-                limit = min(limit or batch, batch - 1)
-        if max(curve.values()) <= (1 + REFINED_GAIN) * before:
+                limit, refused = min(limit or batch, batch - 1), True
+        if not refused and max(curve.values()) <= (1 + REFINED_GAIN) * before:
             break
     return Search(_best(curve), tuple(sorted(curve.items())), ended)
 
@@ -71,7 +73,7 @@ def _grow(
     affordable: Callable[[int, float], bool],
 ) -> tuple[Ended, int | None]:
     """Double the batch until that stops to pay; returns why it ended and the largest batch that may still fit."""
-    record, stale = curve[1], 0
+    record, stale = max(curve.values()), 0
     while True:
         last = max(curve)
         batch = 2 * last if largest is None else min(2 * last, largest)

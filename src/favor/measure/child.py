@@ -55,11 +55,12 @@ def _measure(request: Request, channel: Channel) -> None:
     from favor.measure.device import find_device
     from favor.measure.energy import find_energy_meter
     from favor.measure.environment import describe, glance, is_busy, look_at_load, others_between
+    from favor.measure.memory import process_peak
     from favor.zoo.registry import load_plugin
 
     torch.set_num_threads(request.threads)
     device = find_device(request.device)
-    meter = find_energy_meter(device.kind, device.place.index or 0)
+    meter = find_energy_meter(device.kind, device.place.index or 0) if request.energy else None
     environment = describe(device, request.threads)
     processors = int(environment["processors"])
     channel.environment(environment | {"budget": request.budget, "energy_meter": meter.method if meter else "none"})
@@ -72,8 +73,8 @@ def _measure(request: Request, channel: Channel) -> None:
         channel.flag("busy")
     channel.begin("building")
     if request.memory_limit is not None:
-        enforced = device.limit_memory(request.memory_limit)
-        channel.environment({"memory_limit": request.memory_limit, "memory_limit_enforced": enforced})
+        bounded = device.limit_memory(request.memory_limit)
+        channel.environment({"memory_limit": request.memory_limit, "memory_limit_on": bounded or "nothing"})
     for plugin in request.plugins:
         load_plugin(plugin)
     # What the libraries have made stays: collecting garbage before each timing need not go through it.
@@ -83,6 +84,9 @@ def _measure(request: Request, channel: Channel) -> None:
     try:
         _measure_phase(bench, request)
     finally:
+        # Pages of libraries that are touched later on are resident, too, and no limit of ours is on them.
+        if device.kind == "cpu" and request.memory_limit is not None and process_peak() > request.memory_limit:
+            channel.flag("memory_limit:exceeded")
         load_during = others_between(start, glance())
         channel.environment({"others_during": round(load_during, 3)})
         if is_busy(load_during, processors):
@@ -92,12 +96,14 @@ def _measure(request: Request, channel: Channel) -> None:
 def _measure_phase(bench: "Bench", request: Request) -> None:
     from favor.measure.inference import measure_inference
     from favor.measure.training import measure_training
-    from favor.measure.workload import Inference, Precision, Training, build, inference_form, operating_point
+    from favor.measure.workload import Inference, Precision, Training, build
+    from favor.zoo.fuse import inference_form
+    from favor.zoo.operating_point import operating_point
 
     place, precision = bench.device.place, Precision.named(request.precision, bench.device.kind)
-    model = build(request.name, request.img_size, request.num_classes)
+    model = build(request.name, request.phase, request.img_size, request.num_classes)
+    bench.channel.conditions(operating_point(model))
     if request.phase == "inference":
-        bench.channel.conditions(operating_point(model))
         model, fused = inference_form(model)
         bench.channel.conditions({"fused": fused})
         measure_inference(bench, Inference(model, request.img_size, place, precision, request.compiled), request)

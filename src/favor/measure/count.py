@@ -1,6 +1,6 @@
 """Counts: what a model costs on paper, from its operator trace on meta tensors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.measure.paper_params import params_paper
 from favor.measure.pretend import on_meta
+from favor.measure.request import check_batch_size
 from favor.measure.rules import Kind
 from favor.measure.shapes import Uninitialised
 from favor.measure.trace import Op, trace
+from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import card, create_model
 
 
@@ -31,13 +33,17 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Counts:
-    """A model's counts; work, activations and bytes are per image (the batch's, divided by the batch size, rounded)."""
+    """A model's counts; work, activations and bytes are per image (the batch's, divided by the batch size, rounded).
+
+    Where the work depends on the image, `operating_point` says what was assumed.
+    """
 
     name: str
     img_size: tuple[int, int]
     num_classes: int | None
     batch_size: int
     training: bool
+    operating_point: Mapping[str, str | float]
     params: int
     params_trainable: int
     params_paper: int
@@ -82,8 +88,7 @@ def count(
     >>> count("vit_s16").macs_matmul
     4598882304
     """
-    if batch_size < 1:
-        raise RequestError(f"batch size must be 1 or more, not {batch_size}")
+    check_batch_size(batch_size)
     if isinstance(model, str):
         name, sides = model, _sides(img_size if img_size is not None else card(model).image_sizes.default)
         classes = 1000 if num_classes is None else num_classes
@@ -102,6 +107,7 @@ def count(
         num_classes=classes,
         batch_size=batch_size,
         training=training,
+        operating_point=operating_point(network),
         **weights(network),
         **per_image(recorded.ops, batch_size),
         by_operator=by_operator(recorded.ops),

@@ -16,6 +16,8 @@ from favor.errors import RequestError, unknown_name
 from favor.measure.memory import limit_process_memory, live_tensor_peak
 
 KINDS = ("cpu", "cuda", "mps")
+PRIVATE_MEMORY = "private memory"
+ALLOCATOR = "PyTorch's allocator on the device"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Device(Protocol):
     def release(self) -> None:
         """Give back memory that nothing uses."""
 
-    def limit_memory(self, limit: int) -> bool:
-        """Let this process have no more than so many bytes; False where that cannot be had."""
+    def limit_memory(self, limit: int) -> str | None:
+        """Let this process have no more than so many bytes; of what, or None where that cannot be had."""
 
 
 class Cpu:
@@ -89,8 +91,8 @@ class Cpu:
     def release(self) -> None:
         gc.collect()
 
-    def limit_memory(self, limit: int) -> bool:
-        return limit_process_memory(limit)
+    def limit_memory(self, limit: int) -> str | None:
+        return PRIVATE_MEMORY if limit_process_memory(limit) else None
 
 
 class Cuda:
@@ -131,9 +133,9 @@ class Cuda:
         gc.collect()
         torch.cuda.empty_cache()
 
-    def limit_memory(self, limit: int) -> bool:
+    def limit_memory(self, limit: int) -> str | None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()), self.place)
-        return True
+        return ALLOCATOR
 
 
 class Mps:
@@ -170,9 +172,9 @@ class Mps:
         gc.collect()
         torch.mps.empty_cache()
 
-    def limit_memory(self, limit: int) -> bool:
+    def limit_memory(self, limit: int) -> str | None:
         torch.mps.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()))
-        return True
+        return ALLOCATOR
 
 
 def find_device(wanted: str | None = None) -> Device:

@@ -9,7 +9,7 @@ import psutil
 import torch
 
 from favor.measure.clock import WallClock
-from favor.measure.device import Cpu, available, find_device
+from favor.measure.device import PRIVATE_MEMORY, Cpu, available, find_device
 from favor.measure.energy import EnergySource, energy_sources
 from favor.measure.environment import is_busy, look_at_load, processor_name, usable_threads
 from favor.measure.stopping import StoppingRule
@@ -57,7 +57,7 @@ class Diagnosis:
     busy: bool
     total_memory: int
     free_memory: int
-    memory_limit_enforced: bool
+    memory_limit_on: str | None
     compiler: str | None
     devices: tuple[DeviceReport, ...]
     timer: TimerReport
@@ -76,7 +76,7 @@ def diagnose() -> Diagnosis:
         busy=is_busy(others, processors),
         total_memory=memory.total,
         free_memory=memory.available,
-        memory_limit_enforced=psutil.LINUX,
+        memory_limit_on=PRIVATE_MEMORY if psutil.LINUX else None,
         compiler=next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None),
         devices=tuple(_report(kind) for kind in _device_names()),
         timer=timer_noise(NOISE_SECONDS),

@@ -1,12 +1,18 @@
 """What a child process tells its parent, one JSON line at a time, so that what was found survives what comes next."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from favor.measure.stopping import Estimate
+from favor.metrics import METRICS
 from favor.records.schema import Reading, Scalar, Status, reading
+
+
+class RubbishError(ValueError):
+    """A line that no child of ours would have written; the text says what is wrong with it."""
 
 
 class Channel:
@@ -63,8 +69,8 @@ class Findings:
     reason: str | None = None
 
     def take(self, line: str | bytes) -> None:
-        """Take in one line of the child's."""
-        message = json.loads(line)
+        """Take in one line of the child's; RubbishError where it is none, and then nothing of it is taken."""
+        message = _message(line)
         self.conditions |= message.get("conditions", {})
         self.environment |= message.get("environment", {})
         self.flags += message.get("flags", [])
@@ -74,6 +80,54 @@ class Findings:
             self.metrics[name] = reading(name, value, message["low"], message["high"], method=method)
         if "status" in message:
             self.status, self.reason = message["status"], message["reason"]
+
+
+def _message(line: str | bytes) -> dict[str, Any]:
+    """What a line says, every part of it of the kind that it must be.
+
+    The child runs code of others, which may write to any file descriptor.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RubbishError("not JSON") from error
+    if not isinstance(message, dict):
+        raise RubbishError("not a JSON object")
+    for key, value in message.items():
+        if key not in _KINDS or not _KINDS[key](value):
+            raise RubbishError(f"{key!r} cannot be {one_line(repr(value), longest=60)}")
+    for together in ({"metric", "value", "low", "high", "method"}, {"status", "reason"}):
+        if together & message.keys() and not together <= message.keys():
+            raise RubbishError(f"without {', '.join(sorted(together - message.keys()))}")
+    return message
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    # Neither not-a-number nor an infinity nor an integer beyond them is within.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _are_scalars(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str | bool) or _is_number(one) for one in value.values())
+
+
+_KINDS: dict[str, Callable[[object], bool]] = {
+    "step": _is_text,
+    "conditions": _are_scalars,
+    "environment": _are_scalars,
+    "flags": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "metric": lambda value: isinstance(value, str) and value in METRICS,
+    "value": _is_number,
+    "low": lambda value: value is None or _is_number(value),
+    "high": lambda value: value is None or _is_number(value),
+    "method": _is_text,
+    "status": lambda value: value in get_args(Status),
+    "reason": lambda value: value is None or _is_text(value),
+}
 
 
 def one_line(text: str, longest: int = 300) -> str:

@@ -4,10 +4,11 @@ from favor.measure.bench import Bench, per_second, report_largest_batch, timing_
 from favor.measure.footprint import carbon, money
 from favor.measure.memory import process_peak
 from favor.measure.request import Request
+from favor.measure.stopping import are_too_few
 from favor.measure.workload import Workload
 
 LATENCY_SAMPLES = 100
-"""What the 99th percentile needs at least; slow models get as many as the budget holds."""
+"""What the 99th percentile needs at least; slow models get as many as the budget holds, and a flag."""
 
 
 def measure_inference(bench: Bench, workload: Workload, request: Request) -> None:
@@ -16,7 +17,7 @@ def measure_inference(bench: Bench, workload: Workload, request: Request) -> Non
     bench.channel.found("memory_process", process_peak(), "resident peak of the process: building, timing at batch 1")
     _memory(bench, workload)
     if request.fit_memory is not None:
-        report_largest_batch(bench, workload, request.fit_memory)
+        report_largest_batch(bench, workload, request.fit_memory, "max_batch_size")
     batch_size = request.batch_size
     if batch_size is None:
         batch_size = bench.search("throughput_search", workload).best
@@ -29,6 +30,8 @@ def _latency(bench: Bench, workload: Workload) -> None:
     method = f"{len(timing.seconds)} calls at batch size 1, each waited for; 95 % interval by ranks"
     for metric, share in (("latency_p50", 0.5), ("latency_p90", 0.9), ("latency_p99", 0.99)):
         bench.channel.found(metric, timing.quantile(share), method)
+        if are_too_few(len(timing.seconds), share):
+            bench.channel.flag(f"{metric}:few")
 
 
 def _memory(bench: Bench, workload: Workload) -> None:
@@ -46,13 +49,13 @@ def _throughput(bench: Bench, workload: Workload, batch_size: int, request: Requ
     bench.channel.found("throughput", throughput, timing_method(timing, batch_size))
     if request.price_per_hour is not None:
         cost = money(1 / throughput.value, request.price_per_hour)
-        bench.channel.found("money", cost, f"one image at {request.price_per_hour:g} an hour")
+        bench.channel.found("money_per_image", cost, f"one image at {request.price_per_hour:g} an hour")
     energy = bench.energy_per_image("energy", call, batch_size)
     if energy is not None and bench.energy is not None:
         bench.channel.found("energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
         if request.grid_intensity is not None:
             grams = carbon(energy, request.grid_intensity)
-            bench.channel.found("carbon", grams, f"one image at {request.grid_intensity:g} gCO2e/kWh")
+            bench.channel.found("carbon_per_image", grams, f"one image at {request.grid_intensity:g} gCO2e/kWh")
     del call
     if request.batch_size is None:
         bench.channel.begin("memory at the best batch size")

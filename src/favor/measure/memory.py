@@ -1,9 +1,11 @@
 """Memory: the exact peak of live tensor bytes on a CPU, the process's peak, and the largest batch that fits."""
 
+import math
 import resource
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd import DeviceType
 from torch.autograd.profiler import profile
+
+from favor.measure.best_batch import DoesNotFitError
 
 LINEAR = 0.01
 HIDDEN = 0.05
@@ -28,7 +32,7 @@ class BatchMemory:
     Every moment of a pass has a line of its own and the peak is the highest of them, so that a steeper one may show
     only beyond the last measurement. It cannot start below `always`, the bytes that are there at every moment, which
     is what makes it known how steep it can be. `verified` is whether the last measurement was within 1 % of the line
-    through the two before it.
+    through the two before it. `too_large` is the batch size that was tried and that the device does not hold.
 
     >>> memory = BatchMemory(((1, 107), (2, 114), (4, 128)), always=98, verified=True)
     >>> memory.per_image, memory.fixed
@@ -38,6 +42,7 @@ class BatchMemory:
     peaks: tuple[tuple[int, int], ...]
     always: int
     verified: bool
+    too_large: int | None = None
 
     @property
     def measured_to(self) -> int:
@@ -46,7 +51,9 @@ class BatchMemory:
 
     @property
     def per_image(self) -> float:
-        """Bytes that one more image takes, by the last line."""
+        """Bytes that one more image takes, by the last line; 0 where a single measurement tells no line."""
+        if len(self.peaks) == 1:
+            return 0.0
         (smaller, low), (larger, high) = self.peaks[-2:]
         return (high - low) / (larger - smaller)
 
@@ -62,7 +69,7 @@ class BatchMemory:
         return self.per_image + (self.fixed - self.always) / self.measured_to
 
     def largest_batch(self, memory: float) -> int | None:
-        """The largest batch whose peak fits into so many bytes, by the lines; 0 where not even one image does.
+        """The largest batch whose peak fits into so many bytes, by the lines; 0 where not even the smallest does.
 
         Between two measurements the straight line is never below the peak. None where the peak did not grow with the
         batch, so that nothing can be told.
@@ -151,6 +158,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(message in text for message in _CPU_ALLOCATOR_MESSAGES)
 
 
+@contextmanager
+def unless_it_does_not_fit(batch_size: int, smallest: int) -> Iterator[None]:
+    """Turn an error that says that memory is exhausted into DoesNotFitError, except at the smallest batch."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if batch_size > smallest and is_out_of_memory(error):
+            raise DoesNotFitError from error
+        raise
+
+
 def largest_measured(peak: Callable[[int], int], memory: float, fits: int, too_large: int) -> int:
     """The largest batch whose measured peak is within so many bytes, between one that fits and one that does not.
 
@@ -167,23 +185,32 @@ def largest_measured(peak: Callable[[int], int], memory: float, fits: int, too_l
 
 
 def batch_memory(
-    peak: Callable[[int], int], always: int, affordable: Callable[[int], bool] = lambda batch_size: True
+    peak: Callable[[int], int],
+    always: int,
+    affordable: Callable[[int], bool] = lambda batch_size: True,
+    *,
+    smallest: int = 1,
+    room: float = math.inf,
 ) -> BatchMemory:
     """Fit the line through the peaks of two batch sizes and verify it at their double.
 
     A small batch may have its peak in the optimiser's update, a large one between forward and backward pass. So the
-    batch is doubled until a line is verified and leaves no room for one that is much steeper. `affordable` says
-    whether there is time for a batch size.
+    batch is doubled until a line is verified and leaves no room for one that is much steeper. It is not doubled where
+    `affordable` says that there is no time, where the line leads beyond the `room` in bytes, nor after `peak` has
+    raised DoesNotFitError, which at the smallest batch is the caller's.
     """
-    peaks = [(1, peak(1)), (2, peak(2))]
-    verified = False
-    while True:
-        line = BatchMemory(tuple(peaks), always, verified)
-        if verified and line.steepest <= (1 + HIDDEN) * line.per_image:
-            return line
-        double = 2 * line.measured_to
-        if double > LARGEST_TRIED or not affordable(double):
-            return line
-        found = peak(double)
-        verified = line.per_image > 0 and abs(line.fixed + line.per_image * double - found) <= LINEAR * found
-        peaks.append((double, found))
+    found = BatchMemory(((smallest, peak(smallest)),), always, verified=False)
+    while not (found.verified and found.steepest <= (1 + HIDDEN) * found.per_image):
+        double = 2 * found.measured_to
+        predicted = found.fixed + found.per_image * double
+        # The second measurement is what makes a line, so there is always time for it.
+        has_line = len(found.peaks) > 1
+        if predicted > room or double > LARGEST_TRIED or (has_line and not affordable(double)):
+            return found
+        try:
+            measured = peak(double)
+        except DoesNotFitError:
+            return replace(found, too_large=double)
+        verified = has_line and found.per_image > 0 and abs(predicted - measured) <= LINEAR * measured
+        found = BatchMemory((*found.peaks, (double, measured)), always, verified)
+    return found

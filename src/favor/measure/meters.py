@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import torch
 
+from favor.errors import RequestError, WorkError
 from favor.measure.device import Device
 from favor.measure.environment import usable_threads
 from favor.measure.findings import Findings
 from favor.measure.request import Phase, Request, Settings
 from favor.measure.supervise import InterruptedMeasurement, supervise
 from favor.records.schema import CardFields, Record, Scalar, request_of
-from favor.records.store import FILE_NAME, append, read
+from favor.records.store import Problem, append, read
 from favor.zoo.registry import PLUGINS_VARIABLE, Card, card, loaded_plugins
 
 SHARE_OF_FREE_MEMORY = 0.9
@@ -39,6 +41,9 @@ def _request(name: str, phase: Phase, img_size: int, settings: Settings, device:
     batch_size = settings.batch_size
     if batch_size is None:
         batch_size = "best" if phase == "inference" else TRAINING_BATCH.get(device.kind, TRAINING_BATCH_ELSEWHERE)
+    time_limit = settings.time_limit
+    if time_limit is None:
+        time_limit = default_time_limit(settings.budget, settings.compiled)
     return Request(
         name=name,
         phase=phase,
@@ -50,9 +55,9 @@ def _request(name: str, phase: Phase, img_size: int, settings: Settings, device:
         compiled=settings.compiled,
         batch_size=None if batch_size == "best" else batch_size,
         budget=settings.budget,
-        time_limit=settings.time_limit or default_time_limit(settings.budget, settings.compiled),
-        memory_limit=settings.memory_limit or default_memory_limit(device),
-        threads=settings.threads or usable_threads(),
+        time_limit=time_limit,
+        memory_limit=default_memory_limit(device) if settings.memory_limit is None else settings.memory_limit,
+        threads=usable_threads() if settings.threads is None else settings.threads,
         optimiser=settings.optimiser,
         reference_batch=settings.reference_batch,
         epoch_images=settings.epoch_images,
@@ -71,21 +76,45 @@ class Measured:
     was_there: bool
 
 
+def flags_of(record: Record) -> str:
+    """The flags on a record, such as `busy latency:wide`; empty where there is none."""
+    return str(record.environment.get("flags", ""))
+
+
+def _warn(problem: Problem) -> None:
+    warnings.warn(str(problem), stacklevel=3)
+
+
+def _records_of(study: Path, on_problem: Callable[[Problem], None]) -> tuple[Record, ...]:
+    """What a study has already; lines of it that cannot be read are told."""
+    try:
+        append(study, [])
+    except WorkError as error:
+        raise RequestError(f"{error}; name a folder for the study that can be written to") from error
+    found = read(study)
+    for problem in found.problems:
+        on_problem(problem)
+    return found.records
+
+
 def measure_all(
     requests: Iterable[Request],
     device: Device,
     study: Path | None = None,
     on_step: Callable[[Request, str], None] = lambda request, step: None,
+    again: bool = False,
+    on_problem: Callable[[Problem], None] = _warn,
 ) -> Iterator[Measured]:
     """Measure one request after the other, keeping each record in the study as it comes.
 
-    What the study has already, measured with success on a machine like this one, is not measured again. Ctrl-C keeps
-    what the interrupted measurement had found, with status `failed`.
+    What the study has already, measured with success on a machine like this one, is not measured again; with `again`
+    it is where its record has a flag. Ctrl-C keeps what the interrupted measurement had found, with status `failed`.
+    A study that cannot be written to is refused before anything is measured.
     """
-    there = read(study).records if study is not None and (study / FILE_NAME).exists() else ()
+    there = () if study is None else _records_of(study, on_problem)
     for request in requests:
         done = find_done(request, device, there)
-        if done is not None:
+        if done is not None and not (again and flags_of(done)):
             yield Measured(done, was_there=True)
             continue
         try:

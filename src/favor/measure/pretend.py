@@ -48,22 +48,27 @@ def trace_on(
     *,
     training: bool = False,
     autocast: torch.dtype | None = None,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = False,
     subject: str | None = None,
 ) -> Trace:
     """The trace of a model as it would run on a device: `image_shape` is (batch, channels, height, width).
 
-    `autocast` is the type of automatic mixed precision; None runs everything in the weights' own type. On `cuda`
+    `autocast` is the type of automatic mixed precision; None runs everything in the weights' own type, which the
+    images' `dtype` has to fit. With `channels_last`, images and filters lie in memory in that order. On `cuda`
     attention is one operator, the one that PyTorch takes there: flash for half precision without a mask, else the
     memory-efficient one.
     """
     place = torch.device(f"{device}:0" if device == "cuda" else device)
 
     def make(tensor: Tensor) -> Tensor:
-        return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=place)
+        made = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=place)
+        return made.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else made
 
     with FakeTensorMode(), _fused_attention(device):
         there = copy_onto(model, make)
-        images = torch.empty(image_shape, device=place)
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        images = torch.empty(image_shape, device=place, dtype=dtype, memory_format=order)
         backward = _backward_without_engine if device == "cuda" else torch.autograd.backward
         with _autocast(device, autocast):
             return trace(there, images, training=training, subject=subject or type(model).__name__, backward=backward)

@@ -1,6 +1,7 @@
 """What is asked of a child process: one model, one phase, and the conditions to measure it under."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -16,6 +17,39 @@ OPTIMISERS = ("lamb", "adamw", "adam", "sgd")
 DEFAULT_BUDGET = 20.0
 REFERENCE_BATCH = 2048
 IMAGENET_IMAGES = 1_281_167
+MOST_IMAGES = 2**31 - 1
+"""A batch beyond this is a slip of the finger: it would overflow the sizes of tensors before it exhausts the memory."""
+
+
+def check_counts(*counts: tuple[str, int | None]) -> None:
+    """Refuse what must be a number of 1 or more and is not; None is not given."""
+    for what, count in counts:
+        if count is not None and count < 1:
+            raise RequestError(f"the {what} must be 1 or more, not {count}")
+
+
+def check_batch_size(batch_size: int | None) -> None:
+    """Refuse a batch size that no batch can have."""
+    check_counts(("batch size", batch_size))
+    if batch_size is not None and batch_size > MOST_IMAGES:
+        raise RequestError(f"the batch size must be {MOST_IMAGES} or less, not {batch_size}")
+
+
+def _check_seconds(*times: tuple[str, float | None]) -> None:
+    for what, amount in times:
+        if amount is not None and not 0 < amount < float("inf"):
+            raise RequestError(f"the {what} must be a number of seconds above zero, not {amount}")
+
+
+def _check_rates(*rates: tuple[str, float | None]) -> None:
+    for what, rate in rates:
+        if rate is not None and not 0 <= rate < float("inf"):
+            raise RequestError(f"the {what} must be a number from zero up, not {rate}")
+
+
+def _check_choice(what: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise unknown_name(what, value, known, "choose from " + ", ".join(known))
 
 
 @dataclass(frozen=True)
@@ -43,10 +77,19 @@ class Settings:
     grid_intensity: float | None = None
     price_per_hour: float | None = None
 
+    def __post_init__(self) -> None:
+        for phase in self.phases:
+            _check_choice("phase", phase, PHASES)
+        check_batch_size(None if self.batch_size == "best" else self.batch_size)
+        _check_all(self)
+
 
 @dataclass(frozen=True)
 class Request:
-    """A measurement to make. A `batch_size` of None is searched; sizes of memory are in bytes, times in seconds."""
+    """A measurement to make. A `batch_size` of None is searched; sizes of memory are in bytes, times in seconds.
+
+    Without `energy` no meter is looked for: its window takes seconds that a short study does not have.
+    """
 
     name: str
     phase: Phase
@@ -68,31 +111,12 @@ class Request:
     grid_intensity: float | None
     price_per_hour: float | None
     plugins: tuple[str, ...]
+    energy: bool = True
 
     def __post_init__(self) -> None:
-        for what, value, known in (
-            ("phase", self.phase, PHASES),
-            ("precision", self.precision, PRECISIONS),
-            ("optimiser", self.optimiser, OPTIMISERS),
-        ):
-            if value not in known:
-                raise unknown_name(what, value, known, "choose from " + ", ".join(known))
-        for what, count in (
-            ("image size", self.img_size),
-            ("number of classes", self.num_classes),
-            ("batch size", self.batch_size),
-            ("number of threads", self.threads),
-            ("reference batch", self.reference_batch),
-            ("number of images in an epoch", self.epoch_images),
-        ):
-            if count is not None and count < 1:
-                raise RequestError(f"the {what} must be 1 or more, not {count}")
-        for what, amount in (("budget", self.budget), ("time limit", self.time_limit)):
-            if not 0 < amount < float("inf"):
-                raise RequestError(f"the {what} must be a number of seconds above zero, not {amount}")
-        for what, rate in (("grid intensity", self.grid_intensity), ("price per hour", self.price_per_hour)):
-            if rate is not None and not 0 <= rate < float("inf"):
-                raise RequestError(f"the {what} must be a number from zero up, not {rate}")
+        _check_choice("phase", self.phase, PHASES)
+        check_batch_size(self.batch_size)
+        _check_all(self)
 
     def conditions(self) -> dict[str, Scalar]:
         """The conditions on the record as far as they are asked for; the model adds its operating point."""
@@ -125,3 +149,20 @@ class Request:
         """The request on a line that `to_json` made."""
         data = json.loads(line)
         return cls(**data | {"plugins": tuple(data["plugins"])})
+
+
+def _check_all(asked: Settings | Request) -> None:
+    """Refuse what neither settings nor a request can have."""
+    _check_choice("precision", asked.precision, PRECISIONS)
+    _check_choice("optimiser", asked.optimiser, OPTIMISERS)
+    check_counts(
+        ("image size", asked.img_size),
+        ("number of classes", asked.num_classes),
+        ("number of threads", asked.threads),
+        ("reference batch", asked.reference_batch),
+        ("number of images in an epoch", asked.epoch_images),
+        ("memory limit in bytes", asked.memory_limit),
+        ("memory to fit in bytes", asked.fit_memory),
+    )
+    _check_seconds(("budget", asked.budget), ("time limit", asked.time_limit))
+    _check_rates(("grid intensity", asked.grid_intensity), ("price per hour", asked.price_per_hour))

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from favor.measure.findings import Findings, one_line
+from favor.measure.findings import Findings, RubbishError, one_line
 
 TAIL_BYTES = 4000
+LONGEST_LINE = 2**20
 NEAR_EXHAUSTION = 0.8
 
 CHILD = (sys.executable, "-P", "-m", "favor.measure.child")
@@ -80,7 +81,7 @@ def supervise(
     """Run a child on a request of one line; what it found, with the status and the reason of its end.
 
     The child's stdout is thrown away, its last words on stderr are kept for the reason, and the whole group of its
-    processes is gone when this returns.
+    processes is gone when this returns. Rubbish among its answers ends it: what came before that is kept.
     """
     findings = Findings()
     before = MemoryBefore.now()
@@ -142,6 +143,7 @@ class _Child:
         self._process, self._answers, self._stdin, self._stderr = process, answers, process.stdin, process.stderr
         self._findings, self._on_step = findings, on_step
         self._unfinished_line = self._tail = b""
+        self._talks_rubbish = False
         for pipe in (answers, self._stderr.fileno()):
             os.set_blocking(pipe, False)
         self._reaper = _Reaper(process.pid)
@@ -164,6 +166,8 @@ class _Child:
                         return True
                     if not readers[key.fd]():
                         selector.unregister(key.fd)
+                    if self._talks_rubbish:
+                        return True
         return False
 
     def end(self) -> Exit:
@@ -194,11 +198,29 @@ class _Child:
         data = _read(self._answers)
         *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
         for line in lines:
-            step = self._findings.step
-            self._findings.take(line)
-            if self._findings.step != step:
-                self._on_step(self._findings.step)
+            self._take(line)
+        if len(self._unfinished_line) > LONGEST_LINE:
+            self._refuse(self._unfinished_line, f"longer than {LONGEST_LINE} bytes")
+            self._unfinished_line = b""
         return bool(data)
+
+    def _take(self, line: bytes) -> None:
+        step = self._findings.step
+        if self._talks_rubbish:
+            return
+        try:
+            self._findings.take(line)
+        except RubbishError as error:
+            self._refuse(line, str(error))
+        if self._findings.step != step:
+            self._on_step(self._findings.step)
+
+    def _refuse(self, line: bytes, why: str) -> None:
+        """From here on nothing that the child says can be trusted, not even that all is well."""
+        self._talks_rubbish = True
+        shown = one_line(line[:200].decode(errors="replace"), longest=80)
+        self._findings.status = "failed"
+        self._findings.reason = one_line(f"{self._findings.step}: rubbish among the child's answers: {shown!r} ({why})")
 
     def _read_stderr(self) -> bool:
         data = _read(self._stderr.fileno())

@@ -5,7 +5,7 @@ tensors (no weight in memory), fake ones that pretend to be on a device (`favor.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
@@ -37,6 +37,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
     storage: int
+    strides: tuple[int, ...]  # what a kernel costs depends on the order in which it finds its data
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,21 @@ def trace(
     if training:
         model.zero_grad(set_to_none=True)
     return Trace(subject, tuple(recorder.ops), storages, forward_ops)
+
+
+def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]], subject: str) -> Trace:
+    """Write down every operator of any other call, such as an optimiser's step; `held` are the tensors there before.
+
+    >>> weight = torch.empty(4, device="meta")
+    >>> trace_call(lambda: weight.mul_(2.0), {"parameter": [weight]}, "scale").peak_bytes
+    16
+    """
+    recorder = _Recorder(subject)
+    for role, tensors in held.items():
+        recorder.know(tensors, role)
+    with recorder:
+        run()
+    return Trace(subject, tuple(recorder.ops), recorder.storages(len(recorder.ops)), len(recorder.ops))
 
 
 def _run(model: nn.Module, images: Tensor, training: bool, recorder: "_Recorder", backward: Backward) -> int:
@@ -203,7 +219,8 @@ class _Plan:
 
 
 def _plan(func: OpOverload, subject: str) -> _Plan:
-    if func is torch.ops.prim.device.default:  # fake tensors ask it of themselves all the time; nothing runs
+    # Fake tensors ask for their device all the time, and optimisers tell the profiler what they do; nothing runs.
+    if func is torch.ops.prim.device.default or func.namespace == "profiler":
         return _Plan(str(func), None, may_need_values=False, shortcut=None)
     return _Plan(str(func), find_rule(func, subject), func.overloadpacket in _NEED_VALUES, SHORTCUTS.get(func))
 
@@ -293,7 +310,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _spec(self, tensor: Tensor, role: Role, first: int) -> TensorSpec:
-        return TensorSpec(tuple(tensor.shape), tensor.dtype, self._storage(tensor, role, first))
+        return TensorSpec(tuple(tensor.shape), tensor.dtype, self._storage(tensor, role, first), tensor.stride())
 
     def _storage(self, tensor: Tensor, role: Role, first: int) -> int:
         """The index of a tensor's storage; a new one is entered with the role and the first operator given."""

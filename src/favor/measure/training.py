@@ -15,6 +15,9 @@ from favor.measure.workload import Call, Workload
 
 Batch = TypeVar("Batch")
 
+MOST_OF_A_STEP = 0.95
+"""The share of a step that its update may take for the rest of it to be multiplied: what is left would be noise."""
+
 
 class TrainingWorkload(Workload, Protocol):
     """Training steps, of which the optimiser's part can be taken alone."""
@@ -39,6 +42,15 @@ class StepTime:
         repeats = batch_size / self.batch_size
         return self.step.times(repeats, plus=self.update * (1 - repeats))
 
+    @property
+    def tells_the_update_apart(self) -> bool:
+        """Whether something is left of the step beside the update: a noisy clock may have both as long as each other.
+
+        >>> StepTime(1, Estimate(1.0, None, None), update=0.99).tells_the_update_apart
+        False
+        """
+        return self.update <= MOST_OF_A_STEP * self.step.value
+
 
 def measure_training(bench: Bench, workload: TrainingWorkload, request: Request) -> None:
     """Measure all of training, handing over every figure as soon as it is known."""
@@ -49,7 +61,7 @@ def measure_training(bench: Bench, workload: TrainingWorkload, request: Request)
     call = workload.at(batch_size)
     timing = bench.time("train_step", call)
     update = bench.time("update", workload.update_alone(batch_size)).quantile(0.5).value
-    times = StepTime(batch_size, timing.quantile(0.5), min(update, timing.quantile(0.5).value))
+    times = StepTime(batch_size, timing.quantile(0.5), update)
     _report_times(bench, times, timing_method(timing, batch_size), request)
     process = f"resident peak of the process, building and steps of {batch_size} images"
     bench.channel.found("memory_process", process_peak(), process)
@@ -58,26 +70,30 @@ def measure_training(bench: Bench, workload: TrainingWorkload, request: Request)
         bench.channel.found("train_energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
         if request.grid_intensity is not None:
             grams = carbon(energy * request.epoch_images, request.grid_intensity)
-            bench.channel.found("carbon", grams, f"{_epoch(request)} at {request.grid_intensity:g} gCO2e/kWh")
+            how = f"{_epoch(request)} at {request.grid_intensity:g} gCO2e/kWh"
+            bench.channel.found("train_carbon_per_epoch", grams, how)
     del call
     _report_memory(bench, workload, batch_size, request)
 
 
 def _report_times(bench: Bench, times: StepTime, method: str, request: Request) -> None:
+    if request.batch_size is not None:
+        bench.channel.found("train_step_time", times.step, method)
+        bench.channel.found("train_throughput", per_second(times.batch_size, times.step), method)
     reference = max(request.reference_batch, times.batch_size)
+    if reference > times.batch_size and not times.tells_the_update_apart:
+        bench.channel.flag("update:unresolved")
+        return
     at_reference = times.accumulated(reference)
     by_accumulation = f"{reference} images by accumulation, extrapolated from a step of {times.batch_size}: {method}"
     if request.batch_size is None:
-        step, images, how = at_reference, reference, by_accumulation
-    else:
-        step, images, how = times.step, times.batch_size, method
-    bench.channel.found("train_step_time", step, how)
-    bench.channel.found("train_throughput", per_second(images, step), how)
+        bench.channel.found("train_step_time", at_reference, by_accumulation)
+        bench.channel.found("train_throughput", per_second(reference, at_reference), by_accumulation)
     hours = at_reference.times(request.epoch_images / reference / 3600)
     bench.channel.found("train_hours_per_epoch", hours, f"{_epoch(request)}, without data loading; {by_accumulation}")
     if request.price_per_hour is not None:
         cost = money(hours.value * 3600, request.price_per_hour)
-        bench.channel.found("money", cost, f"{_epoch(request)} at {request.price_per_hour:g} an hour")
+        bench.channel.found("train_money_per_epoch", cost, f"{_epoch(request)} at {request.price_per_hour:g} an hour")
 
 
 def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, request: Request) -> None:
@@ -88,7 +104,7 @@ def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, re
     if peak.reserved is not None:
         bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
     if request.fit_memory is not None:
-        report_largest_batch(bench, workload, request.fit_memory)
+        report_largest_batch(bench, workload, request.fit_memory, "train_max_batch_size")
 
 
 def _epoch(request: Request) -> str:

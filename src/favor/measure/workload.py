@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from favor.measure.request import Phase
 from favor.measure.trace import loss
-from favor.zoo.fuse import fuse
+from favor.zoo.operating_point import impose_operating_point
 from favor.zoo.registry import create_model
-from favor.zoo.sequence.removal.avit import HaltingEncoder, prior_survival
 from favor.zoo.training import take_extra_losses
 
 SEED = 0
@@ -31,27 +31,14 @@ class Workload(Protocol):
     def at(self, batch_size: int) -> Call: ...
 
 
-def build(name: str, img_size: int, num_classes: int) -> nn.Module:
+def build(name: str, phase: Phase, img_size: int, num_classes: int) -> nn.Module:
     """A model with fresh weights, at the operating point that it is timed at where its work depends on the image."""
     torch.manual_seed(SEED)
     model = create_model(name, img_size=img_size, num_classes=num_classes)
-    if isinstance(model, HaltingEncoder) and model.halts_by_score:
-        # Fresh weights halt no token, so a timing would be that of a plain ViT.
-        survival = prior_survival(len(model.blocks))
-        model = create_model(name, img_size=img_size, num_classes=num_classes, survival=survival)
+    if phase == "inference":
+        # Fresh weights may do no typical work, as a model that halts no token yet. It is imposed in eval only.
+        impose_operating_point(model)
     return model
-
-
-def operating_point(model: nn.Module) -> dict[str, str | float]:
-    """What the model says of how its work depends on the image; empty where it does not."""
-    return dict(getattr(model, "operating_point", {}))
-
-
-def inference_form(model: nn.Module) -> tuple[nn.Module, bool]:
-    """The form of a model that inference is measured on, and whether it differs from the one that is trained."""
-    kinds = [type(module) for module in model.modules()]
-    fused = fuse(model)
-    return fused, kinds != [type(module) for module in fused.modules()]
 
 
 @dataclass(frozen=True)

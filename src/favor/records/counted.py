@@ -4,18 +4,21 @@
 """
 
 import csv
+import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from favor.records.schema import CardFields, Record, reading
+from favor.records.schema import CardFields, Record, Scalar, reading
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FILE_NAME = "counts.csv"
 CARD_COLUMNS = CardFields.__slots__
+OPERATING_POINT = "operating_point"
+"""The column with what was assumed where a model's work depends on the image, as a JSON object; else empty."""
 COUNTED = ("params", "params_paper", "weight_bytes", "macs_matmul", "macs", "ops_mixed", "activations")
 
 
@@ -47,7 +50,11 @@ def _record(row: Mapping[str, str]) -> Record:
         ),
         task="count",
         source="measured",
-        conditions={"img_size": int(row["img_size"]), "num_classes": 1000, "batch_size": 1},
+        conditions={"img_size": int(row["img_size"]), "num_classes": 1000, "batch_size": 1} | _operating_point(row),
         metrics={name: reading(name, int(row[name]), method="counted on the operator trace") for name in COUNTED},
         provenance={"file": FILE_NAME},
     )
+
+
+def _operating_point(row: Mapping[str, str]) -> dict[str, Scalar]:
+    return json.loads(row[OPERATING_POINT]) if row[OPERATING_POINT] else {}

@@ -5,13 +5,15 @@ from math import prod
 import torch
 from torch import Tensor
 
-from favor.measure.rules.registry import Call, Work, named, rule
+from favor.measure.rules.registry import NOTHING, Call, Work, named, rule
 
 aten = torch.ops.aten
 
 
 def _products(out: Tensor, inner: int, bias: int = 0) -> Work:
-    """`out.numel()` dot products of length `inner`; a complex multiply-add is four real ones."""
+    """`out.numel()` dot products of length `inner`; a complex multiply-add is four real ones, one of integers none."""
+    if not (out.is_complex() or out.is_floating_point()):
+        return NOTHING
     real = 4 if out.is_complex() else 1
     macs = real * out.numel() * inner
     return Work(macs_matmul=macs, other_flops=bias, mixed_ops=0, activations=out.numel())
