@@ -10,10 +10,12 @@ from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.measure.count import count
 from favor.zoo.encoder import Size
+from favor.zoo.operating_point import impose_operating_point, operating_point
 from favor.zoo.registry import create_miniature
 from favor.zoo.sequence.removal import avit
 from favor.zoo.sequence.removal.avit import PONDER_WEIGHT, SURVIVAL, Halting, prior, prior_survival
 from favor.zoo.training import take_extra_losses
+from tokens import token_counts
 
 SMALL = Size(48, 4, 3)
 X = images(3, 3, 64, 64, dtype=torch.float64)
@@ -22,19 +24,6 @@ X = images(3, 3, 64, 64, dtype=torch.float64)
 def small_avit(**options: object) -> torch.nn.Module:
     model = favor.create_model("avit_s16", size=SMALL, img_size=64, **options).double()
     return with_order_one_weights(model).eval()
-
-
-def token_counts(model: torch.nn.Module, x: torch.Tensor) -> list[int]:
-    counts: list[int] = []
-    handles = [
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-        for block in model.blocks
-    ]
-    with torch.no_grad():
-        model(x)
-    for handle in handles:
-        handle.remove()
-    return counts
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -110,6 +99,15 @@ def test_an_imposed_survival_sets_the_number_of_tokens() -> None:
     assert model.operating_point["imposed_mean_survival"] == pytest.approx(9 / 12, abs=1e-3)
 
 
+def test_its_operating_point_can_be_imposed_on_a_model_that_is_there() -> None:
+    model = favor.create_model("avit_s16", size=Size(48, 12, 3)).eval()
+    impose_operating_point(model)
+    other = favor.create_model("avit_s16", size=Size(48, 12, 3), survival=SURVIVAL).eval()
+    x = images(1, 3, 224, 224)
+    assert token_counts(model, x) == token_counts(other, x) == [197] * 7 + [186, 139, 60, 13, 2]
+    assert operating_point(model) == operating_point(other)
+
+
 @pytest.mark.usefixtures("halts_early")
 def test_imposed_survivors_are_those_that_have_gathered_least() -> None:
     model = small_avit(survival=(1.0, 0.5, 0.5, 0.5))
@@ -143,8 +141,12 @@ def test_the_prior_is_a_distribution_around_two_thirds_of_the_depth() -> None:
     assert sum(SURVIVAL) == pytest.approx(9.0, abs=0.01)
 
 
-def test_a_survival_that_rises_or_has_another_length_is_refused() -> None:
-    for survival, reason in (((1.0,) * 3, "4 of them, not 3"), ((1.0, 0.5, 0.6, 0.5), "never rise")):
+def test_a_survival_that_rises_starts_below_one_or_has_another_length_is_refused() -> None:
+    for survival, reason in (
+        ((1.0,) * 3, "4 of them, not 3"),
+        ((1.0, 0.5, 0.6, 0.5), "never rise"),
+        ((0.5,) * 4, "starts with 1, not 0.5"),
+    ):
         with pytest.raises(RequestError, match=reason):
             favor.create_model("avit_s16", size=SMALL, survival=survival)
 

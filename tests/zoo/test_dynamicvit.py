@@ -12,6 +12,7 @@ from favor.zoo.registry import create_miniature
 from favor.zoo.sequence.removal.dynamicvit import MaskedAttention
 from favor.zoo.slots import Flow, Tokens
 from favor.zoo.training import take_extra_losses
+from tokens import token_counts
 
 SMALL = Size(48, 4, 3)
 X = images(2, 3, 64, 64, dtype=torch.float64)
@@ -26,15 +27,6 @@ def pair(**settings: object) -> tuple[torch.nn.Module, torch.nn.Module]:
     assert not unknown
     assert all("predictor" in name for name in missing)
     return vit, model
-
-
-def token_counts(model: torch.nn.Module, x: torch.Tensor) -> list[int]:
-    counts: list[int] = []
-    for block in model.blocks:
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-    with torch.no_grad():
-        model(x)
-    return counts
 
 
 def test_keeping_all_patches_is_plain_vit() -> None:

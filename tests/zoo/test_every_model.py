@@ -10,10 +10,12 @@ from safetensors.torch import save as save_safetensors
 from torch import nn
 
 import favor
+from drop_path import rates
 from equality import largest_difference, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Encoder, Size
+from favor.zoo.fuse import inference_form
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import create_miniature
 from favor.zoo.training import take_extra_losses
@@ -150,6 +152,17 @@ def test_refuses_no_classes_no_channels_and_no_image(name: str) -> None:
     for request in ({"num_classes": 0}, {"in_chans": 0}, {"img_size": 0}, {"drop_path": 1.0}):
         with pytest.raises(RequestError):
             favor.create_model(name, **request)
+
+
+@families
+def test_no_branch_is_dropped_unless_asked_for(name: str) -> None:
+    assert max(rates(miniature(name)[0]), default=0.0) == 0.0
+
+
+@families
+def test_a_card_speaks_of_an_inference_form_where_there_is_one(name: str) -> None:
+    _, differs = inference_form(miniature(name)[0])
+    assert differs == any("`favor.fuse`" in note for note in favor.card(name).notes)
 
 
 @families

@@ -12,18 +12,9 @@ from favor.zoo.layers import take_tokens
 from favor.zoo.sequence.removal.evit import KeepAttentive, kept_patches, quarter
 from favor.zoo.slots import Flow, Seen
 from favor.zoo.training import tell_progress
+from tokens import token_counts
 
 SMALL = Size(48, 4, 3)
-
-
-def token_counts(model: torch.nn.Module, x: torch.Tensor) -> list[int]:
-    """The number of tokens that each block's MLP sees."""
-    counts: list[int] = []
-    for block in model.blocks:
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-    with torch.no_grad():
-        model(x)
-    return counts
 
 
 @pytest.mark.parametrize("name", ["evit_s16", "evit_fuse_s16"])

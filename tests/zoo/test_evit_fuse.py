@@ -9,16 +9,12 @@ from favor.measure.count import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.merging.evit_fuse import FuseInattentive
 from favor.zoo.slots import Flow, Seen
+from tokens import token_counts
 
 
 def test_the_sequence_shrinks_to_the_kept_patches_and_one_fused_token() -> None:
     model = favor.create_model("evit_fuse_s16", size=Size(48, 12, 3)).eval()
-    counts: list[int] = []
-    for block in model.blocks:
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-    with torch.no_grad():
-        model(images(1, 3, 224, 224))
-    assert counts == [197] * 3 + [140] * 3 + [100] * 3 + [72] * 3
+    assert token_counts(model, images(1, 3, 224, 224)) == [197] * 3 + [140] * 3 + [100] * 3 + [72] * 3
 
 
 def test_the_fused_token_is_the_sum_of_the_others_weighed_by_attention() -> None:

@@ -85,7 +85,7 @@ def test_the_class_token_has_no_bias() -> None:
     assert bias[:, 1:, 1:].abs().max() > 0.1
 
 
-def test_the_bias_of_an_image_of_384_px_is_that_of_224_px_at_the_same_places() -> None:
+def test_the_bias_of_an_image_of_448_px_is_that_of_224_px_at_the_same_places() -> None:
     small = favor.create_model("flt_s16", size=Size(48, 1, 3))
     large = favor.create_model("flt_s16", size=Size(48, 1, 3), img_size=448)
     assert load_weights(large, small.state_dict()).resampled == ("positions.weight",)

@@ -90,7 +90,9 @@ def test_weights_of_another_image_size_load_and_those_of_another_shape_do_not() 
     loaded = favor.load_weights(favor.create_model("gfnet_s16", size=size, img_size=112), source.state_dict())
     assert {"blocks.0.mixer.weight", "positions.weight"} <= set(loaded.resampled)
     with pytest.raises(RequestError, match="aspect ratio"):
-        favor.load_weights(favor.create_model("gfnet_s16", size=size, img_size=(64, 112)), source.state_dict())
+        favor.load_weights(
+            favor.create_model("gfnet_s16", size=size, img_size=(64, 112)), source.state_dict(), (64, 64)
+        )
 
 
 def test_filter_and_mlp_share_one_residual_branch() -> None:

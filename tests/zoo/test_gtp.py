@@ -10,6 +10,7 @@ from favor.measure.count import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.merging.gtp import ALPHA, Propagate, RatingAttention, _adjacent, _graph, importance
 from favor.zoo.slots import Flow, Seen, Tokens
+from tokens import token_counts
 
 SMALL = Size(48, 4, 3)
 
@@ -24,23 +25,14 @@ def test_removing_nothing_is_plain_vit() -> None:
         assert largest_difference(gtp(x), vit(x)) > 1e-3
 
 
-def token_counts(model: torch.nn.Module, x: torch.Tensor) -> list[int]:
-    counts: list[int] = []
-    for block in model.blocks:
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-    with torch.no_grad():
-        model.eval()(x)
-    return counts
-
-
 def test_every_block_has_eight_tokens_less() -> None:
     model = favor.create_model("gtp_s16", size=Size(48, 12, 3))
-    assert token_counts(model, images(1, 3, 224, 224)) == [197 - 8 * (i + 1) for i in range(12)]
+    assert token_counts(model.eval(), images(1, 3, 224, 224)) == [197 - 8 * (i + 1) for i in range(12)]
 
 
 def test_one_patch_stays_at_least() -> None:
     model = favor.create_model("gtp_s16", size=SMALL, img_size=64)
-    assert token_counts(model, images(1, 3, 64, 64)) == [9, 2, 2, 2]
+    assert token_counts(model.eval(), images(1, 3, 64, 64)) == [9, 2, 2, 2]
 
 
 def test_patches_that_touch_are_adjacent() -> None:
@@ -107,7 +99,7 @@ def test_attention_weighs_tokens_by_their_size() -> None:
 
 
 def test_a_negative_number_of_tokens_is_refused() -> None:
-    with pytest.raises(RequestError, match="0 or more"):
+    with pytest.raises(RequestError, match="propagated of gtp_s16 is a whole number of 0 or more, not -1"):
         favor.create_model("gtp_s16", size=SMALL, propagated=-1)
 
 

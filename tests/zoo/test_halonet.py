@@ -6,7 +6,7 @@ import torch
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
-from favor.zoo.mixing.sparse.halonet import HaloAttention
+from favor.zoo.mixing.sparse.halonet import HaloAttention, HaloBlock
 
 
 def attention_by_loops(attention: HaloAttention, x: torch.Tensor) -> torch.Tensor:
@@ -57,6 +57,38 @@ def test_a_block_sees_itself_and_its_halo_inside_of_the_image(height: int, width
     assert largest_difference(attention(x), expected) < 1e-12
     with mutated(attention):
         assert largest_difference(attention(x), expected) > 1e-3
+
+
+def convolved_and_normed(part: torch.nn.Sequential, x: torch.Tensor, stride: int = 1) -> torch.Tensor:
+    """A convolution of 1 x 1 and its batch norm in eval, written out."""
+    convolution, norm = part
+    y = torch.einsum("oi,bihw->bohw", convolution.weight[:, :, 0, 0], x[:, :, ::stride, ::stride])
+    return normed(norm, y)
+
+
+def normed(norm: torch.nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+    mean, variance, weight, bias = (
+        values[:, None, None] for values in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    )
+    return (x - mean) / (variance + norm.eps).sqrt() * weight + bias
+
+
+@pytest.mark.parametrize(("in_dim", "stride"), [(12, 1), (10, 1), (12, 2)])
+def test_a_block_is_a_bottleneck_with_relu_after_every_norm_and_a_residual(in_dim: int, stride: int) -> None:
+    block = with_order_one_weights(HaloBlock(in_dim, 8, 12, heads=2, stride=stride, drop_path=0.0)).double()
+    for _ in range(3):
+        block(1 + 2 * images(4, in_dim, 9, 5, seed=3, dtype=torch.float64))
+    block.eval()
+    x = images(2, in_dim, 9, 5, dtype=torch.float64)
+    with torch.no_grad():
+        y = convolved_and_normed(block.reduce, x).clamp_min(0)
+        y = normed(block.attention_norm, attention_by_loops(block.attention, y)).clamp_min(0)
+        branch = convolved_and_normed(block.expand, y)
+        passed = convolved_and_normed(block.shortcut, x, stride) if (in_dim, stride) != (12, 1) else x
+        expected = (passed + branch).clamp_min(0)
+        assert largest_difference(block(x), expected) < 1e-12
+        with mutated(block.expand):
+            assert largest_difference(block(x), expected) > 1e-3
 
 
 def test_a_pixel_outside_of_the_halo_changes_nothing() -> None:

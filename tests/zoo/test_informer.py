@@ -61,13 +61,23 @@ def test_keys_are_sampled_anew_in_training_only() -> None:
     assert not torch.equal(mixer.sampled, before)
 
 
-def test_weights_go_to_another_image_size() -> None:
+def test_weights_go_to_another_image_size_with_the_same_sample_every_time() -> None:
     small = favor.create_model("informer_s16", size=Size(48, 2, 3), img_size=224)
-    large = favor.create_model("informer_s16", size=Size(48, 2, 3), img_size=384)
-    loaded = load_weights(large, small.state_dict())
-    assert loaded.resampled == ("positions.weight", "blocks.0.mixer.sampled", "blocks.1.mixer.sampled")
+    samples = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        large = favor.create_model("informer_s16", size=Size(48, 2, 3), img_size=384)
+        loaded = load_weights(large, small.state_dict())
+        assert loaded.resampled == ("positions.weight", "blocks.0.mixer.sampled", "blocks.1.mixer.sampled")
+        samples.append(large.blocks[0].mixer.sampled)
+    assert torch.equal(*samples)
+    kept = small.blocks[0].mixer.sampled
+    assert torch.equal(samples[0][: len(kept)], kept)
+    assert len(samples[0].unique()) == 35
     with torch.no_grad():
         assert large(images(1, 3, 384, 384)).isfinite().all()
+    load_weights(small, large.state_dict())
+    assert torch.equal(small.blocks[0].mixer.sampled, kept)
 
 
 def test_it_has_the_parameters_of_vit() -> None:

@@ -4,8 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
@@ -37,6 +35,31 @@ def test_with_every_token_a_landmark_and_a_converged_inverse_it_is_softmax_atten
         assert largest_difference(nystrom(x), softmax(x)) < 1e-8
         with mutated(nystrom):
             assert largest_difference(nystrom(x), softmax(x)) > 1e-3
+
+
+@pytest.mark.parametrize("landmarks", [1, 4, 5])
+def test_with_few_landmarks_it_is_the_product_of_three_explicit_matrices(landmarks: int) -> None:
+    mixer = NystromMixer(24, 3, TOKENS, landmarks=landmarks, residual_kernel=None, inverse_steps=CONVERGED)
+    with_order_one_weights(mixer).double()
+    x = images(2, TOKENS.count, 24, dtype=torch.float64)
+    longer = TOKENS.count % landmarks
+    lengths = [TOKENS.count // landmarks] * (landmarks - longer) + [TOKENS.count // landmarks + 1] * longer
+    with torch.no_grad():
+        q, k, v = (x @ mixer.qkv.weight.T + mixer.qkv.bias).split(24, dim=-1)
+        heads = []
+        for part in (slice(0, 8), slice(8, 16), slice(16, 24)):
+            means_q, means_k = (
+                torch.stack([stretch.mean(dim=1) for stretch in t[..., part].split(lengths, dim=1)], dim=1)
+                for t in (q, k)
+            )
+            to_landmarks = (q[..., part] @ means_k.mT / 8**0.5).softmax(dim=-1)
+            between = (means_q @ means_k.mT / 8**0.5).softmax(dim=-1)
+            from_landmarks = (means_q @ k[..., part].mT / 8**0.5).softmax(dim=-1)
+            heads.append(to_landmarks @ torch.linalg.pinv(between) @ from_landmarks @ v[..., part])
+        expected = torch.cat(heads, dim=-1) @ mixer.proj.weight.T + mixer.proj.bias
+        assert largest_difference(mixer(x), expected) < 1e-8
+        with mutated(mixer):
+            assert largest_difference(mixer(x), expected) > 1e-3
 
 
 def test_six_steps_come_near_it_but_not_all_the_way() -> None:
@@ -94,33 +117,6 @@ def test_the_residual_convolution_adds_its_filter_over_the_values_of_each_head()
 def test_a_convolution_without_a_middle_is_refused() -> None:
     with pytest.raises(RequestError, match="must be odd"):
         NystromMixer(24, 3, TOKENS, residual_kernel=32)
-
-
-class LargestProduct(TorchDispatchMode):
-    """Remembers the largest product of the last two sides of any tensor that comes into being."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.ndim >= 2:
-            self.entries = max(self.entries, out.shape[-1] * out.shape[-2])
-        return out
-
-
-def test_no_matrix_of_tokens_by_tokens_is_made_at_3136_tokens() -> None:
-    tokens = Tokens(56, 56, class_token=False)
-    largest = {}
-    for mixer in (NystromMixer, Attention):
-        with torch.device("meta"):
-            part, x = mixer(96, 3, tokens), torch.empty(1, tokens.count, 96)
-        with LargestProduct() as seen:
-            part(x)
-        largest[mixer] = seen.entries
-    assert largest[NystromMixer] <= tokens.count * 3 * 96, "nothing is larger than queries, keys and values"
-    assert largest[Attention] == tokens.count**2, "which the probe sees in softmax attention"
 
 
 def test_parameters_are_vit_s_and_33_taps_a_head_and_block() -> None:

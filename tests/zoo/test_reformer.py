@@ -46,26 +46,30 @@ def _hash(products: torch.Tensor, directions: list[int]) -> list[int]:
     return [int(torch.cat([part, -part]).argmax()) for part in products.split(directions)]
 
 
-def test_one_bucket_is_attention_with_unit_keys_and_a_masked_diagonal() -> None:
+@pytest.mark.parametrize("scale", [1, 30, 100, 1000])
+def test_one_bucket_is_attention_with_unit_keys_and_a_masked_diagonal_however_long_the_queries_are(scale: int) -> None:
     mixer = with_order_one_weights(ReformerMixer(24, 3, TOKENS, chunk=TOKENS.count, buckets=1)).double().eval()
-    x = images(2, TOKENS.count, 24, dtype=torch.float64)
+    x = scale * images(2, TOKENS.count, 24, dtype=torch.float64)
     expected = masked_attention(mixer, x, torch.ones(TOKENS.count, TOKENS.count, dtype=torch.bool))
-    assert largest_difference(mixer(x), expected) < 1e-12
+    assert largest_difference(mixer(x), expected) < 1e-12 * scale
     with mutated(mixer):
         assert largest_difference(mixer(x), expected) > 1e-3
 
 
+@pytest.mark.parametrize("scale", [1, 100])
 @pytest.mark.parametrize(
     ("chunk", "buckets", "rounds"), [(6, None, 1), (6, None, 3), (5, 32, 2), (4, 2, 8), (4, 64, 2), (17, 2, 2)]
 )
-def test_a_token_attends_once_to_each_token_it_meets_in_any_round(chunk: int, buckets: int | None, rounds: int) -> None:
+def test_a_token_attends_once_to_each_token_it_meets_in_any_round(
+    chunk: int, buckets: int | None, rounds: int, scale: int
+) -> None:
     torch.manual_seed(0)
     mixer = ReformerMixer(24, 3, TOKENS, chunk=chunk, buckets=buckets, rounds=rounds)
     with_order_one_weights(mixer).double().eval()
-    x = images(2, TOKENS.count, 24, dtype=torch.float64)
+    x = scale * images(2, TOKENS.count, 24, dtype=torch.float64)
     met = met_in_any_round(mixer, mixer.split(x)[0])
     assert not met.all(), "hashing leaves pairs out"
-    assert largest_difference(mixer(x), masked_attention(mixer, x, met)) < 1e-10
+    assert largest_difference(mixer(x), masked_attention(mixer, x, met)) < 1e-10 * scale
     with mutated(mixer):
         assert largest_difference(mixer(x), masked_attention(mixer, x, met)) > 1e-3
 
@@ -80,6 +84,19 @@ def test_chunks_are_of_equal_length_and_hold_two_buckets(
     mixer = ReformerMixer(12, 3, Tokens(1, count - 1, class_token=True))
     assert (mixer.chunks, mixer.length, mixer.directions) == (chunks, length, directions)
     assert mixer(images(1, count, 12)).isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_gradients_are_those_of_the_masked_attention(scale: int) -> None:
+    torch.manual_seed(0)
+    mixer = with_order_one_weights(ReformerMixer(24, 3, TOKENS, chunk=6, rounds=3)).double().eval()
+    x = (scale * images(2, TOKENS.count, 24, dtype=torch.float64)).requires_grad_()
+    met = met_in_any_round(mixer, mixer.split(x)[0].detach())
+    weights = images(2, TOKENS.count, 24, seed=5, dtype=torch.float64)
+    (found,) = torch.autograd.grad((mixer(x) * weights).sum(), x)
+    (expected,) = torch.autograd.grad((masked_attention(mixer, x, met) * weights).sum(), x)
+    assert largest_difference(found, expected) < 1e-10
+    assert largest_difference(1.03 * found, expected) > 1e-3
 
 
 def test_padding_gets_no_gradient_and_gives_none() -> None:
@@ -108,10 +125,20 @@ def test_many_buckets_are_a_product_of_hashes_and_others_are_refused() -> None:
         ReformerMixer(24, 3, TOKENS, buckets=6)
 
 
-def test_weights_go_to_another_image_size() -> None:
+def test_weights_go_to_another_image_size_with_the_same_directions_every_time() -> None:
     small = favor.create_model("reformer_s16", size=Size(48, 2, 3), img_size=224)
-    large = favor.create_model("reformer_s16", size=Size(48, 2, 3), img_size=384)
-    assert "blocks.0.mixer.rotations" in load_weights(large, small.state_dict()).resampled
+    rotations = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        large = favor.create_model("reformer_s16", size=Size(48, 2, 3), img_size=384)
+        assert "blocks.0.mixer.rotations" in load_weights(large, small.state_dict()).resampled
+        rotations.append(large.blocks[0].mixer.rotations)
+    assert torch.equal(*rotations)
+    kept = small.blocks[0].mixer.rotations
+    assert torch.equal(rotations[0][..., : kept.shape[-1]], kept)
+    assert rotations[0][..., kept.shape[-1] :].std() == pytest.approx(1, abs=0.2)
+    load_weights(small, large.state_dict())
+    assert torch.equal(small.blocks[0].mixer.rotations, kept)
 
 
 def test_it_has_the_parameters_of_the_benchmark() -> None:

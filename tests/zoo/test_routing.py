@@ -77,6 +77,25 @@ def test_centroids_move_in_training_only_and_towards_their_tokens() -> None:
     assert losses[-1] < 0.95 * losses[0]
 
 
+def test_a_centroid_moves_by_a_thousandth_to_the_mean_direction_of_its_tokens_and_stays_without_any() -> None:
+    mixer = with_order_one_weights(RoutingMixer(24, 3, TOKENS, clusters=3)).double().train()
+    direction = F.normalize(images(3, 8, dtype=torch.float64), dim=-1)
+    mixer.centroids.copy_(torch.stack([direction, -direction, 1e-9 * direction.roll(1, dims=-1)], dim=1))
+    before = mixer.centroids.clone()
+    x = images(2, TOKENS.count, 24, dtype=torch.float64)
+    q, k, _ = mixer.split(x)
+    mixer(x)
+    unit = F.normalize(torch.cat([q, k], dim=2), dim=-1).float().double()
+    for head in range(3):
+        tokens = unit[:, head].flatten(0, 1)
+        along = tokens @ direction[head]
+        for cluster, members in enumerate((tokens[along > 0], tokens[along < 0])):
+            expected = 0.999 * before[head, cluster] + 0.001 * F.normalize(members.sum(dim=0), dim=0)
+            assert largest_difference(mixer.centroids[head, cluster], expected) < 1e-8
+            assert largest_difference(mixer.centroids[head, cluster], before[head, cluster]) > 1e-5
+        assert torch.equal(mixer.centroids[head, 2], before[head, 2]), "no token is nearest to it"
+
+
 def test_the_commitment_loss_is_the_distance_to_the_nearest_centroid() -> None:
     mixer = with_order_one_weights(RoutingMixer(24, 3, TOKENS)).double()
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """Scatterbrain with full sparse support is softmax attention, with none Performer, and in between both at once."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -64,6 +65,39 @@ def test_it_is_the_explicit_matrix_that_is_exact_in_clusters_and_low_rank_elsewh
         assert largest_difference(mixer(x), expected) > 1e-3
 
 
+def test_the_hash_is_a_place_along_one_direction_of_vectors_of_equal_length_with_the_same_products() -> None:
+    mixer = scatterbrain(cluster=8)
+    q, k, _ = mixer.split(images(2, TOKENS.count, 24, dtype=torch.float64))
+    lengths_q, lengths_k = q.square().sum(dim=-1, keepdim=True), k.square().sum(dim=-1, keepdim=True)
+    length = lengths_q.amax(dim=2, keepdim=True) + lengths_k.amax(dim=2, keepdim=True)
+    nothing = torch.zeros_like(lengths_q)
+    longer_q = torch.cat([q, (length - lengths_q).sqrt(), nothing], dim=-1)
+    longer_k = torch.cat([k, nothing, (length - lengths_k).sqrt()], dim=-1)
+    assert largest_difference(longer_q @ longer_k.mT, q @ k.mT) < 1e-12
+    assert largest_difference(longer_q.norm(dim=-1), longer_k.norm(dim=-1)) < 1e-12
+    found = mixer.orders(q, k)
+    for order, vectors in zip(found, (longer_q, longer_k), strict=True):
+        assert torch.equal(order, (vectors @ mixer.hash_direction).argsort(dim=-1))
+        assert not torch.equal(order, (vectors[..., :-2] @ mixer.hash_direction[:-2]).argsort(dim=-1))
+
+
+def test_the_error_against_softmax_attention_falls_with_the_root_of_the_number_of_features() -> None:
+    counts = (64, 256, 1024, 4096)
+    q, k, v = (
+        scale * images(2, 3, TOKENS.count, 8, seed=seed, dtype=torch.float64)
+        for seed, scale in enumerate((0.5, 0.5, 1.0))
+    )
+    errors: dict[float, list[float]] = {1.0: [], 1.3: []}
+    for count in counts:
+        mixed = [scatterbrain(8, count, seed).mix(q, k, v) for seed in range(8)]
+        for factor, found in errors.items():
+            exact = torch.nn.functional.scaled_dot_product_attention(factor * q, k, v)
+            found.append(float((torch.stack(mixed) - exact).square().mean().sqrt()))
+    rates = {factor: np.polyfit(np.log(counts), np.log(found), 1)[0] for factor, found in errors.items()}
+    assert rates[1.0] == pytest.approx(-0.5, abs=0.1)
+    assert rates[1.3] > -0.3, "another attention must be noticed"
+
+
 def test_the_hash_brings_queries_and_keys_with_large_products_together() -> None:
     mixer = scatterbrain(cluster=8)
     q, k, _ = mixer.split(images(8, TOKENS.count, 24, dtype=torch.float64))
@@ -99,7 +133,12 @@ def test_queries_and_keys_of_any_length_give_means_of_the_values_and_finite_grad
     q.requires_grad_()
     ones = torch.ones(2, 3, 50, 8)
     assert largest_difference(mixer.mix(q, k, ones), ones) < 1e-3
-    mixer.mix(q, k, images(2, 3, 50, 8, seed=2)).square().sum().backward()
+    values = images(2, 3, 50, 8, seed=2)
+    mixed = mixer.mix(q, k, values)
+    assert (mixed <= values.amax(dim=2, keepdim=True) + 1e-3).all()
+    assert (mixed >= values.amin(dim=2, keepdim=True) - 1e-3).all()
+    assert (mixed - mixed.mean(dim=2, keepdim=True)).abs().max() > scale / 100, "tokens get different means"
+    mixed.square().sum().backward()
     assert q.grad is not None
     assert q.grad.isfinite().all()
 

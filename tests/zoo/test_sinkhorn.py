@@ -73,6 +73,61 @@ def test_balancing_gives_rows_and_columns_that_sum_to_one(blocks: int, seed: int
     assert torch.allclose(order.sum(dim=-2), ones, atol=2e-2)
 
 
+def test_balancing_divides_columns_and_rows_in_turn_at_temperature_three_quarters() -> None:
+    scores = images(2, 5, 5, dtype=torch.float64).relu()
+    expected = (scores / 0.75).exp()
+    for _ in range(8):
+        expected = expected / expected.sum(dim=-2, keepdim=True)
+        expected = expected / expected.sum(dim=-1, keepdim=True)
+    assert largest_difference(balanced(scores, noise=False), expected) < 1e-12
+    assert largest_difference(balanced(1.03 * scores, noise=False), expected) > 1e-3
+
+
+def test_the_noise_of_the_scores_is_gumbel_s() -> None:
+    scores = images(4, 200, 5, 5, dtype=torch.float64).relu()
+    torch.manual_seed(0)
+    # the logarithm of an exponential variable, turned around: few large values, a mean of 0.577
+    noise = -torch.empty_like(scores).exponential_().log()
+    assert noise.mean() == pytest.approx(0.577, abs=0.03)
+    torch.manual_seed(0)
+    found = balanced(scores, noise=True)
+    assert largest_difference(found, balanced(scores + noise, noise=False)) < 1e-12
+    assert largest_difference(found, balanced(scores - noise, noise=False)) > 1e-1
+
+
+@pytest.mark.parametrize("count", [16, 18])
+def test_mean_queries_score_mean_keys_in_the_sorting_without_parameters(count: int) -> None:
+    mixer = with_order_one_weights(PooledSinkhornMixer(24, 3, Tokens(1, count, class_token=False), blocks=4)).double()
+    x = images(2, count, 24, dtype=torch.float64)
+    q, k, _ = mixer.split(x)
+    found = mixer.scores(x, mixer._in_blocks(q), mixer._in_blocks(k))
+    blocks = torch.arange(count).split(mixer.length)
+    expected = torch.zeros(2, 3, 4, 4, dtype=torch.float64)
+    for i, asking in enumerate(blocks):
+        for j, asked in enumerate(blocks):
+            product = (q[:, :, asking].mean(dim=2) * k[:, :, asked].mean(dim=2)).sum(dim=-1)
+            expected[:, :, i, j] = product.clamp_min(0) / 8**0.5
+    assert largest_difference(found, expected) < 1e-12
+    assert largest_difference(1.03 * found, expected) > 1e-3
+
+
+@pytest.mark.parametrize("count", [16, 18])
+def test_two_layers_score_the_places_of_a_block_by_its_mean_token(count: int) -> None:
+    mixer = with_order_one_weights(SinkhornMixer(24, 3, Tokens(1, count, class_token=False), blocks=4)).double()
+    x = images(2, count, 24, dtype=torch.float64)
+    q, k, _ = mixer.split(x)
+    found = mixer.scores(x, mixer._in_blocks(q), mixer._in_blocks(k))
+    expected = torch.zeros(2, 3, 4, 4, dtype=torch.float64)
+    for i, tokens in enumerate(torch.arange(count).split(mixer.length)):
+        hidden = (x[:, tokens].mean(dim=1) @ mixer.sort_hidden.weight.T + mixer.sort_hidden.bias).clamp_min(0)
+        for head in range(3):
+            for place in range(4):
+                weight, bias = mixer.sort_places.weight[head, place], mixer.sort_places.bias[head, place]
+                expected[:, head, i, place] = (hidden @ weight + bias).clamp_min(0)
+    assert largest_difference(found, expected) < 1e-12
+    assert largest_difference(1.03 * found, expected) > 1e-3
+
+
 def test_high_scores_give_a_permutation() -> None:
     wanted = torch.eye(5)[torch.tensor([2, 0, 4, 1, 3])]
     assert torch.allclose(balanced(50 * wanted, noise=False), wanted, atol=1e-6)
@@ -120,5 +175,14 @@ def test_class_attention_reads_the_patches() -> None:
     x = images(2, 3, 64, 64)
     with torch.no_grad():
         expected = model(x)
-        with mutated(model.class_blocks[0].attention):
+        with mutated(model.pool.blocks[0].attention):
             assert largest_difference(model(x), expected) > 1e-3
+
+
+def test_class_attention_starts_with_the_weights_of_the_shell() -> None:
+    torch.manual_seed(0)
+    model = favor.create_model("sinkhorn_cait_s16", size=Size(48, 2, 3), img_size=64)
+    for linear in (model.blocks[0].mlp.fc1, model.pool.blocks[1].mlp.fc1):
+        assert linear.weight.std().item() == pytest.approx(0.02, abs=0.001)
+        assert linear.bias.abs().max() == 0
+    assert model.pool.class_token.std().item() == pytest.approx(0.02, abs=0.006)

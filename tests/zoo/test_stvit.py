@@ -8,6 +8,7 @@ from torch import Tensor
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
+from favor.errors import RequestError
 from favor.zoo.registry import create_miniature
 from favor.zoo.sequence.summary.stvit import (
     CrossAttention,
@@ -16,8 +17,8 @@ from favor.zoo.sequence.summary.stvit import (
     SwinBlock,
     from_windows,
     to_windows,
-    window_size,
 )
+from favor.zoo.stages import window_size
 
 DIM, HEADS = 24, 3
 
@@ -132,6 +133,27 @@ def test_the_sequence_is_short_between_pooling_and_recovery(side: int, image: in
         "mix": semantic,
         "recover": image,
     }
+
+
+def test_semantic_tokens_are_always_fewer_than_those_they_stand_for() -> None:
+    for side in range(128, 1025, 32):
+        assert window_size(side // 32) > 3
+    with pytest.raises(RequestError, match="128 at least"):
+        favor.create_model("stvit_swin_ti", img_size=96)
+    with pytest.raises(RequestError, match="4 x 4 semantic tokens are not fewer than the 4 x 4 tokens of a window"):
+        create_miniature("stvit_swin_ti", samples=4)
+
+
+@pytest.mark.parametrize("blocks", [4, 8])
+def test_the_third_stage_has_one_block_a_step(blocks: int) -> None:
+    with pytest.raises(RequestError, match=f"the third of STViT's depths is 6, one block a step, not {blocks}"):
+        favor.create_model("stvit_swin_ti", depths=(2, 2, blocks, 2))
+
+
+def test_an_image_of_another_size_is_refused() -> None:
+    model = create_miniature("stvit_swin_ti")
+    with pytest.raises(RequestError, match="built for images of 128 x 128 px, not 256 x 256"):
+        model(torch.zeros(1, 3, 256, 256))
 
 
 def test_windows_tile_every_stage() -> None:

@@ -119,7 +119,7 @@ def test_tensors_without_values_are_routed_evenly() -> None:
 
 
 def test_no_expert_is_refused() -> None:
-    with pytest.raises(RequestError, match="experts must be"):
+    with pytest.raises(RequestError, match="experts of switch_8_s16 is a whole number of 1 or more, not 0"):
         favor.create_model("switch_8_s16", size=SMALL, experts=0)
 
 

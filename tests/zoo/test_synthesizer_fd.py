@@ -52,7 +52,7 @@ def test_its_scores_are_resampled_along_rows_and_columns_and_the_class_token_kee
     with torch.no_grad():
         source.blocks[0].mixer.scores.bias.copy_(ramp.repeat(3))
     target = favor.create_model("synthesizer_fd_s16", size=size, img_size=(64, 128))
-    loaded = favor.load_weights(target, source.state_dict())
+    loaded = favor.load_weights(target, source.state_dict(), img_size=(32, 64))
     assert {"blocks.0.mixer.scores.weight", "blocks.0.mixer.scores.bias"} <= set(loaded.resampled)
     resampled = target.blocks[0].mixer.scores.bias.detach().unflatten(0, (3, -1))[1]
     assert resampled[:4].tolist() == [0, 0.25, 0.75, 1]

@@ -11,18 +11,9 @@ from favor.measure.count import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.summary.tokenlearner import LearnTokens
 from favor.zoo.slots import Flow
+from tokens import token_counts
 
 SMALL = Size(48, 4, 3)
-
-
-def token_counts(name: str) -> list[int]:
-    model = favor.create_model(name, size=Size(48, 12, 3)).eval()
-    counts: list[int] = []
-    for block in model.blocks:
-        block.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
-    with torch.no_grad():
-        model(images(1, 3, 224, 224))
-    return counts
 
 
 def test_with_identity_maps_it_is_plain_vit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +35,12 @@ def test_with_identity_maps_it_is_plain_vit(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_eight_tokens_are_left_after_half_or_three_quarters_of_the_blocks() -> None:
-    assert token_counts("tokenlearner_8_50_s16") == [197] * 6 + [9] * 6
-    assert token_counts("tokenlearner_8_75_s16") == [197] * 9 + [9] * 3
+    for name, expected in (
+        ("tokenlearner_8_50_s16", [197] * 6 + [9] * 6),
+        ("tokenlearner_8_75_s16", [197] * 9 + [9] * 3),
+    ):
+        model = favor.create_model(name, size=Size(48, 12, 3)).eval()
+        assert token_counts(model, images(1, 3, 224, 224)) == expected
 
 
 def test_a_new_token_is_a_mean_of_the_patches_and_the_class_token_stays() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
-from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed
+from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed, check_image_size
 from favor.zoo.pools import ClassTokenPool
 from favor.zoo.positions import Learned
 from favor.zoo.slots import (
@@ -217,10 +217,7 @@ class Encoder(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """The tokens that enter the first block: [B, N, dim]."""
-        if images.shape[-2:] != self.img_size:
-            height, width = images.shape[-2:]
-            built = f"{self.img_size[0]} x {self.img_size[1]}"
-            raise RequestError(f"the model is built for images of {built} px, not {height} x {width}")
+        check_image_size(images, self.img_size)
         x = self.patch_embed(images)
         if self.class_token is not None:
             x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)

@@ -10,27 +10,27 @@ from favor.zoo.timm_models import fuse_timm
 
 @runtime_checkable
 class Fuses(Protocol):
-    """A part that has an inference form. `fuse` returns it; it may be another module."""
+    """A part that has an inference form. `fuse` returns it, which may be another module, or works in place."""
 
-    def fuse(self) -> nn.Module: ...
+    def fuse(self) -> nn.Module | None: ...
 
 
 def fuse(model: nn.Module) -> nn.Module:
     """A copy of the model in its inference form and in eval mode; a model without one is copied as it is."""
-    fused = copy.deepcopy(model).eval()
-    return _fused(fused)
+    return _fused(copy.deepcopy(model).eval())
 
 
-def has_inference_form(model: nn.Module) -> bool:
-    """Whether `fuse` changes the operators of the model."""
+def inference_form(model: nn.Module) -> tuple[nn.Module, bool]:
+    """The fused copy of a model, and whether it differs from the form that is trained."""
     kinds = [type(module) for module in model.modules()]
     fused = fuse(model)
-    return kinds != [type(module) for module in fused.modules()]
+    return fused, kinds != [type(module) for module in fused.modules()]
 
 
 def _fused(module: nn.Module) -> nn.Module:
     if isinstance(module, Fuses):
-        return module.fuse()
+        form = module.fuse()
+        return module if form is None else form
     if type(module).__module__.startswith("timm."):
         form = fuse_timm(module)
         if form is not None:

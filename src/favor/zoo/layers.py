@@ -144,6 +144,14 @@ class DropPath(nn.Module):
         return x * mask.div_(keep)
 
 
+def check_image_size(images: Tensor, img_size: tuple[int, int]) -> None:
+    """Refuse images [B, C, H, W] of another size than the model's."""
+    if images.shape[-2:] != img_size:
+        height, width = images.shape[-2:]
+        built = f"{img_size[0]} x {img_size[1]}"
+        raise RequestError(f"the model is built for images of {built} px, not {height} x {width}")
+
+
 def source_grid(count: int, like: tuple[int, int]) -> tuple[int, int]:
     """The grid of `count` tokens with the aspect ratio of another grid.
 
@@ -162,6 +170,18 @@ def resize_tokens(values: Tensor, grid: tuple[int, int]) -> Tensor:
     image = values.float().transpose(1, 2).unflatten(2, old)
     resized = F.interpolate(image, size=grid, mode="bicubic", antialias=True, align_corners=False)
     return resized.flatten(2).transpose(1, 2).to(values.dtype)
+
+
+def resize_patches(values: Tensor, tokens: Tokens, keep_sums: bool = False) -> Tensor:
+    """`resize_tokens` for [B, N, C] values whose class token, if `tokens` has one, keeps its own.
+
+    With `keep_sums` the values are weights of a sum over the patches, and scaled such that it keeps its size.
+    """
+    first = int(tokens.class_token)
+    patches = resize_tokens(values[:, first:], tokens.grid)
+    if keep_sums:
+        patches = patches * ((values.shape[1] - first) / tokens.patches)
+    return torch.cat([values[:, :first], patches], dim=1)
 
 
 def take_with_class_token(x: Tensor, index: Tensor) -> Tensor:

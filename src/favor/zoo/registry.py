@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, SupportsIndex, TypeVar, get_args
@@ -19,6 +19,7 @@ from typing import Literal, SupportsIndex, TypeVar, get_args
 from torch import nn
 
 from favor.errors import FavorError, RequestError, unknown_name
+from favor.zoo.settings import check_setting
 from favor.zoo.taxonomy import How, Where
 
 Origin = Literal["own", "timm", "plugin"]
@@ -186,6 +187,21 @@ def register(
     return enter
 
 
+def register_variant(build: Builder, variant: Variant, of: str | None = None) -> None:
+    """Enter one more variant of a registered builder, with its card; `of` names a model where its cards differ."""
+    like = next((entry for entry in _entries.values() if entry.build is build and of in (None, entry.card.name)), None)
+    if like is None:
+        raise RequestError(f"{of or build.__name__} is not registered yet; import its file first")
+    card = replace(
+        like.card,
+        name=variant.name,
+        image_sizes=variant.image_sizes or like.card.image_sizes,
+        notes=(*variant.notes, *like.card.notes),
+        aliases=variant.aliases,
+    )
+    _enter(Entry(card, build, variant.settings, like.miniature))
+
+
 def _miniature(build: Builder, given: Mapping[str, object] | None) -> Mapping[str, object]:
     """The settings of a small instance; what plugs into the shell needs to say nothing about it."""
     from favor.zoo.encoder import Size
@@ -256,9 +272,10 @@ def create_model(
     entry.card.image_sizes.check(name, sides)
     if isinstance(drop_path, str) or not 0.0 <= drop_path < 1.0:
         raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path!r}")
+    settings = _with_size_by_name(settings)
     _check_settings(entry, settings)
     model = entry.build(
-        **{**entry.settings, **_with_size_by_name(settings)},
+        **{**entry.settings, **settings},
         num_classes=_count("num_classes", num_classes),
         img_size=sides,
         in_chans=_count("in_chans", in_chans),
@@ -401,7 +418,7 @@ def _entry(name: str) -> Entry:
 
 
 def _timm_entry(name: str) -> Entry:
-    from favor.zoo.timm_models import build_timm, timm_defaults
+    from favor.zoo.timm_models import build_any_timm, timm_defaults
 
     architecture = name[len("timm:") :]
     defaults = timm_defaults(architecture)
@@ -418,7 +435,7 @@ def _timm_entry(name: str) -> Entry:
         changes="A network of timm that is not in favor's taxonomy.",
         image_sizes=defaults,
     )
-    return Entry(timm_card, build_timm, {"architecture": architecture}, {})
+    return Entry(timm_card, build_any_timm, {"architecture": architecture}, {})
 
 
 def _ordered_cards() -> list[Card]:
@@ -458,7 +475,7 @@ def _sides(img_size: ImageSize) -> tuple[int, int]:
     return height, width
 
 
-def _with_size_by_name(settings: Mapping[str, object]) -> Mapping[str, object]:
+def _with_size_by_name(settings: dict[str, object]) -> dict[str, object]:
     """Settings in which a size of ViT may be named, as in `size="b"`."""
     from favor.zoo.encoder import SIZES
 
@@ -471,13 +488,20 @@ def _with_size_by_name(settings: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _check_settings(entry: Entry, settings: Mapping[str, object]) -> None:
-    """Refuse a setting that the builder does not have; what builds any network of timm passes all of them on."""
+    """Refuse a setting that the builder does not have, and a value that its annotation does not allow.
+
+    What builds any network of timm passes all of them on. An annotation in quotes may name what is there for type
+    checkers only, and is not looked at.
+    """
     parameters = inspect.signature(entry.build).parameters.values()
     if any(p.kind is p.VAR_KEYWORD and p.name == "settings" for p in parameters):
         return
     # another architecture is another model: it is asked for by its own name
-    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} - {*COMMON_OPTIONS, "architecture"}
-    for name in settings:
+    named = {p.name: p.annotation for p in parameters if p.kind is not p.VAR_KEYWORD}
+    known = {name: named[name] for name in named if name not in (*COMMON_OPTIONS, "architecture")}
+    for name, value in settings.items():
         if name not in known:
             remedy = f"{entry.card.family} takes " + (", ".join(sorted(known)) or "none")
             raise unknown_name(f"setting of {entry.card.name}", name, known, remedy)
+        if known[name] is not inspect.Parameter.empty and not isinstance(known[name], str):
+            check_setting(f"{name} of {entry.card.name}", value, known[name])

@@ -87,6 +87,15 @@ def drop_path_rates(last: float, depths: Sequence[int]) -> Iterator[list[float]]
         done += depth
 
 
+def window_size(side: int) -> int:
+    """The smallest window of 7 or more that tiles the last stage, and so all of them; the whole side if there is none.
+
+    >>> [window_size(pixels // 32) for pixels in (224, 384, 448, 64)]
+    [7, 12, 7, 2]
+    """
+    return next((window for window in range(7, side) if side % window == 0), side)
+
+
 def init_linear_layers(model: nn.Module) -> None:
     """ViT's initial values of all linear layers."""
     for module in model.modules():

@@ -1,7 +1,7 @@
 """What a model and the loop that trains it say to each other, whatever the architecture.
 
-- A part with a loss term of its own has a dict `extra_losses` and fills it in every training forward pass; the loop
-  adds `take_extra_losses(model)` to its objective. Terms are weighted as their paper says.
+- A part with a loss term of its own has `extra_losses = ExtraLosses()` and fills it in every training forward pass; the
+  loop adds `take_extra_losses(model)` to its objective. Terms are weighted as their paper says.
 - A part that changes in the course of training has a method `set_progress(fraction)`; the loop calls `tell_progress`.
 """
 
@@ -10,6 +10,13 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+
+
+class ExtraLosses(dict[str, Tensor]):
+    """A part's loss terms by name. A copy or a file of the part has none: they belong to the graph of one pass."""
+
+    def __reduce__(self) -> tuple[type["ExtraLosses"], tuple[()]]:
+        return ExtraLosses, ()
 
 
 @runtime_checkable
@@ -27,11 +34,14 @@ class FollowsProgress(Protocol):
 
 
 def take_extra_losses(model: nn.Module) -> dict[str, Tensor]:
-    """The loss terms of the last training forward pass, summed by name over the parts; they are handed out once."""
+    """The loss terms of the last training forward pass, summed by name over the parts; they are handed out once.
+
+    A part in eval mode has none: what is left there is of a training pass that nobody asked for.
+    """
     total: dict[str, Tensor] = {}
     for part in model.modules():
         if isinstance(part, HasExtraLosses):
-            for name, value in part.extra_losses.items():
+            for name, value in part.extra_losses.items() if part.training else ():
                 total[name] = total[name] + value if name in total else value
             part.extra_losses.clear()  # a kept term would keep its whole graph in memory
     return total

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from favor.errors import RequestError
-from favor.zoo.timm_models import resample_timm
+from favor.zoo.timm_models import has_square_windows, resample_timm
 
 
 @runtime_checkable
@@ -16,6 +16,15 @@ class Resamples(Protocol):
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """The weight `name` of this part for its own tokens; raise RequestError where there is no sense in it."""
+        ...
+
+
+@runtime_checkable
+class TakesOtherNames(Protocol):
+    """A model whose weights are also published under other names."""
+
+    def own_names(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The state under this model's names, under which it may be already."""
         ...
 
 
@@ -45,6 +54,8 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
     resampled to the new token grid: positions.weight
     """
     _check_aspect_ratio(model, img_size)
+    if isinstance(model, TakesOtherNames):
+        state = model.own_names(state)
     own = model.state_dict()
     heads = head_names(model)
     shared = {name: state[first] for name, first in _first_names(model).items() if first in state}
@@ -93,9 +104,9 @@ def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> N
 
 
 def _has_places(model: nn.Module) -> bool:
-    """Whether weights belong to places in the image; timm's bias tables belong to offsets in square windows."""
+    """Whether weights belong to places in the image, or to offsets in windows that have a shape of their own."""
     positions = any(name.rpartition(".")[2] == "pos_embed" for name, _ in model.named_parameters())
-    return positions or any(isinstance(part, Resamples) for part in model.modules())
+    return positions or not has_square_windows(model) or any(isinstance(part, Resamples) for part in model.modules())
 
 
 def weights_to_save(model: nn.Module) -> dict[str, Tensor]:
@@ -127,7 +138,10 @@ def _resample(model: nn.Module, name: str, given: Tensor, weight: Tensor) -> Ten
     shapes = f"{tuple(given.shape)} in the file, {tuple(weight.shape)} in the model"
     if isinstance(owner, Resamples):
         result = owner.resample(leaf, given)
-    elif type(owner).__module__.startswith("timm.") and (timm_result := resample_timm(leaf, given, weight)) is not None:
+    elif (
+        type(owner).__module__.startswith("timm.")
+        and (timm_result := resample_timm(owner, leaf, given, weight)) is not None
+    ):
         result = timm_result
     else:
         raise RequestError(

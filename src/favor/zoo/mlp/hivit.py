@@ -16,6 +16,7 @@ from favor.zoo.layers import DropPath, LayerNorm, Mlp
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.relative_bias import RelativeBias
+from favor.zoo.settings import NotNegative
 from favor.zoo.slots import Flow, Tokens
 from favor.zoo.stages import ConvEmbedding, PatchMerging, as_grid
 from favor.zoo.taxonomy import How
@@ -109,5 +110,5 @@ class HiViT(Encoder):
     notes=("The mean of the tokens is normalised and classified, as in the authors' code; there is no class token.",),
     miniature={"early_blocks": 1},
 )
-def hivit(size: Size, early_blocks: int, **options: Unpack[Options]) -> nn.Module:
+def hivit(size: Size, early_blocks: NotNegative, **options: Unpack[Options]) -> nn.Module:
     return HiViT(size, early_blocks=early_blocks, **options)

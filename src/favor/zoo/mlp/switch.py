@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import Mlp, full_precision
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.taxonomy import How
+from favor.zoo.training import ExtraLosses
 
 CAPACITY_FACTOR = 1.25
 BALANCE_WEIGHT = 0.01
@@ -35,11 +36,9 @@ class SwitchMlp(nn.Module):
 
     def __init__(self, dim: int, hidden: int, experts: int) -> None:
         super().__init__()
-        if experts < 1:
-            raise RequestError(f"experts must be a whole number of 1 or more, not {experts}")
         self.experts = nn.ModuleList(Mlp(dim, hidden) for _ in range(experts))
         self.router = nn.Linear(dim, experts)
-        self.extra_losses: dict[str, Tensor] = {}
+        self.extra_losses = ExtraLosses()
 
     def init_weights(self) -> None:
         """Truncated normal of standard deviation sqrt(0.1 / inputs): ten times less variance than usual."""
@@ -113,5 +112,5 @@ class SwitchEncoder(Encoder):
     idle_parameters=("blocks.*.mlp.experts.*",),
     miniature={"experts": 4},
 )
-def switch(size: Size, experts: int = 8, **options: Unpack[Options]) -> nn.Module:
+def switch(size: Size, experts: Positive = 8, **options: Unpack[Options]) -> nn.Module:
     return SwitchEncoder(size, experts=experts, **options)

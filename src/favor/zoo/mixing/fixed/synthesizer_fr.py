@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.layers import resize_tokens
+from favor.zoo.layers import resize_patches
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -40,8 +41,7 @@ class FactorizedRandomMixer(nn.Module):
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """Interpolate along the patches; the class token's vector is kept."""
-        first = int(self.tokens.class_token)
-        return torch.cat([weight[:, :first], resize_tokens(weight[:, first:], self.tokens.grid)], dim=1)
+        return resize_patches(weight, self.tokens)
 
 
 @register(
@@ -64,5 +64,5 @@ class FactorizedRandomMixer(nn.Module):
     ),
     miniature={"k": 4},
 )
-def synthesizer_fr(size: Size, k: int = 8, **options: Unpack[Options]) -> nn.Module:
+def synthesizer_fr(size: Size, k: Positive = 8, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=partial(FactorizedRandomMixer, k=k), **options)

@@ -5,7 +5,7 @@ arXiv:2111.13587
 """
 
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import AtLeast, Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -86,5 +87,7 @@ def _on_pairs(weight: Tensor) -> Tensor:
         "implementation, 0.72 G, 2.84 G and 11.22 G, leave out the products in Fourier space.",
     ),
 )
-def afno(size: Size, blocks: int = 8, shrink: float = 0.01, **options: Unpack[Options]) -> nn.Module:
+def afno(
+    size: Size, blocks: Positive = 8, shrink: Annotated[float, AtLeast(0)] = 0.01, **options: Unpack[Options]
+) -> nn.Module:
     return Encoder(size, mixer=partial(AfnoMixer, blocks=blocks, shrink=shrink), pool=MeanPool(), **options)

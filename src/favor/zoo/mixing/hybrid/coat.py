@@ -34,7 +34,10 @@ from favor.zoo.timm_models import build_timm
     origin="timm",
     complexity="O(N)",
     changes="Factorised attention, linear in the tokens, with convolutional positions; CoaT also mixes between scales.",
-    notes=("The lite variant has serial blocks only, and no attention between scales.",),
+    notes=(
+        "The lite variant has serial blocks only, and no attention between scales.",
+        "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth.",
+    ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={
         "network": {
@@ -45,4 +48,4 @@ from favor.zoo.timm_models import build_timm
     },
 )
 def coat(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
-    return build_timm(architecture, **options, **(network or {}))
+    return build_timm(architecture, network, **options)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.zoo.encoder import Options
 from favor.zoo.layers import DropPath, LayerNorm, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import Positive
 from favor.zoo.stages import ConvEmbedding, GridBatchNorm, GridConv, as_grid, init_linear_layers
 from favor.zoo.taxonomy import How
 
@@ -58,6 +59,10 @@ class ConvAttention(nn.Module):
         )
         y = F.scaled_dot_product_attention(q, k, v, scale=self.scale)
         return self.proj(y.transpose(1, 2).flatten(2))
+
+
+Three = tuple[Positive, Positive, Positive]
+"""One number per stage."""
 
 
 class ConvBlock(nn.Module):
@@ -157,9 +162,9 @@ class CvT(nn.Module):
     miniature={"depths": (1, 1, 2), "dims": (16, 24, 48), "heads": (1, 2, 4)},
 )
 def cvt(
-    depths: Sequence[int],
-    dims: Sequence[int] = (64, 192, 384),
-    heads: Sequence[int] = (1, 3, 6),
+    depths: Three,
+    dims: Three = (64, 192, 384),
+    heads: Three = (1, 3, 6),
     **options: Unpack[Options],
 ) -> nn.Module:
     return CvT(depths, dims, heads, **options)

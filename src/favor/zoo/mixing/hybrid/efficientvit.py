@@ -5,11 +5,12 @@ arXiv:2205.14756
 """
 
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any, Unpack
 
-from torch import nn
+from torch import Tensor, nn
 
 from favor.zoo.encoder import Options
+from favor.zoo.layers import DropPath
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.taxonomy import How
 from favor.zoo.timm_models import build_timm
@@ -27,6 +28,10 @@ from favor.zoo.timm_models import build_timm
     origin="timm",
     complexity="O(N)",
     changes="Inverted residual convolutions first, then ReLU linear attention over tokens of several scales.",
+    notes=(
+        "timm's network has no drop path; here it acts on every branch beside an identity, growing from 0 with the "
+        "depth, as in the authors' code.",
+    ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={
         "network": {"widths": (8, 16, 16, 32, 32), "depths": (1, 1, 1, 1, 1), "head_dim": 16, "head_widths": (64, 64)}
@@ -35,4 +40,24 @@ from favor.zoo.timm_models import build_timm
 def efficientvit(
     architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> nn.Module:
-    return build_timm(architecture, **options, **(network or {}))
+    drop_path, options["drop_path"] = options["drop_path"], 0.0
+    model = build_timm(architecture, network, **options)
+    _add_drop_path(model, drop_path)
+    return model
+
+
+def _add_drop_path(model: nn.Module, last: float) -> None:
+    """Drop whole branches in training, at rates that grow linearly from 0 at the first branch to `last`."""
+    if last == 0.0:
+        return
+    from timm.models.efficientvit_mit import ResidualBlock
+
+    blocks = [block for block in model.modules() if isinstance(block, ResidualBlock) and block.shortcut is not None]
+    for index, block in enumerate(blocks):
+        branch: Any = block.main
+        branch.drop_path = DropPath(last * index / max(len(blocks) - 1, 1))
+        branch.register_forward_hook(_drop_branch)  # a wrapper would change the names of timm's weights
+
+
+def _drop_branch(branch: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    return branch.drop_path(output)  # type: ignore[operator]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.zoo.encoder import Options
 from favor.zoo.layers import DropPath, LayerNorm, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import FourPositive
 from favor.zoo.stages import GridBatchNorm, GridConv, as_grid, drop_path_rates, init_linear_layers
 from favor.zoo.taxonomy import How
 
@@ -151,10 +152,10 @@ class ResT(nn.Module):
     miniature={"depths": (1, 1, 1, 1), "dims": (16, 16, 32, 32), "heads": (1, 2, 2, 4)},
 )
 def rest(
-    depths: Sequence[int],
-    dims: Sequence[int] = (64, 128, 256, 512),
-    heads: Sequence[int] = (1, 2, 4, 8),
-    reductions: Sequence[int] = (8, 4, 2, 1),
+    depths: FourPositive,
+    dims: FourPositive = (64, 128, 256, 512),
+    heads: FourPositive = (1, 2, 4, 8),
+    reductions: FourPositive = (8, 4, 2, 1),
     **options: Unpack[Options],
 ) -> nn.Module:
     return ResT(depths, dims, heads, reductions, **options)

@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import widened
 from favor.zoo.mixing.kernel.performer import PerformerMixer, log_features, orthogonal_directions
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -66,7 +68,7 @@ class FltMixer(PerformerMixer):
         no place, has zeros.
         """
         frequencies = self.means.unsqueeze(2) + self.deviations[..., None, None] * self.offsets
-        angles = 2 * math.pi * (self.places @ frequencies.flatten(1, 2).mT)
+        angles = 2 * math.pi * (widened(self.places) @ widened(frequencies).flatten(1, 2).mT)
         waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
         amplitudes = self.amplitudes.repeat_interleave(self.offsets.shape[1], dim=1).repeat(1, 2).unsqueeze(1)
         amplitudes = amplitudes * self.offsets.shape[1] ** -0.5
@@ -107,5 +109,7 @@ def places_in_image(tokens: Tokens) -> Tensor:
         "The numbers of modes, waves and features are ours: the benchmark has no figures of this architecture.",
     ),
 )
-def flt(size: Size, count: int = 128, modes: int = 8, waves: int = 4, **options: Unpack[Options]) -> nn.Module:
+def flt(
+    size: Size, count: Positive = 128, modes: Positive = 8, waves: Positive = 4, **options: Unpack[Options]
+) -> nn.Module:
     return Encoder(size, mixer=partial(FltMixer, count=count, modes=modes, waves=waves), **options)

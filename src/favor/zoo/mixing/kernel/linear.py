@@ -29,9 +29,9 @@ class LinearMixer(HeadMixer):
 def kernel_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention of non-negative features of queries and keys, with the N x N matrix q k^T never made: O(N)."""
     with full_precision(q):
-        q, k, v = widened(q), widened(k), widened(v)
+        q, k, values = widened(q), widened(k), widened(v)
         row_sums = q @ k.sum(dim=-2).unsqueeze(-1)
-        return q @ (k.mT @ v) / (row_sums + EPSILON)
+        return (q @ (k.mT @ values) / (row_sums + EPSILON)).to(v.dtype)
 
 
 @register(

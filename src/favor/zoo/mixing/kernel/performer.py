@@ -17,6 +17,7 @@ from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.mixing.kernel.linear import kernel_attention
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -69,14 +70,14 @@ class PerformerMixer(HeadMixer):
         seeing_all = self.heads - self.local_heads
         far = self.estimate(q[:, :seeing_all], k[:, :seeing_all], v[:, :seeing_all])
         near = window_attention(q[:, seeing_all:], k[:, seeing_all:], v[:, seeing_all:], self.window)
-        return torch.cat([far, near.to(far.dtype)], dim=1)
+        return torch.cat([far, near], dim=1)
 
     def estimate(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention over all tokens, through the features."""
         with full_precision(q):
-            q, k, v = widened(q), widened(k), widened(v)
+            q, k = widened(q), widened(k)
             if self.features == "softmax":
-                return favor_attention(*self.log_features(q, k), v)
+                return favor_attention(*self.log_features(q, k), widened(v)).to(v.dtype)
             directions = self.projection.to(q.dtype).mT * self.root
             q, k = ((x @ directions).relu() + RELU_OFFSET for x in (q, k))
             return kernel_attention(q, k, v)
@@ -162,5 +163,7 @@ def favor_attention(log_q: Tensor, log_k: Tensor, v: Tensor) -> Tensor:
         "features.",
     ),
 )
-def performer(size: Size, features: Features = "softmax", count: int = 128, **options: Unpack[Options]) -> nn.Module:
+def performer(
+    size: Size, features: Features = "softmax", count: Positive = 128, **options: Unpack[Options]
+) -> nn.Module:
     return Encoder(size, mixer=partial(PerformerMixer, features=features, count=count), **options)

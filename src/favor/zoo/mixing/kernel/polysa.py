@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.layers import LayerNorm, resize_tokens
+from favor.zoo.layers import LayerNorm, resize_patches
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -36,11 +36,7 @@ class PolyMixer(HeadMixer):
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """Interpolate along the tokens; pooling weights are scaled such that the pooled sum keeps its size."""
-        first = int(self.tokens.class_token)
-        patches = resize_tokens(weight[:, first:].T[None], self.tokens.grid)[0].T
-        if name == "pool":
-            patches = patches * ((weight.shape[1] - first) / self.tokens.patches)
-        return torch.cat([weight[:, :first], patches], dim=1)
+        return resize_patches(weight.unsqueeze(-1), self.tokens, keep_sums=name == "pool").squeeze(-1)
 
 
 @register(

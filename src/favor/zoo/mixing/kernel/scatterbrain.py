@@ -15,6 +15,7 @@ from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.mixing.kernel.performer import PerformerMixer, log_features
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import NotNegative, Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -41,10 +42,11 @@ class ScatterbrainMixer(PerformerMixer):
         if self.cluster == 0:
             return super().mix(q, k, v)
         with full_precision(q):
-            q, k, v = widened(q) * self.root, widened(k) * self.root, widened(v)
+            q, k = widened(q) * self.root, widened(k) * self.root
             order_q, order_k = self.orders(q.detach(), k.detach())
-            mixed = self.mix_sorted(take_rows(q, order_q), take_rows(k, order_k), take_rows(v, order_k))
-            return take_rows(mixed, order_q.argsort(dim=-1))
+            values = take_rows(widened(v), order_k)
+            mixed = self.mix_sorted(take_rows(q, order_q), take_rows(k, order_k), values)
+            return take_rows(mixed, order_q.argsort(dim=-1)).to(v.dtype)
 
     def mix_sorted(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of queries and keys that are sorted such that those of one cluster are neighbours."""
@@ -119,5 +121,5 @@ def take_rows(x: Tensor, order: Tensor) -> Tensor:
         "Features and hash are drawn anew whenever training has gone on by 1 %.",
     ),
 )
-def scatterbrain(size: Size, count: int = 64, cluster: int = 32, **options: Unpack[Options]) -> nn.Module:
+def scatterbrain(size: Size, count: Positive = 64, cluster: NotNegative = 32, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=partial(ScatterbrainMixer, count=count, cluster=cluster), **options)

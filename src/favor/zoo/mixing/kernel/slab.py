@@ -135,6 +135,7 @@ class SlabEncoder(Encoder):
         "block; a convolution of 5 x 5 whose kernel the heads share.",
         "The share of LayerNorm falls linearly from 1 to 0 over the whole training. Evaluation uses the batch norm "
         "alone, as the authors do: a model that is not trained to the end, or not told its progress, evaluates badly.",
+        "Counted in the form that is trained; inference is measured in the form of `favor.fuse`, without batch norms.",
         "At the start of training the batch norm has no share and its parameters get no gradient.",
         "The benchmark's implementation takes 224 px only; this one takes any, and resamples the keys' positions.",
     ),

@@ -3,7 +3,6 @@
 Paper: Wang et al., "Linformer: Self-Attention with Linear Complexity", 2020, arXiv:2006.04768
 """
 
-from functools import partial
 from typing import ClassVar, Unpack
 
 import torch
@@ -13,8 +12,9 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.layers import resize_tokens
+from favor.zoo.layers import resize_patches
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -72,10 +72,12 @@ class LinformerMixer(HeadMixer):
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """Interpolate along the tokens, scaled such that each of the k sums keeps its size."""
-        first = int(self.tokens.class_token)
-        patches = resize_tokens(weight[:, first:].T[None], self.tokens.grid)[0].T
-        patches = patches * ((weight.shape[1] - first) / self.tokens.patches)
-        return torch.cat([weight[:, :first], patches], dim=1)
+        made, wanted = len(weight), len(self.project_keys)
+        if made == weight.shape[1] < wanted:
+            raise RequestError(
+                f"{made} projected tokens, all of a small image, cannot be made {wanted} by interpolation"
+            )
+        return resize_patches(weight.unsqueeze(-1), self.tokens, keep_sums=True).squeeze(-1)
 
 
 @register(
@@ -87,11 +89,15 @@ class LinformerMixer(HeadMixer):
     complexity="O(N)",
     changes="Keys and values are projected along the sequence to k tokens by two learned matrices a block.",
     notes=(
-        "k = 64, less than the 197 tokens at 224 px; the heads of a block share their projections.",
+        "k = 64, less than the 197 tokens at 224 px; the heads of a block share their projections. An image of fewer "
+        "than 64 tokens (112 px: 50) is projected to as many as it has, which saves nothing.",
         "The benchmark's own implementation projects to k = 256, more tokens than there are, and has no bias on "
         "queries, keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G).",
     ),
     miniature={"k": 8},
 )
-def linformer(size: Size, k: int = 64, **options: Unpack[Options]) -> nn.Module:
-    return Encoder(size, mixer=partial(LinformerMixer, k=k), **options)
+def linformer(size: Size, k: Positive = 64, **options: Unpack[Options]) -> nn.Module:
+    def mixer(dim: int, heads: int, tokens: Tokens) -> LinformerMixer:
+        return LinformerMixer(dim, heads, tokens, k=min(k, tokens.count))
+
+    return Encoder(size, mixer=mixer, **options)

@@ -15,6 +15,7 @@ from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -116,6 +117,8 @@ def pseudo_inverse(a: Tensor, steps: int) -> Tensor:
     ),
     miniature={"landmarks": 8, "residual_kernel": 5},
 )
-def nystrom(size: Size, landmarks: int = 64, residual_kernel: int | None = 33, **options: Unpack[Options]) -> nn.Module:
+def nystrom(
+    size: Size, landmarks: Positive = 64, residual_kernel: Positive | None = 33, **options: Unpack[Options]
+) -> nn.Module:
     mixer = partial(NystromMixer, landmarks=landmarks, residual_kernel=residual_kernel)
     return Encoder(size, mixer=mixer, **options)

@@ -29,10 +29,11 @@ from favor.zoo.timm_models import build_timm
     "convolution mixes neighbouring patches, and two class attention blocks at the end fill the class token.",
     notes=(
         "LayerScale starts at 1, as in the paper for 12 blocks.",
+        "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth.",
         "timm's class attention projects the query of the class token only, where the paper's code and the benchmark's "
         "project all of them: 4.80 G multiply-adds at S instead of 4.86 G, 1.23 G at Ti instead of 1.25 G.",
     ),
     miniature={"network": {"embed_dim": 48, "depth": 2, "num_heads": 3}},
 )
 def xcit(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
-    return build_timm(architecture, **options, **(network or {}))
+    return build_timm(architecture, network, **options)

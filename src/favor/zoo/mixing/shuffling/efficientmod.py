@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from favor.zoo.encoder import Options
 from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import FourPositive, NotNegative, Positive
 from favor.zoo.stages import ConvEmbedding, GridAttention, GridConv, as_grid, drop_path_rates, init_linear_layers
 from favor.zoo.taxonomy import How
 
@@ -148,13 +149,13 @@ _S = {
     },
 )
 def efficientmod(
-    depths: Sequence[int],
-    attention_depths: Sequence[int],
-    expansion: int,
-    dims: Sequence[int] = (32, 64, 128, 256),
-    attention_mlp_ratios: Sequence[int] = (4, 4, 4, 4),
-    heads: int = 8,
-    least_head_dim: int = 1,
+    depths: FourPositive,
+    attention_depths: tuple[NotNegative, NotNegative, NotNegative, NotNegative],
+    expansion: Positive,
+    dims: FourPositive = (32, 64, 128, 256),
+    attention_mlp_ratios: FourPositive = (4, 4, 4, 4),
+    heads: Positive = 8,
+    least_head_dim: Positive = 1,
     **options: Unpack[Options],
 ) -> nn.Module:
     return EfficientMod(

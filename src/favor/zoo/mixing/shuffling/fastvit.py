@@ -27,9 +27,12 @@ from favor.zoo.timm_models import build_timm
     origin="timm",
     complexity="O(N)",
     changes="Four stages that mix tokens by convolutions; training-time branches become one convolution for inference.",
-    notes=("`favor.fuse` gives the inference form, which is what inference is measured with.",),
+    notes=(
+        "Counted in the form that is trained, as papers do; inference is measured in the form of `favor.fuse`, where "
+        "every batch norm and branch is part of a convolution: t8 moves 94 MB an image instead of 216.",
+    ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={"network": {"layers": (1, 1, 1, 1), "embed_dims": (16, 16, 32, 32)}},
 )
 def fastvit(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
-    return build_timm(architecture, **options, **(network or {}))
+    return build_timm(architecture, network, **options)

@@ -44,4 +44,4 @@ from favor.zoo.timm_models import build_timm_with_one_head
 def swiftformer(
     architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> nn.Module:
-    return build_timm_with_one_head(architecture, **options, **(network or {}))
+    return build_timm_with_one_head(architecture, network, **options)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.layers import DropPath
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import FourPositive, Positive
 from favor.zoo.taxonomy import How
 
 BLOCK, HALO = 8, 3
@@ -29,6 +30,8 @@ class HaloAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, stride: int = 1, block: int = BLOCK, halo: int = HALO) -> None:
         super().__init__()
+        if dim % heads:
+            raise RequestError(f"{dim} channels cannot be split into {heads} heads of equal size")
         if block % stride:
             raise RequestError(f"the stride must divide the block: {stride} does not divide {block}")
         self.heads = heads
@@ -83,7 +86,7 @@ class HaloAttention(nn.Module):
         by_row = by_row.unflatten(0, blocks).masked_fill(~row_inside[:, None, None, None, None], -torch.inf)
         by_column = by_column.unflatten(0, blocks).masked_fill(~column_inside[:, None, None, None], -torch.inf)
         bias = by_row.unsqueeze(-1) + by_column.unsqueeze(-2)
-        return bias.view(q.shape[0], self.heads, -1, self.window**2)
+        return bias.view(*q.shape[:2], q.shape[2] * q.shape[3], self.window**2)
 
 
 class HaloBlock(nn.Module):
@@ -116,6 +119,8 @@ class HaloNet(nn.Module):
         self, width: int, expansion: float, depths: Sequence[int], num_classes: int, in_chans: int, drop_path: float
     ) -> None:
         super().__init__()
+        if int(width * expansion) < 1:
+            raise RequestError(f"an expansion of {width} channels by {expansion} leaves none; 0.5 would do")
         self.stem = nn.Sequential(
             nn.Conv2d(in_chans, width, 7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(width),
@@ -188,8 +193,8 @@ class HaloNet(nn.Module):
 )
 def halonet(
     expansion: float,
-    depths: Sequence[int],
-    width: int = 64,
+    depths: FourPositive,
+    width: Positive = 64,
     *,
     num_classes: int,
     img_size: tuple[int, int],

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
@@ -28,7 +29,7 @@ class InformerMixer(HeadMixer):
     def __init__(self, dim: int, heads: int, tokens: Tokens, factor: int = 5, rotary: bool = False) -> None:
         super().__init__(dim, heads, tokens, rotary=rotary)
         self.active = min(factor * math.ceil(math.log(tokens.count)), tokens.count)
-        # places as fractions of the sequence: they stay valid when the weights go to another number of tokens
+        # places as fractions of the sequence, which fit any number of tokens; more tokens have more of them
         self.register_buffer("sampled", torch.rand(self.active))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -54,8 +55,9 @@ class InformerMixer(HeadMixer):
         return logits.amax(dim=-1) - logits.mean(dim=-1)
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
-        """Sampled places are random numbers: another number of them is drawn anew."""
-        return torch.rand_like(self.sampled)
+        """Places are random numbers: those that are there are kept, more are drawn, the same at every loading."""
+        drawn = torch.rand(self.active, generator=torch.Generator().manual_seed(0), device="cpu").to(weight)
+        return torch.cat([weight[: self.active], drawn[len(weight) :]])
 
 
 @register(
@@ -77,5 +79,5 @@ class InformerMixer(HeadMixer):
     ),
     miniature={"factor": 2},
 )
-def informer(size: Size, factor: int = 5, **options: Unpack[Options]) -> nn.Module:
+def informer(size: Size, factor: Positive = 5, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=partial(InformerMixer, factor=factor), **options)

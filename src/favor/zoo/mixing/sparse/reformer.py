@@ -5,7 +5,7 @@ Paper: Kitaev et al., "Reformer: The Efficient Transformer", 2020, arXiv:2001.04
 
 import math
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import ClassVar, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -14,22 +14,34 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.layers import widened
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 
 ROUNDS = 8
 LARGEST_HASH = 16
 """Buckets of one hash; more of them are pairs of hashes, so that hashing costs N log N and not N^2."""
-SELF = 1e-20
-"""What a token counts for itself: nothing, unless it meets no other."""
+SELF, BLOCKED = -1e30, -1e38
+"""Logits of a token for itself, which counts only where it meets no other, and for those that it does not meet."""
+SMALLEST_LOGARITHM = -80.0
+"""Of a weight in a row that has one of 1: exp(-80) is lost beside it, and smaller ones take CPUs ten times as long."""
+
+
+class Sums(NamedTuple):
+    """Attention that is not yet divided: weights exp(logit - top), summed up with the values and without."""
+
+    values: Tensor
+    weights: Tensor
+    top: Tensor
 
 
 class ReformerMixer(HeadMixer):
     """Attention inside hash buckets, over several rounds of hashing: O(N log N).
 
     Tokens are sorted by bucket and cut into chunks; a token attends to the tokens of its bucket in its own chunk and in
-    the one before.
+    the one before. Rounds come one after the other, so that only one is in memory at a time.
     """
 
     fixed_tokens: ClassVar[bool] = True
@@ -51,12 +63,13 @@ class ReformerMixer(HeadMixer):
         self.chunks = math.ceil(tokens.count / chunk)
         self.length = math.ceil(tokens.count / self.chunks)
         self.padding = self.chunks * self.length - tokens.count
-        buckets = buckets or 2 ** math.ceil(math.log2(2 * self.chunks))
+        if buckets is None:
+            buckets = 2 ** math.ceil(math.log2(2 * self.chunks))
         self.directions = _directions(buckets)
         self.register_buffer("rotations", torch.randn(self.head_dim, rounds, sum(self.directions)))
         # a place is a bucket and a chunk in one number; a gap between buckets keeps the last chunk of one from the next
         largest = buckets * (self.chunks + 1)
-        self.place_type = torch.uint8 if largest < 253 else torch.int32
+        self.place_type = torch.uint8 if largest < 253 else torch.int16 if largest < 2**15 - 1 else torch.int32
         self.nowhere = largest + 1
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,78 +80,98 @@ class ReformerMixer(HeadMixer):
         return q, F.normalize(q, dim=-1), v
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        B, heads, N, d = q.shape
         if self.training:
             self.rotations.normal_()
-        order, rank, counts = self._plan(q)
-        first = torch.arange(B * heads, device=q.device).view(B, heads, 1, 1)
-        slots = (first * N + order).view(-1, self.length)
-        windows = self._with_previous(slots.view(-1, self.chunks, self.length)).flatten(0, 1)
-        keys, values = F.embedding(windows, torch.cat([k, v], dim=-1).view(-1, 2 * d)).split(d, dim=-1)
-        logits = F.embedding(slots, q.reshape(-1, d) * self.scale) @ keys.transpose(-2, -1)
-        # keys have length one, so no logit is above the length of its query: shifted by that, no exponential overflows
-        shift = F.embedding(slots, q.detach().to(counts.dtype).norm(dim=-1).view(-1, 1) * self.scale)
-        weights = (logits.to(counts.dtype) - shift).exp() * counts
-        total = weights.sum(dim=-1, keepdim=True)
-        y = (weights / total).to(v.dtype) @ values
-        # back to the order of the tokens, where a round counts by its part of the sum of exponentials
-        rounds = torch.arange(self.rounds, device=q.device)[:, None]
-        back = (first * self.rounds + rounds) * order.shape[-1] + rank
-        parts = F.embedding(back, total.view(-1, 1))
-        parts = (parts / parts.sum(dim=2, keepdim=True)).to(v.dtype)
-        return (parts * F.embedding(back, y.reshape(-1, d))).sum(dim=2)
+        orders, ranks, places = self._plan(q)
+        queries = (q * self.scale).reshape(-1, self.head_dim)
+        keys_and_values = torch.cat([k, v], dim=-1).flatten(0, 2)
+        sums: Sums | None = None
+        for number in range(self.rounds):
+            slots = F.pad(orders[number], (0, self.padding))
+            blocked = self._blocked(slots, places[: number + 1])
+            found = self._attend(queries, keys_and_values, slots, ranks[number], blocked)
+            sums = found if sums is None else _together(sums, found)
+        assert sums is not None  # noqa: S101 - there is a round
+        return (sums.values / sums.weights).to(v.dtype).view(v.shape)
+
+    def _attend(self, queries: Tensor, keys_and_values: Tensor, slots: Tensor, rank: Tensor, blocked: Tensor) -> Sums:
+        """One round of attention, given back in the order of the tokens."""
+        d, sequences = self.head_dim, torch.arange(len(slots), device=slots.device)[:, None]
+        rows = (sequences * self.tokens.count + slots).view(-1, self.length)
+        windows = self._with_previous(rows.view(-1, self.chunks, self.length)).flatten(0, 1)
+        keys, values = F.embedding(windows, keys_and_values).split(d, dim=-1)
+        logits = widened(F.embedding(rows, queries) @ keys.mT)
+        with torch.no_grad():  # what is added to a logit here does not depend on the tokens, or cancels
+            logits.add_(blocked, alpha=BLOCKED)
+            logits.diagonal(offset=logits.shape[-1] - self.length, dim1=-2, dim2=-1).fill_(SELF)
+            top = logits.amax(dim=-1, keepdim=True)
+            logits.sub_(top).clamp_(min=SMALLEST_LOGARITHM)
+        weights = logits.exp_()
+        back = (sequences * slots.shape[1] + rank).flatten()
+        mixed = weights.to(values.dtype) @ values
+        in_slots = (mixed, weights.sum(dim=-1, keepdim=True), top)
+        return Sums(*(F.embedding(back, part.view(-1, part.shape[-1])) for part in in_slots))
 
     @torch.no_grad()
     def _plan(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Who attends to whom.
-
-        The token of each slot [B, heads, rounds, slots], the slot of each token [B, heads, rounds, N], and how much a
-        slot counts for another [B * heads * rounds * chunks, length, keys]: zero in another bucket, else one divided
-        by the number of rounds in which the two meet.
-        """
-        N = q.shape[2]
+        """The token of each slot, the slot of each token and its place, in every round: [rounds, B * heads, N] each."""
         buckets = self._hash(q)
-        order = buckets.argsort(dim=-1, stable=True)
-        rank = torch.empty_like(order).scatter_(-1, order, torch.arange(N, device=q.device).expand_as(order))
-        places = (buckets * (self.chunks + 1) + rank // self.length).to(self.place_type)
-        own = F.pad(places.gather(-1, order), (0, self.padding), value=self.nowhere)
-        order = F.pad(order, (0, self.padding))
-        misses = self._misses(own)
-        times = torch.full_like(misses, self.rounds)
-        for round_places in places.unbind(dim=2):
-            times -= self._misses(round_places[:, :, None].expand(-1, -1, self.rounds, -1).gather(-1, order))
-        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-        counts = (1 - misses).to(wide) / times.clamp_(min=1)
-        counts.diagonal(offset=counts.shape[-1] - self.length, dim1=-2, dim2=-1).fill_(SELF)
-        return order, rank, counts
+        orders = buckets.argsort(dim=-1, stable=True)
+        slots = torch.arange(q.shape[2], device=q.device)
+        ranks = torch.empty_like(orders).scatter_(-1, orders, slots.expand_as(orders))
+        places = (buckets * (self.chunks + 1) + ranks // self.length).to(self.place_type)
+        return orders, ranks, places
 
     def _hash(self, q: Tensor) -> Tensor:
-        """The bucket of every token in every round, by the nearest of random directions: [B, heads, rounds, N]."""
-        turned = torch.einsum("bhnd,drv->bhrnv", q, self.rotations.to(q.dtype))
+        """The bucket of every token in every round, by the nearest of random directions: [rounds, B * heads, N]."""
+        turned = torch.einsum("snd,drv->rsnv", q.flatten(0, 1), self.rotations.to(q.dtype))
         buckets = torch.zeros(turned.shape[:-1], dtype=torch.long, device=q.device)
         for part in turned.split(self.directions, dim=-1):
             buckets = buckets * (2 * part.shape[-1]) + torch.cat([part, -part], dim=-1).argmax(dim=-1)
         return buckets
 
-    def _misses(self, places: Tensor) -> Tensor:
-        """One where a slot does not attend to another, zero where it does, for the slots and keys of each chunk.
+    @torch.no_grad()
+    def _blocked(self, slots: Tensor, places: Tensor) -> Tensor:
+        """One where a slot does not attend to another in the last of the rounds of `places`, zero where it does.
+
+        It attends where the two meet for the first time, so that a pair that meets in several rounds counts once. For
+        the slots and keys of each chunk: [B * heads * chunks, length, keys].
+        """
+        here = places.gather(-1, slots.expand(len(places), -1, -1))
+        if self.padding:
+            here[-1, :, -self.padding :] = self.nowhere
+        apart = self._apart(here)
+        blocked = apart[-1].clamp_(max=1)
+        return torch.maximum(blocked, 1 - apart[:-1].amin(dim=0).clamp_(max=1)) if len(places) > 1 else blocked
+
+    def _apart(self, places: Tensor) -> Tensor:
+        """Zero where a slot attends to another, more where it does not, for the slots and keys of each chunk.
 
         It does where both are in one bucket, in one chunk or the other in the one before: their places, which count
         chunks inside of buckets, differ by 0 or 1. Halved, that is 0; a negative difference of whole numbers without
         a sign is a large one. This arithmetic is several times as fast as comparisons, which CPUs do not vectorise.
         """
-        slots = places.reshape(-1, self.chunks, self.length)
-        difference = slots.flatten(0, 1)[:, :, None] - self._with_previous(slots).flatten(0, 1)[:, None, :]
-        halves = difference.bitwise_right_shift_(1)
-        return (halves if halves.dtype is torch.uint8 else halves.abs_()).clamp_(max=1).to(torch.uint8)
+        slots = places.view(-1, self.chunks, self.length)
+        difference = slots.unsqueeze(-1) - self._with_previous(slots).unsqueeze(-2)
+        halves = difference.unflatten(0, (len(places), -1)).flatten(1, 2).bitwise_right_shift_(1)
+        return halves if halves.dtype is torch.uint8 else halves.abs_()
 
     def _with_previous(self, x: Tensor) -> Tensor:
         """The slots of the previous chunk before those of the chunk itself; the first has the last, and never looks."""
         return x if self.chunks == 1 else torch.cat([x.roll(1, dims=1), x], dim=2)
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
-        """Rotations are random numbers: for another number of buckets they are drawn anew."""
-        return torch.randn_like(self.rotations)
+        """Directions are random numbers: those that are there are kept, more are drawn, the same at every loading."""
+        shape = (*weight.shape[:-1], self.rotations.shape[-1])
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), device="cpu").to(weight)
+        return torch.cat([weight[..., : shape[-1]], drawn[..., weight.shape[-1] :]], dim=-1)
+
+
+def _together(a: Sums, b: Sums) -> Sums:
+    """The sums over the tokens of both."""
+    top = torch.maximum(a.top, b.top)
+    of_a, of_b = (a.top - top).exp(), (b.top - top).exp()
+    return Sums(a.values * of_a + b.values * of_b, a.weights * of_a + b.weights * of_b, top)
 
 
 def _directions(buckets: int) -> list[int]:
@@ -178,6 +211,10 @@ def _directions(buckets: int) -> list[int]:
     miniature={"chunk": 8},
 )
 def reformer(
-    size: Size, chunk: int = 64, buckets: int | None = None, rounds: int = ROUNDS, **options: Unpack[Options]
+    size: Size,
+    chunk: Positive = 64,
+    buckets: Positive | None = None,
+    rounds: Positive = ROUNDS,
+    **options: Unpack[Options],
 ) -> nn.Module:
     return Encoder(size, mixer=partial(ReformerMixer, chunk=chunk, buckets=buckets, rounds=rounds), **options)

@@ -11,11 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
+from favor.zoo.training import ExtraLosses
 
 DECAY = 0.999
 """How much of a centroid stays at a training step."""
@@ -34,9 +37,11 @@ class RoutingMixer(HeadMixer):
         self.proj = nn.Linear(dim, dim, bias=False)
         if clusters is None:
             clusters = math.ceil(tokens.count / round(math.sqrt(tokens.count)))
+        if clusters > tokens.count:
+            raise RequestError(f"{clusters} clusters are more than there are tokens, {tokens.count}")
         self.members = math.ceil(tokens.count / clusters)
         self.register_buffer("centroids", F.normalize(torch.randn(heads, clusters, self.head_dim), dim=-1))
-        self.extra_losses: dict[str, Tensor] = {}
+        self.extra_losses = ExtraLosses()
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         B, heads, N, d = q.shape
@@ -52,7 +57,7 @@ class RoutingMixer(HeadMixer):
         rows_q, rows_k = heads_of_images * N + chosen_q, heads_of_images * N + chosen_k
 
         def take(x: Tensor, rows: Tensor) -> Tensor:
-            return F.embedding(rows, x.view(-1, d)).view(B, -1, self.members, d)
+            return F.embedding(rows.flatten(1, 2), x.view(-1, d))
 
         y = F.scaled_dot_product_attention(take(q, rows_q), take(k, rows_k), take(v, rows_k))
         return _mean_over_clusters(y.reshape(-1, d), rows_q.flatten(), B * heads * N).view(B, heads, N, d)
@@ -113,5 +118,5 @@ def _mean_over_clusters(y: Tensor, rows: Tensor, count: int) -> Tensor:
         "No bias on queries, keys, values and the projection, as in the authors' code and the benchmark.",
     ),
 )
-def routing(size: Size, clusters: int | None = None, **options: Unpack[Options]) -> nn.Module:
+def routing(size: Size, clusters: Positive | None = None, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=partial(RoutingMixer, clusters=clusters), **options)

@@ -7,7 +7,6 @@ deeper with Image Transformers", 2021, arXiv:2103.17239), where class attention 
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Unpack
 
@@ -15,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm, LayerScale, Mlp
-from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.slots import Flow, Tokens
+from favor.zoo.settings import Positive
+from favor.zoo.slots import Flow, PerToken, Tokens
 from favor.zoo.taxonomy import How
 
 TEMPERATURE = 0.75
@@ -38,7 +38,11 @@ class BlockSortMixer(HeadMixer):
 
     def __init__(self, dim: int, heads: int, tokens: Tokens, blocks: int | None = None, rotary: bool = False) -> None:
         super().__init__(dim, heads, tokens, rotary=rotary)
-        self.length = math.ceil(tokens.count / (blocks or max(1, round(math.sqrt(tokens.count) / 2))))
+        if blocks is None:
+            blocks = max(1, round(math.sqrt(tokens.count) / 2))
+        if blocks > tokens.count:
+            raise RequestError(f"{blocks} blocks are more than there are tokens, {tokens.count}")
+        self.length = math.ceil(tokens.count / blocks)
         self.blocks = math.ceil(tokens.count / self.length)
         self.padding = self.blocks * self.length - tokens.count
         is_token = F.pad(torch.ones(tokens.count), (0, self.padding)).view(self.blocks, self.length)
@@ -54,7 +58,9 @@ class BlockSortMixer(HeadMixer):
         # the sorted block and the block itself by one product, which costs less than to join them afterwards
         own = torch.eye(self.blocks, dtype=order.dtype, device=order.device).expand_as(order)
         sorted_and_own = torch.stack([order, own], dim=3).flatten(2, 3)
-        keys, values = ((sorted_and_own @ t.flatten(3)).view(*t.shape[:3], -1, self.head_dim) for t in (k, v))
+        keys, values = (
+            (sorted_and_own @ t.flatten(3)).view(*t.shape[:3], 2 * self.length, self.head_dim) for t in (k, v)
+        )
         bias = None
         if self.padding:
             share = (order @ self.is_token.to(order.dtype)).clamp_min(1e-4)
@@ -172,22 +178,22 @@ class ClassBlock(nn.Module):
         return class_token + self.ls2(self.mlp(self.norm2(class_token)))
 
 
-class ClassAttentionEncoder(Encoder):
-    """The shell of CaiT: patches only in the blocks, then two blocks in which a class token reads them."""
+class ClassAttentionPool(nn.Module):
+    """The end of CaiT: a class token that the blocks have not seen reads the patches in two blocks of its own."""
 
-    def __init__(self, size: Size, mixer: Callable[..., BlockSortMixer], **options: Unpack[Options]) -> None:
-        layer_scale = 1e-4
-        super().__init__(size, mixer=mixer, pool=MeanPool(), layer_scale=layer_scale, **options)
-        self.late_class_token = nn.Parameter(torch.empty(1, 1, size.dim))
-        self.class_blocks = nn.ModuleList(ClassBlock(size, layer_scale) for _ in range(2))
-        self._init_weights()
-        nn.init.trunc_normal_(self.late_class_token, std=0.02)
+    wants_class_token = False
 
-    def pooled(self, x: Tensor, flow: Flow) -> Tensor:
-        class_token = self.late_class_token.expand(x.shape[0], -1, -1)
-        for block in self.class_blocks:
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.empty(1, 1, size.dim))
+        self.blocks = nn.ModuleList(ClassBlock(size, layer_scale=1e-4) for _ in range(2))
+        nn.init.trunc_normal_(self.class_token, std=0.02)
+
+    def forward(self, x: Tensor, norm: PerToken, flow: Flow) -> Tensor:
+        class_token = self.class_token.expand(x.shape[0], -1, -1)
+        for block in self.blocks:
             class_token = block(class_token, x)
-        return self.norm(class_token[:, 0])
+        return norm(class_token[:, 0])
 
 
 SHARED_NOTES = (
@@ -213,7 +219,7 @@ SHARED_NOTES = (
         "The sorting network sees the mean of a block, where the paper has the sum, and scores places for each head.",
     ),
 )
-def sinkhorn(size: Size, blocks: int | None = None, **options: Unpack[Options]) -> nn.Module:
+def sinkhorn(size: Size, blocks: Positive | None = None, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=partial(SinkhornMixer, blocks=blocks), **options)
 
 
@@ -235,5 +241,6 @@ def sinkhorn(size: Size, blocks: int | None = None, **options: Unpack[Options]) 
         "Blocks are sorted by the products of their mean queries and keys, without parameters, as in the benchmark.",
     ),
 )
-def sinkhorn_cait(size: Size, blocks: int | None = None, **options: Unpack[Options]) -> nn.Module:
-    return ClassAttentionEncoder(size, mixer=partial(PooledSinkhornMixer, blocks=blocks), **options)
+def sinkhorn_cait(size: Size, blocks: Positive | None = None, **options: Unpack[Options]) -> nn.Module:
+    mixer = partial(PooledSinkhornMixer, blocks=blocks)
+    return Encoder(size, mixer=mixer, pool=ClassAttentionPool(size), **options)

@@ -10,6 +10,7 @@ from torch import nn
 
 from favor.zoo.encoder import Options
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.stages import window_size
 from favor.zoo.taxonomy import How
 from favor.zoo.timm_models import build_timm
 
@@ -31,12 +32,13 @@ from favor.zoo.timm_models import build_timm
     complexity="O(N)",
     changes="A hierarchy of four stages; tokens attend inside windows only, and every other block shifts the windows.",
     notes=(
-        "The window is the image side / 32, so that it tiles every stage: 7 at 224 px, 12 at 384 px, as in the paper. "
-        "The complexity is linear for a fixed window.",
+        "Windows are the smallest of 7 or more that tile the last stage, and so all: 7 at 224 and 448 px, 12 at "
+        "384 px, as in the paper. The complexity is linear over image sizes with the same window.",
     ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={"network": {"depths": (2, 2), "embed_dim": 24, "num_heads": (1, 2)}},
 )
 def swin(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
     height, width = options["img_size"]
-    return build_timm(architecture, window_size=(height // 32, width // 32), **options, **(network or {}))
+    windows = {"window_size": (window_size(height // 32), window_size(width // 32))}
+    return build_timm(architecture, {**windows, **(network or {})}, **options)

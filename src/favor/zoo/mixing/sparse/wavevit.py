@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from favor.zoo.encoder import Options
 from favor.zoo.layers import DropPath, LayerNorm, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import FourPositive, Positive
 from favor.zoo.stages import (
     ConvEmbedding,
     GridAttention,
@@ -196,12 +197,12 @@ class WaveViT(nn.Module):
     },
 )
 def wavevit(
-    stem_dim: int = 32,
-    dims: Sequence[int] = (64, 128, 320, 448),
-    depths: Sequence[int] = (3, 4, 6, 3),
-    heads: Sequence[int] = (2, 4, 10, 14),
-    mlp_ratios: Sequence[int] = (8, 8, 4, 4),
-    reductions: Sequence[int | None] = (4, 2, None, None),
+    stem_dim: Positive = 32,
+    dims: FourPositive = (64, 128, 320, 448),
+    depths: FourPositive = (3, 4, 6, 3),
+    heads: FourPositive = (2, 4, 10, 14),
+    mlp_ratios: FourPositive = (8, 8, 4, 4),
+    reductions: tuple[Positive | None, Positive | None, Positive | None, Positive | None] = (4, 2, None, None),
     **options: Unpack[Options],
 ) -> nn.Module:
     return WaveViT(stem_dim, dims, depths, heads, mlp_ratios, reductions, **options)

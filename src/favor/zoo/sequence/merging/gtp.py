@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from favor.errors import RequestError
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import take_tokens, take_with_class_token
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import NotNegative
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 
@@ -54,8 +54,6 @@ class Propagate(Reducer):
 
     def __init__(self, tokens: Tokens, propagated: int) -> None:
         super().__init__()
-        if propagated < 0:
-            raise RequestError(f"propagated is how many tokens a block removes, 0 or more, not {propagated}")
         self.grid = tokens.grid
         self.propagated = propagated
 
@@ -136,7 +134,7 @@ class GraphBlock(Block):
     ),
     miniature={"propagated": 2},
 )
-def gtp(size: Size, propagated: int = 8, **options: Unpack[Options]) -> nn.Module:
+def gtp(size: Size, propagated: NotNegative = 8, **options: Unpack[Options]) -> nn.Module:
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer:
         return Propagate(tokens, propagated)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_tokens
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import NotNegative
 from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 
@@ -78,7 +79,7 @@ def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor
     notes=("Merging is trained with, as the benchmark does; the paper also applies it to trained models.",),
     miniature={"r": 2},
 )
-def tome(size: Size, r: int = 8, **options: Unpack[Options]) -> nn.Module:
+def tome(size: Size, r: NotNegative = 8, **options: Unpack[Options]) -> nn.Module:
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer:
         return MergeSimilar(r, tokens.class_token)
 

@@ -19,6 +19,7 @@ from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
+from favor.zoo.training import ExtraLosses
 
 GAMMA, BETA = 10.0, -30.0
 """A token's halting score is sigmoid(GAMMA * first channel + BETA)."""
@@ -91,16 +92,22 @@ class HaltingEncoder(Encoder):
         super().__init__(size, layer_scale=None, positions=Learned(class_token=True), **options)
         imposed = prior_survival(size.depth) if survival is None else tuple(survival)
         _check_survival(imposed, size.depth)
-        self.halts_by_score = survival is None
+        self.halts_by_score = True
         self.imposed_counts = [math.ceil(share * self.tokens.patches - 1e-9) for share in imposed]
         self.prior = prior(size.depth)
-        self.extra_losses: dict[str, Tensor] = {}
-        by_score = "by halting scores; imposed where tensors have no values"
+        self.extra_losses = ExtraLosses()
         self.operating_point: dict[str, str | float] = {
-            "survival": by_score if survival is None else "imposed",
+            "survival": "by halting scores; imposed where tensors have no values",
             "imposed_survival": " ".join(f"{share:.3g}" for share in imposed),
             "imposed_mean_survival": round(sum(imposed) / len(imposed), 4),
         }
+        if survival is not None:
+            self.impose_operating_point()
+
+    def impose_operating_point(self) -> None:
+        """Take out as many patches as the survival says, whatever their scores: fresh weights halt none."""
+        self.halts_by_score = False
+        self.operating_point["survival"] = "imposed"
 
     def features(self, images: Tensor) -> Tensor:
         x = self.embed(images)
@@ -164,6 +171,8 @@ def _check_survival(survival: tuple[float, ...], depth: int) -> None:
         raise RequestError(f"survival names a share of patches for each block: {depth} of them, not {len(survival)}")
     if not all(0.0 <= share <= 1.0 for share in survival) or list(survival) != sorted(survival, reverse=True):
         raise RequestError(f"survival are shares of patches from 1 down to 0 that never rise, not {survival}")
+    if survival[0] != 1.0:
+        raise RequestError(f"survival starts with 1, not {survival[0]}: no token has halted before the first block")
 
 
 @register(
@@ -179,7 +188,8 @@ def _check_survival(survival: tuple[float, ...], depth: int) -> None:
         "Scores sigmoid(10 x - 30), ponder loss 5e-4, distribution loss 1e-3: the authors' released command for Ti; "
         "their S, fine-tuned from DeiT-S, uses sigmoid(10 x - 75). The distribution loss is the divergence of the mean "
         "scores from the prior, a Gaussian of width 1 around block 9 of 12, as in their code.",
-        "Untrained it halts nothing. Counted, and timed with `survival=SURVIVAL`, as if tokens halt as the prior says: "
+        "Untrained it halts nothing. Counted, and inference timed, with a survival imposed as if tokens halt as the "
+        "prior says (`survival=SURVIVAL`): "
         "9 of 12 blocks on average, 3.46 GMACs at S; the authors report 3.6 for A-ViT-S and 0.8 for A-ViT-T.",
         "The benchmark's own implementation multiplies halted tokens by zero and removes none.",
     ),

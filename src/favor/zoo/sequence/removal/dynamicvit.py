@@ -18,6 +18,7 @@ from favor.zoo.registry import register, vit_sizes
 from favor.zoo.sequence.removal.evit import quarter
 from favor.zoo.slots import Flow, Place, Reducer, Tokens
 from favor.zoo.taxonomy import How
+from favor.zoo.training import ExtraLosses
 
 STAGES = 3
 RATIO_WEIGHT = 2.0
@@ -56,7 +57,7 @@ class Sparsify(Reducer):
         self.predictor = Predictor(dim)
         self.share = share
         self.count = max(int(tokens.patches * share + 1e-9), 1)
-        self.extra_losses: dict[str, Tensor] = {}
+        self.extra_losses = ExtraLosses()
 
     def before(self, x: Tensor, flow: Flow) -> Tensor:
         if self.training:

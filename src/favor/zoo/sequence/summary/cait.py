@@ -26,8 +26,12 @@ from favor.zoo.timm_models import build_timm
     origin="timm",
     complexity="O(N^2)",
     changes="Talking-heads attention without a class token; two last blocks let only the class token attend.",
+    notes=(
+        "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth, and the "
+        "class-attention blocks have none; as in the paper.",
+    ),
     image_sizes=ImageSizes(multiple_of=16, at_least=32),
     miniature={"network": {"depth": 2, "embed_dim": 48, "num_heads": 3}},
 )
 def cait(architecture: str, network: Mapping[str, object] | None = None, **options: Unpack[Options]) -> nn.Module:
-    return build_timm(architecture, **options, **(network or {}))
+    return build_timm(architecture, network, **options)

@@ -11,16 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.encoder import Options
-from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, resize_tokens
+from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, check_image_size, resize_tokens
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.relative_bias import RelativeBias
+from favor.zoo.settings import FourPositive, Positive
 from favor.zoo.slots import Tokens
-from favor.zoo.stages import ConvEmbedding, PatchMerging, as_grid, drop_path_rates, init_linear_layers
+from favor.zoo.stages import ConvEmbedding, PatchMerging, as_grid, drop_path_rates, init_linear_layers, window_size
 from favor.zoo.taxonomy import How
 
 Grid = tuple[int, int]
+SEMANTIC_BLOCKS = 6
+"""What the third stage is made of: see SemanticStage."""
 
 
 def to_windows(x: Tensor, window: Grid) -> Tensor:
@@ -228,8 +232,15 @@ class STViT(nn.Module):
         **options: Unpack[Options],
     ) -> None:
         super().__init__()
-        height, width = options["img_size"]
+        self.img_size = height, width = options["img_size"]
         window = (window_size(height // 32), window_size(width // 32))
+        if depths[2] != SEMANTIC_BLOCKS:
+            raise RequestError(f"the third of STViT's depths is {SEMANTIC_BLOCKS}, one block a step, not {depths[2]}")
+        if samples >= min(window):
+            raise RequestError(
+                f"{samples} x {samples} semantic tokens are not fewer than the {window[0]} x {window[1]} tokens of a "
+                "window that they stand for; ask for fewer samples or a larger image"
+            )
         stages: list[nn.Module] = [ConvEmbedding(options["in_chans"], dim, 4, 4)]
         for i, rates in enumerate(drop_path_rates(options["drop_path"], depths)):
             if i:
@@ -248,16 +259,8 @@ class STViT(nn.Module):
         init_linear_layers(self)
 
     def forward(self, images: Tensor) -> Tensor:
+        check_image_size(images, self.img_size)
         return self.head(self.norm(self.stages(as_grid(images))).mean(dim=(1, 2)))
-
-
-def window_size(side: int) -> int:
-    """The smallest window of 7 or more that tiles the last stage, and so all of them; the whole side if there is none.
-
-    >>> [window_size(pixels // 32) for pixels in (224, 384, 448, 64)]
-    [7, 12, 7, 2]
-    """
-    return next((window for window in range(7, side) if side % window == 0), side)
 
 
 @register(
@@ -269,8 +272,9 @@ def window_size(side: int) -> int:
     complexity="O(N^2)",
     changes="In the third stage of Swin, 3 x 3 semantic tokens a window are pooled, learn from their surroundings and "
     "from all tokens, and pass two blocks alone; attention brings what they learnt back to the image's tokens.",
-    image_sizes=ImageSizes(multiple_of=32, at_least=64),
+    image_sizes=ImageSizes(multiple_of=32, at_least=128),
     notes=(
+        "From 128 px: in smaller images a window has no more tokens than the 9 that would stand for them.",
         "Windows are the smallest of 7 or more that tile the last stage: 7 at 224 px, 12 at 384 px, as Swin has them.",
         "Surroundings are 3/7 of a window wider than it, 10 x 10 at 224 px, as in the authors' code.",
         "The pooled tokens have no residual around their first attention, as in the authors' code.",
@@ -281,10 +285,10 @@ def window_size(side: int) -> int:
     miniature={"dim": 16, "depths": (2, 1, 6, 1), "heads": (2, 2, 4, 4), "img_size": 128},
 )
 def stvit(
-    dim: int = 96,
-    depths: Sequence[int] = (2, 2, 6, 2),
-    heads: Sequence[int] = (3, 6, 12, 24),
-    samples: int = 3,
+    dim: Positive = 96,
+    depths: FourPositive = (2, 2, 6, 2),
+    heads: FourPositive = (3, 6, 12, 24),
+    samples: Positive = 3,
     **options: Unpack[Options],
 ) -> nn.Module:
     return STViT(dim, depths, heads, samples, **options)

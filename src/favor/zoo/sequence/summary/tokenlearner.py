@@ -12,6 +12,7 @@ from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm
 from favor.zoo.registry import register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Flow, Place, Reducer, Tokens
 from favor.zoo.taxonomy import How
 
@@ -68,7 +69,7 @@ class LearnTokens(Reducer):
         "works better; its hidden layer is as wide as that of the blocks' MLPs, as in the benchmark.",
     ),
 )
-def tokenlearner(size: Size, after: float = 0.5, learned: int = 8, **options: Unpack[Options]) -> nn.Module:
+def tokenlearner(size: Size, after: float = 0.5, learned: Positive = 8, **options: Unpack[Options]) -> nn.Module:
     if not 0.0 <= after < 1.0:
         raise RequestError(f"after is the share of blocks that see all patches, 0 or more and less than 1, not {after}")
     first_short = int(after * size.depth)
