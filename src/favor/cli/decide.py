@@ -100,13 +100,13 @@ def recommend_command(
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
     request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
-    table = _records(study)
+    table = all_records(study)
     if guide:
         rows = _assembled(table, dataset, any_pipeline, None)
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
         emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
         return
-    answer = recommend(table, request, _published_fronts())
+    answer = recommend(table, request, published_fronts())
     emit_json(answer.to_dict()) if as_json else decision_text.print_recommendation(answer)
     if answer.favored is None:
         raise typer.Exit(code=1)
@@ -135,7 +135,7 @@ def pareto_command(
     from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
-    table = _records(study)
+    table = all_records(study)
     rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
     rows = fitting(with_failures(rows, table, wanted), among)
     result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
@@ -176,7 +176,7 @@ def correlate_command(
         raise RequestError("--datasets and --devices are two questions; ask one at a time")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
-    table = _records(study)
+    table = all_records(study)
     if datasets:
         result = correlate_datasets(fitting(table, among), without=without or ())
     elif devices:
@@ -200,7 +200,7 @@ def disagree_command(
     from favor.cli import decision_text
     from favor.errors import RequestError
 
-    rows = _comparable_rows(_records(study), indicators or [], None, device, among, any_pipeline=True)
+    rows = _comparable_rows(all_records(study), indicators or [], None, device, among, any_pipeline=True)
     rows = rows[rows["img_size"] == img_size]
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)
@@ -222,7 +222,7 @@ def compare_command(
     from favor.analyze import compare, matched_every_way
     from favor.cli import decision_text
 
-    table = _records(study)
+    table = all_records(study)
     group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
     by = "name" if group is None or {a, b} <= set(table["name"]) else group
     # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
@@ -236,7 +236,7 @@ def compare_command(
     emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
 
 
-def _records(studies: list[Path] | None) -> "pd.DataFrame":
+def all_records(studies: list[Path] | None) -> "pd.DataFrame":
     """The wide table of the published records and the studies; lines that had to be skipped are told."""
     import pandas as pd
 
@@ -322,7 +322,7 @@ def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
     return chosen
 
 
-def _published_fronts() -> "list[GuideEntry]":
+def published_fronts() -> "list[GuideEntry]":
     """Table 7."""
     from favor.records.published import pareto_optimal
 
