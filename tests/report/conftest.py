@@ -1,6 +1,7 @@
 """Pages to look at, made once, and a browser to look at them with."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,8 @@ def browser() -> Iterator[Any]:
     )
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
+        if os.environ.get("FAVOR_BROWSER_REQUIRED"):
+            pytest.fail("FAVOR_BROWSER_REQUIRED is set, but there is no chromium on this machine")
         pytest.skip("no chromium on this machine: apt install chromium")
     with playwright.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
