@@ -7,7 +7,7 @@ import pytest
 
 from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable, with_failures
 from favor.analyze.devices import device_kind
-from favor.analyze.settings import run_setting
+from favor.analyze.settings import run_setting, setting_text
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -180,3 +180,8 @@ def test_models_that_failed_stay_countable(wide_table: WideTable) -> None:
     )
     rows = with_failures(assemble(table), table, ["top1", "params"]).set_index("name")
     assert rows["status"].to_dict() == {"a": "ok", "b": "failed", "c": "failed", "d": "ok"}
+
+
+def test_the_settings_of_a_table_without_rows_are_no_texts() -> None:
+    empty = pd.DataFrame({"device": pd.Series([], dtype="str"), "compile": pd.Series([], dtype=bool)})
+    assert setting_text(empty, ["device", "compile"]).empty

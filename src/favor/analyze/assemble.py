@@ -109,7 +109,7 @@ def assemble(
     sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
     rows = sized[["name", "img_size"]].drop_duplicates()
     # A number without an image size belongs to every size of its model; it makes a row only where there is no other.
-    has_size = rows.groupby("name")["img_size"].transform(lambda sizes: sizes.notna().any()).astype(bool)
+    has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
     rows = rows[rows["img_size"].notna() | ~has_size].sort_values(["name", "img_size"]).reset_index(drop=True)
     for column in _CARD:
         if column in sized.columns:

@@ -208,6 +208,7 @@ def setting_text(table: pd.DataFrame, conditions: Sequence[str]) -> pd.Series:
         part = (machines_of(table) if name == "machine" else table[name]).map(
             lambda value, name=name: _condition_text(name, value)
         )
+        part = part.astype(object)  # a table without rows keeps the type of its column
         joint = np.where((texts != "") & (part != ""), ", ", "")
         texts = texts + joint + part
     return texts
