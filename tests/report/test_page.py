@@ -5,10 +5,12 @@ import gzip
 import hashlib
 import html
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import altair as alt
 import pandas as pd
 import pytest
 import typer
@@ -21,6 +23,7 @@ from favor.cli import report as commands
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts, column
 from favor.report.data import escaped
+from favor.report.drawings import specification
 from favor.report.method import method_of
 from favor.report.questions import LIMITS
 from favor.report.sources import Gathered, gather
@@ -165,6 +168,12 @@ def test_what_decides_a_question_is_what_decides_the_command(
     assert deciding["undecided"] == ranking.undecided
     if deciding["front"] is not None:
         assert {data["models"]["name"][place] for place in deciding["front"]} == set(ranking.rows["name"])
+
+
+def test_a_chart_without_a_number_is_still_json() -> None:
+    chart = alt.Chart(alt.Data(values=[{"x": math.nan, "y": [1.0, math.inf]}])).mark_point()
+    assert specification(chart)["data"] == {"values": [{"x": None, "y": [1.0, None]}]}
+    assert "config" not in specification(chart)
 
 
 def test_the_method_names_machines_failures_with_reasons_and_sources(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from favor.analyze.assemble import accuracy_basis
 from favor.analyze.budget import late_flips
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
-from favor.measure.device import find_device
+from favor.measure.device import Cpu, find_device
 from favor.records.schema import Record
 from favor.records.store import read
 from favor.train import loop
@@ -28,6 +28,7 @@ from favor.train.epoch_record import pipeline_of
 from favor.train.recipe import load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import Outcome, train
+from favor.train.survey import SHARE_OF_FREE_MEMORY
 from favor.train.using import evaluate_checkpoint, predict
 
 pytestmark = pytest.mark.usefixtures("tiny_models")
@@ -292,3 +293,21 @@ def test_mixed_precision_trains_in_bfloat16(tmp_path: Path) -> None:
     assert outcome.record is not None
     assert outcome.record.conditions["precision"] == "amp"
     assert all(weight.dtype is torch.float32 for weight in load_file(outcome.folder / BEST).values())
+
+
+def test_where_memory_is_short_the_batch_is_cut_and_this_is_said(
+    tmp_path: Path, done: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert done[1].record is not None
+    needed = done[1].record.metrics["train_memory"].value
+    monkeypatch.setattr(Cpu, "room", lambda *_: needed / SHARE_OF_FREE_MEMORY * 0.5)
+    watcher = Watcher()
+    outcome = train(asked(tmp_path), watcher)
+    assert outcome.record is not None
+    parts = outcome.record.environment["accumulation"]
+    assert isinstance(parts, int)
+    assert parts > 1
+    assert any(
+        f"each batch of 240 is done as {parts} micro-batches of {240 // parts}" in note for note in watcher.notes
+    )
+    assert outcome.record.metrics["train_memory"].value < 0.6 * needed

@@ -12,6 +12,7 @@ from favor.errors import RequestError
 from favor.train.optimizer import OPTIMIZERS, create_optimizer, parameter_groups
 from favor.train.recipe import load_recipe
 from favor.train.schedule import Schedule, schedule_of
+from favor.zoo.registry import create_miniature
 
 rates = st.floats(1e-9, 1.0)
 
@@ -117,3 +118,11 @@ def test_an_unknown_optimizer_is_answered_with_the_closest() -> None:
 def test_a_model_with_nothing_to_train_is_refused() -> None:
     with pytest.raises(RequestError, match="nothing to train"):
         create_optimizer(nn.Identity(), "sgd", lr=1.0, weight_decay=0.0)
+
+
+def test_positions_and_the_class_token_of_the_shell_are_not_decayed() -> None:
+    model = create_miniature("vit_s16")
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed, kept = ({names[id(p)] for p in group["params"]} for group in parameter_groups(model, 0.1))
+    assert {"class_token", "positions.weight", "norm.weight", "head.bias"} <= kept
+    assert {"head.weight", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight"} <= decayed

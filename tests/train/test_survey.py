@@ -48,7 +48,7 @@ def test_the_fewest_micro_batches_that_fit_are_taken(
 
 
 def test_a_schedule_fitted_to_other_steps_keeps_its_peak_its_minimum_and_the_share_of_its_warm_up() -> None:
-    recipe = load_recipe("laptop-digits")
+    recipe = load_recipe("laptop-digits", ["epochs=40"])
     whole, short = schedule_of(recipe, 20), schedule_of(recipe, 20, steps=80)
     assert (whole.steps, whole.warmup_steps) == (800, 40)
     assert (short.steps, short.warmup_steps) == (80, 4)

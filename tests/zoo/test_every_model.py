@@ -176,7 +176,8 @@ def test_weights_of_a_smaller_image_load_or_are_refused_with_the_reason(name: st
         return
     loaded = favor.load_weights(target, weights_to_save(source))
     state, own = source.state_dict(), target.state_dict()
-    assert set(loaded.resampled) == {key for key in own if state[key].shape != own[key].shape}
-    assert all(own[key].isfinite().all() for key in loaded.resampled)
-    copied = [key for key in own if key not in loaded.resampled]
+    fitted = {*loaded.resampled, *loaded.drawn}
+    assert fitted == {key for key in own if state[key].shape != own[key].shape}
+    assert all(own[key].isfinite().all() for key in fitted)
+    copied = [key for key in own if key not in fitted]
     assert all(torch.equal(own[key], state[key]) for key in copied)

@@ -61,7 +61,7 @@ def test_weights_of_another_image_size_load_and_it_is_said_which_were_resampled(
     assert {f"blocks.0.mlp_tokens.{name}" for name in ("fc1.weight", "fc2.weight", "fc2.bias")} <= set(loaded.resampled)
     other_shape = favor.create_model("mixer_s16", img_size=(64, 96), num_classes=10)
     with pytest.raises(RequestError, match="aspect ratio"):
-        favor.load_weights(other_shape, source.state_dict())
+        favor.load_weights(other_shape, source.state_dict(), img_size=(64, 64))
 
 
 def test_parameters_are_those_of_timm_and_the_paper() -> None:

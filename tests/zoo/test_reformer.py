@@ -131,7 +131,9 @@ def test_weights_go_to_another_image_size_with_the_same_directions_every_time() 
     for seed in (0, 1):
         torch.manual_seed(seed)
         large = favor.create_model("reformer_s16", size=Size(48, 2, 3), img_size=384)
-        assert "blocks.0.mixer.rotations" in load_weights(large, small.state_dict()).resampled
+        loaded = load_weights(large, small.state_dict())
+        assert loaded.drawn == ("blocks.0.mixer.rotations", "blocks.1.mixer.rotations")
+        assert "what is missing drawn anew: blocks.0.mixer.rotations, blocks.1.mixer.rotations" in str(loaded)
         rotations.append(large.blocks[0].mixer.rotations)
     assert torch.equal(*rotations)
     kept = small.blocks[0].mixer.rotations

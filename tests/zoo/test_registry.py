@@ -213,6 +213,7 @@ def test_a_name_cannot_be_taken_twice_by_an_alias() -> None:
 def test_a_card_as_plain_values_has_stable_keys() -> None:
     assert list(favor.card("vit_s16").as_dict()) == [
         "name", "family", "title", "where", "how", "year", "paper", "origin",
-        "complexity", "changes", "image_sizes", "notes", "aliases",
+        "complexity", "changes", "image_sizes", "notes", "aliases", "graph_breaks",
     ]  # fmt: skip
+    assert "tolist" in str(favor.card("avit_s16").as_dict()["graph_breaks"])
     assert isinstance(favor.card("vit_s16"), Card)

@@ -245,7 +245,8 @@ def _quantity(metric: str, value: float) -> str:
 def _reading(metric: str, reading: Reading | None) -> str:
     if reading is None:
         return "unknown"
-    return f"{_quantity(metric, reading.value)}{_half_width(metric, reading.value, reading.low, reading.high)}"
+    mark = " (simulated)" if reading.source == "simulated" else ""
+    return f"{_quantity(metric, reading.value)}{_half_width(metric, reading.value, reading.low, reading.high)}{mark}"
 
 
 def _side(metric: str, side: Side) -> str:

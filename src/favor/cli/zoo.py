@@ -132,6 +132,7 @@ def show_command(
         ("code", found.origin),
         ("variants", " ".join(variants)),
         ("also known as", " ".join(found.aliases)),
+        ("breaks the graph", found.graph_breaks or ""),
         *(("note", text) for text in found.notes),
     ]
     from rich.table import Table

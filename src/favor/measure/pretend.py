@@ -7,6 +7,7 @@ the driver for streams.
 
 import copy
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from favor.measure.trace import Trace, trace
 
 aten = torch.ops.aten
+
+# Nodes of equal rank, as those of all weights are, run as they came, so that two traces of a network are alike.
+_ARRIVALS = itertools.count()
 
 
 def copy_onto(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -140,7 +144,7 @@ def _backward_without_engine(loss: Tensor) -> None:
     root: Any = loss.grad_fn
     waiting = _consumers(root)
     gradients: dict[Any, dict[int, Tensor]] = {root: {0: torch.ones_like(loss)}}
-    ready = [(-root._sequence_nr(), 0, root)]
+    ready = [(-root._sequence_nr(), next(_ARRIVALS), root)]
     loss.detach_()
     del root
     with torch.no_grad():
@@ -164,7 +168,7 @@ def _run_next(
         waiting[following] -= 1
         if waiting[following] == 0:
             del waiting[following]
-            heapq.heappush(ready, (-following._sequence_nr(), id(following), following))
+            heapq.heappush(ready, (-following._sequence_nr(), next(_ARRIVALS), following))
 
 
 def _consumers(root: Any) -> dict[Any, int]:

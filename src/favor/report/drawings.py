@@ -3,9 +3,11 @@
 import base64
 import gzip
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -18,7 +20,10 @@ _REPRODUCIBLE = 0  # a packed text carries no time of its packing
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as the page shows it: its packed specification, or what to run to fill it."""
+    """A figure as the page shows it: its packed specification, or what to run to fill it.
+
+    One of several plots is `wide`, so that they can stand beside each other.
+    """
 
     id: str
     source: str
@@ -26,6 +31,7 @@ class Drawing:
     caption: str
     spec: str | None
     missing: str | None
+    wide: bool = False
 
 
 def drawings_of(table: pd.DataFrame) -> list[tuple[str, list[Drawing]]]:
@@ -61,12 +67,27 @@ def packed(text: str) -> str:
 
 
 def _drawing(figure: Figure) -> Drawing:
-    spec = None if figure.chart is None else packed(json.dumps(_specification(figure.chart), separators=(",", ":")))
-    return Drawing(figure.id, figure.source, figure.title, figure.caption, spec, figure.missing)
+    told = (figure.id, figure.source, figure.title, figure.caption)
+    if figure.chart is None:
+        return Drawing(*told, spec=None, missing=figure.missing)
+    spec = specification(figure.chart)
+    return Drawing(
+        *told,
+        spec=packed(json.dumps(spec, separators=(",", ":"), allow_nan=False)),
+        missing=None,
+        wide="concat" in spec,
+    )
 
 
-def _specification(chart: alt.TopLevelMixin) -> dict[str, object]:
-    specification = chart.to_dict()
-    # Altair's own look would stand between the chart and the page's theme.
-    specification.pop("config", None)
-    return specification
+def specification(chart: alt.TopLevelMixin) -> dict[str, object]:
+    """A chart's Vega-Lite specification, without Altair's own look, which would hide the page's theme."""
+    return {key: _as_json(value) for key, value in chart.to_dict().items() if key != "config"}
+
+
+def _as_json(value: Any) -> Any:
+    """What is not a number is null, which Vega leaves out; JSON has no other way to say it."""
+    if isinstance(value, dict):
+        return {key: _as_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_as_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -109,6 +109,7 @@ class Card:
             },
             "notes": list(self.notes),
             "aliases": list(self.aliases),
+            "graph_breaks": self.graph_breaks,
         }
 
 

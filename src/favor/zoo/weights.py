@@ -20,6 +20,15 @@ class Resamples(Protocol):
 
 
 @runtime_checkable
+class DrawsMore(Protocol):
+    """A part that owns random numbers, of which another number of tokens needs more or fewer."""
+
+    def draw_more(self, name: str, numbers: Tensor) -> Tensor:
+        """The numbers `name` that are there, cut or with more of them, the same ones at every loading."""
+        ...
+
+
+@runtime_checkable
 class TakesOtherNames(Protocol):
     """A model whose weights are also published under other names."""
 
@@ -30,15 +39,18 @@ class TakesOtherNames(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading did besides copying: the weights that were resampled, and those left as they were."""
+    """What loading did besides copying: weights resampled, those left as they were, and random numbers drawn anew."""
 
     resampled: tuple[str, ...]
     replaced: tuple[str, ...]
+    drawn: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = []
         if self.resampled:
             said.append("resampled to the new token grid: " + ", ".join(self.resampled))
+        if self.drawn:
+            said.append("random numbers kept, and what is missing drawn anew: " + ", ".join(self.drawn))
         if self.replaced:
             said.append("head left untrained, as the file has none of these classes: " + ", ".join(self.replaced))
         return "; ".join(said) or "all weights copied as they are"
@@ -68,7 +80,9 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
             f"the weights are of another architecture than {type(model).__name__}: "
             f"{len(unknown)} unknown ({', '.join(unknown[:3])}), {len(missing)} missing ({', '.join(missing[:3])})"
         )
-    resampled, replaced = [], []
+    resampled: list[str] = []
+    replaced: list[str] = []
+    drawn: list[str] = []
     fitted: dict[str, Tensor] = {}
     for name, weight in own.items():
         given = state.get(name)
@@ -80,9 +94,9 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
         else:
             assert given is not None  # noqa: S101 - a missing name was refused above
             fitted[name] = _resample(model, name, given, weight)
-            resampled.append(name)
+            (drawn if isinstance(_owner(model, name), DrawsMore) else resampled).append(name)
     model.load_state_dict(fitted)
-    return Loaded(tuple(resampled), tuple(replaced))
+    return Loaded(tuple(resampled), tuple(replaced), tuple(drawn))
 
 
 def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> None:
@@ -132,12 +146,18 @@ def _under(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
+def _owner(model: nn.Module, name: str) -> nn.Module:
+    """The part that a weight belongs to."""
+    return model.get_submodule(name.rpartition(".")[0])
+
+
 def _resample(model: nn.Module, name: str, given: Tensor, weight: Tensor) -> Tensor:
-    path, _, leaf = name.rpartition(".")
-    owner = model.get_submodule(path)
+    owner, leaf = _owner(model, name), name.rpartition(".")[2]
     shapes = f"{tuple(given.shape)} in the file, {tuple(weight.shape)} in the model"
     if isinstance(owner, Resamples):
         result = owner.resample(leaf, given)
+    elif isinstance(owner, DrawsMore):
+        result = owner.draw_more(leaf, given)
     elif (
         type(owner).__module__.startswith("timm.")
         and (timm_result := resample_timm(owner, leaf, given, weight)) is not None

@@ -39,7 +39,7 @@ def print_spec(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification of a figure for print: fixed widths, plots side by side, the light theme on white."""
     if figure.chart is None:
         raise ValueError(f"{figure.id} has no chart")
-    spec = json.loads(figure.chart.to_json())
+    spec = json.loads(figure.chart.to_json(), parse_constant=lambda _: None)  # NaN is not JSON; Vega leaves null out
     if spec.get("width") == "container":
         spec["width"] = WIDTH
     if "concat" in spec:

@@ -1,6 +1,6 @@
 // The papers' figures: Vega is unpacked and a chart is drawn when the reader comes to it.
 
-const WIDE_ENOUGH = 620; // pixels for two plots beside each other
+const PLOT_WIDTH = 360; // pixels for one of several plots beside each other
 const ERRORS = 1; // of Vega's levels of talking: a chart's advice to its author is nothing for its reader
 const drawnCharts = new Map();
 
@@ -23,7 +23,7 @@ function setUpFigures() {
 async function drawChart(box) {
   const embed = await vega();
   const spec = JSON.parse(await unpacked(box.dataset.spec));
-  if (spec.concat && box.clientWidth > WIDE_ENOUGH) spec.columns = 2;
+  if (spec.concat) spec.columns = columnsFor(spec.concat.length, Math.max(1, Math.floor(box.clientWidth / PLOT_WIDTH)));
   const config = JSON.parse(byId("chart-themes").textContent)[isDark() ? "dark" : "light"];
   // The page's policy forbids making code from text, so expressions are interpreted.
   const options = { config, logLevel: ERRORS, actions: false, ast: true, defaultStyle: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
@@ -31,6 +31,9 @@ async function drawChart(box) {
   drawnCharts.set(box, await embed(box, spec, options));
   box.removeAttribute("aria-busy");
 }
+
+// Rows of equal length: four plots, where three have room, are two rows of two.
+const columnsFor = (plots, room) => Math.ceil(plots / Math.ceil(plots / room));
 
 const redrawCharts = () => drawnCharts.forEach((_, box) => drawChart(box));
 

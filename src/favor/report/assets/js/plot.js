@@ -144,8 +144,13 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
     ];
     point.setAttribute("class", names.filter(Boolean).join(" "));
     const size = usual * Math.sqrt((MODELS[index].size ?? USUAL_SIZE) / USUAL_SIZE);
-    point.setAttribute("transform", `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${Math.min(10, Math.max(2.6, size)).toFixed(2)})`);
-    point.setAttribute("aria-label", describe(index, xColumn, yColumn, front.has(index)));
+    const spot = `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${Math.min(10, Math.max(2.6, size)).toFixed(2)})`;
+    if (point.spot !== spot) point.setAttribute("transform", (point.spot = spot));
+    // A filter changes no number, and describing all models anew would take longer than the rest.
+    if (point.xColumn !== xColumn || point.yColumn !== yColumn) {
+      point.setAttribute("aria-label", describe(index, xColumn, yColumn));
+      Object.assign(point, { xColumn, yColumn });
+    }
     point.setAttribute("aria-pressed", String(state.kept.has(index)));
     point.setAttribute("tabindex", "-1");
   });
@@ -153,11 +158,10 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
   if (entry !== undefined) plot.points[entry].setAttribute("tabindex", "0");
 }
 
-function describe(index, xColumn, yColumn, isOnFront) {
+function describe(index, xColumn, yColumn) {
   const model = MODELS[index];
   const number = (metric, column) => `${METRICS.get(metric).title} ${formatQuantity(column.value[index], METRICS.get(metric).unit)}`;
-  const place = isOnFront ? ", on the front" : "";
-  return `${model.label}, ${model.style.title}, ${number(state.y, yColumn)}, ${number(state.x, xColumn)}${place}`;
+  return `${model.label}, ${model.style.title}, ${number(state.y, yColumn)}, ${number(state.x, xColumn)}`;
 }
 
 function drawStatus({ known, drawn, kept, flags }, front, hasFront, width, height) {

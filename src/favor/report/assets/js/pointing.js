@@ -59,6 +59,7 @@ function showCard(row) {
   card.replaceChildren(
     make("strong", {}, marker(model.style), model.label),
     make("p", { class: "facts" }, facts),
+    ...(plot.front.includes(model.index) ? [make("p", {}, "On the front")] : []),
     ...[state.y, state.x].map((metric) => cardNumber(metric, readingOf(current(metric), model.index))),
     ...(flag === null ? [] : [make("p", { class: "flag" }, `Flagged: ${flag}`)]),
   );

@@ -32,11 +32,11 @@ function linearTicks(low, high, room, unit) {
 function logTicks(low, high, room, unit) {
   const base = unit === "B" ? 2 : 10;
   const powers = [];
-  for (let power = Math.floor(Math.log(low) / Math.log(base)); base ** power <= high; power++) powers.push(power);
-  const digits = [[1, 2, 5], [1, 3], [1]].find((some) => base === 2 || some.length * powers.length <= room + 2) ?? [1];
-  const all = powers.flatMap((power) => (base === 2 ? [1] : digits).map((digit) => digit * base ** power));
-  const shown = all.filter((tick) => tick >= low && tick <= high);
-  const every = Math.ceil(shown.length / (room + 1));
+  for (let power = Math.floor(Math.log(low) / Math.log(base)); base ** power <= high; power++) powers.push(base ** power);
+  const within = (digits) => powers.flatMap((power) => digits.map((digit) => digit * power)).filter((tick) => tick >= low && tick <= high);
+  const choices = (base === 2 ? [[1]] : [[1, 2, 5], [1, 3], [1]]).map(within);
+  const shown = choices.find((ticks) => ticks.length <= room + 2) ?? choices.at(-1);
+  const every = Math.ceil(shown.length / (room + 2));
   return shown.filter((_, at) => at % every === 0);
 }
 

@@ -54,10 +54,10 @@ class InformerMixer(HeadMixer):
         logits = q @ k.index_select(2, places).transpose(-2, -1)
         return logits.amax(dim=-1) - logits.mean(dim=-1)
 
-    def resample(self, name: str, weight: Tensor) -> Tensor:
-        """Places are random numbers: those that are there are kept, more are drawn, the same at every loading."""
-        drawn = torch.rand(self.active, generator=torch.Generator().manual_seed(0), device="cpu").to(weight)
-        return torch.cat([weight[: self.active], drawn[len(weight) :]])
+    def draw_more(self, name: str, numbers: Tensor) -> Tensor:
+        """The places of more or fewer sampled keys."""
+        drawn = torch.rand(self.active, generator=torch.Generator().manual_seed(0), device="cpu").to(numbers)
+        return torch.cat([numbers[: self.active], drawn[len(numbers) :]])
 
 
 @register(

@@ -160,11 +160,11 @@ class ReformerMixer(HeadMixer):
         """The slots of the previous chunk before those of the chunk itself; the first has the last, and never looks."""
         return x if self.chunks == 1 else torch.cat([x.roll(1, dims=1), x], dim=2)
 
-    def resample(self, name: str, weight: Tensor) -> Tensor:
-        """Directions are random numbers: those that are there are kept, more are drawn, the same at every loading."""
-        shape = (*weight.shape[:-1], self.rotations.shape[-1])
-        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), device="cpu").to(weight)
-        return torch.cat([weight[..., : shape[-1]], drawn[..., weight.shape[-1] :]], dim=-1)
+    def draw_more(self, name: str, numbers: Tensor) -> Tensor:
+        """The directions of more or fewer buckets."""
+        shape = (*numbers.shape[:-1], self.rotations.shape[-1])
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), device="cpu").to(numbers)
+        return torch.cat([numbers[..., : shape[-1]], drawn[..., numbers.shape[-1] :]], dim=-1)
 
 
 def _together(a: Sums, b: Sums) -> Sums:
@@ -203,6 +203,8 @@ def _directions(buckets: int) -> list[int]:
         "197 tokens make 4 chunks of 50 with 3 slots of padding behind the last bucket, which no token attends to.",
         "As in the paper, a token attends to its own bucket only, to itself only if there is no other, and a pair that "
         "meets in several rounds counts once.",
+        "The rounds come one after the other: inference has one in memory at a time, training keeps what the backward "
+        "pass of all of them needs.",
         "The rotations are drawn at construction, anew in every training step, and are fixed in eval and saved.",
         "Only the attention is taken: the reversible layers save memory in training and do not change the model.",
         "The benchmark's own implementation pads 197 tokens to 256 before the projections and does not mask them, "
