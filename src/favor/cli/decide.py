@@ -100,7 +100,7 @@ def recommend_command(
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
     request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
-    table = all_records(study, device)
+    table = all_records(study)
     if guide:
         rows = _assembled(table, dataset, any_pipeline, None)
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
@@ -135,7 +135,7 @@ def pareto_command(
     from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
-    table = all_records(study, device)
+    table = all_records(study)
     rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
     rows = fitting(with_failures(rows, table, wanted), among)
     result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
@@ -147,9 +147,6 @@ def pareto_command(
         emit_json(result.to_dict() | {"flagged": flagged})
     else:
         decision_text.print_pareto(result, everyone, flagged)
-        for metric in wanted:
-            if "simulated" in set(rows.get(f"{metric}_source", ())):
-                note(f"{metric}: simulated, not measured; docs/simulation.md says how good that is")
 
 
 def correlate_command(
@@ -225,7 +222,7 @@ def compare_command(
     from favor.analyze import compare, matched_every_way
     from favor.cli import decision_text
 
-    table = all_records(study, device)
+    table = all_records(study)
     group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
     by = "name" if group is None or {a, b} <= set(table["name"]) else group
     # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
@@ -239,23 +236,17 @@ def compare_command(
     emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
 
 
-def all_records(studies: list[Path] | None, device: str | None = None) -> "pd.DataFrame":
-    """The wide table of the published records and the studies; lines that had to be skipped are told.
-
-    Where a device is asked for, what is simulated for it is there too, and stands in where nothing is measured.
-    """
+def all_records(studies: list[Path] | None) -> "pd.DataFrame":
+    """The wide table of the published records and the studies; lines that had to be skipped are told."""
     import pandas as pd
 
-    from favor.records import counted_table, published_table, table_of
+    from favor.records import counted_table, published_table
     from favor.records.table import load_reporting
-    from favor.simulate.shipped import shipped_records
 
     own, problems = load_reporting(*studies) if studies else (None, ())
     for problem in problems:
         note(f"warning: {problem}")
-    simulated = shipped_records(device) if device is not None else ()
-    tables = [published_table(), counted_table(), *([] if own is None else [own])]
-    return pd.concat([*tables, *([table_of(simulated)] if simulated else [])], ignore_index=True)
+    return pd.concat([published_table(), counted_table(), *([] if own is None else [own])], ignore_index=True)
 
 
 def _assembled(
