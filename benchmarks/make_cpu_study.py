@@ -151,13 +151,13 @@ def _front(study: Study) -> str:
         if point is not None and point.probability is not None and 0.05 < point.probability < 0.95:
             here += f" ({point.probability:.0%} of draws)"
         a100 = "yes" if family in on_a100 else ""
-        rows.append([name, _cell(row, "top1"), _cell(row, "throughput"), here, _on_paper(name), a100])
+        rows.append([name, cell(row, "top1"), cell(row, "throughput"), here, _on_paper(name), a100])
     return f"""## Who is on the front of throughput and accuracy
 
 A model is on the front if none is both as accurate and as fast, and better in one of the two. D.3 of the benchmark
 (Intel i9-12900H) names models of its front in words; the column for its A100 is Table 7, which names families.
 
-{_markdown(["model", "top-1", "throughput", "here", "D.3, CPU", "Table 7, A100"], rows)}
+{markdown(["model", "top-1", "throughput", "here", "D.3, CPU", "Table 7, A100"], rows)}
 
 {chr(10).join(_verdicts(study))}"""
 
@@ -230,10 +230,10 @@ def _why(study: Study) -> str:
 
 def _rates(title: str, rows: pd.DataFrame) -> str:
     cells = [
-        [row["name"], _cell(row, "macs"), _cell(row, "throughput"), f"{row['rate'] / 1e9:.1f} G/s"]
+        [row["name"], cell(row, "macs"), cell(row, "throughput"), f"{row['rate'] / 1e9:.1f} G/s"]
         for _, row in rows.iterrows()
     ]
-    return _markdown([title, "multiply-adds", "throughput", "rate"], cells)
+    return markdown([title, "multiply-adds", "throughput", "rate"], cells)
 
 
 def _table(study: Study) -> str:
@@ -245,20 +245,20 @@ def _table(study: Study) -> str:
         mark = " *" if row["name"] in study.flagged else ""
         name = f"**{row['name']}**" if row["name"] in members else str(row["name"])
         how = next(how.title for how in How if how.key == row["how"])
-        cells.append([how, name + mark, *(_cell(row, metric) for metric in SHOWN)])
+        cells.append([how, name + mark, *(cell(row, metric) for metric in SHOWN)])
     head = ["class", "model", *(TITLES[metric] for metric in SHOWN)]
     return f"""## All of them
 
 Bold: on the front of throughput and accuracy. *: the accuracy is another configuration's (`favor recommend` tells).
 
-{_markdown(head, cells)}"""
+{markdown(head, cells)}"""
 
 
 def _failures(study: Study) -> str:
     if not study.failures:
         return ""
     rows = [[record.name, record.task, record.status, str(record.reason)] for record in study.failures]
-    return f"## What failed\n\n{_markdown(['model', 'phase', 'status', 'reason'], rows)}"
+    return f"## What failed\n\n{markdown(['model', 'phase', 'status', 'reason'], rows)}"
 
 
 def _number(study: Study, name: str, metric: str) -> float:
@@ -266,13 +266,15 @@ def _number(study: Study, name: str, metric: str) -> float:
     return 0.0 if row is None else float(row[metric])
 
 
-def _cell(row: pd.Series, metric: str) -> str:
+def cell(row: pd.Series, metric: str) -> str:
+    """A row's value of a metric as a table shows it; nothing where there is none."""
     if metric not in row.index or pd.isna(row[metric]):
         return ""
     return format_quantity(float(row[metric]), METRICS[metric].unit)
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

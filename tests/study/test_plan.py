@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from favor.records.schema import request_of
+from favor.study.local import count_record
 from favor.study.plan import CountJob, MeasureJob, jobs_of
 from favor.study.resolved import PlannedModel
 from favor.study.schema import Train
@@ -74,6 +75,13 @@ def test_a_job_asks_for_the_same_as_favor_measure_does():
 def test_a_count_is_of_one_image_at_the_size_and_classes_of_the_study():
     job = next(job for job in jobs_of(a_study(num_classes=10)) if isinstance(job, CountJob))
     assert job.conditions == {"img_size": 224, "num_classes": 10, "batch_size": 1}
+
+
+def test_a_count_at_an_operating_point_says_so_in_its_conditions():
+    conditions = count_record(CountJob("switch_xs4", 32, 10)).conditions
+    assert conditions["experts"] == 4
+    assert "even over the experts" in conditions["routing"]
+    assert conditions["img_size"] == 32
 
 
 def test_energy_is_left_out_where_the_study_says_so_and_asks_for_the_same_otherwise():

@@ -228,12 +228,17 @@ def test_finetuning_has_other_classes_and_another_resolution(tmp_path: Path, don
     outcome = train(request, watcher)
     assert outcome.record is not None
     assert outcome.record.conditions["pretraining"] == "digits"
+    assert outcome.record.conditions["pretraining_img_size"] == 32
     assert outcome.record.metrics["finetune_time"].value > 0
     assert any("resampled to the new token grid: positions.weight" in note for note in watcher.notes)
     assert any("head left untrained" in note for note in watcher.notes)
     further = train(asked(tmp_path / "third", data="digits", init=outcome.folder / BEST))
     assert further.record is not None
     assert further.record.conditions["pretraining"] == "digits+synthetic"
+    assert further.record.conditions["pretraining_img_size"] == 64
+    # Weights that were learned at two resolutions make two runs, which stand beside each other.
+    assert "-after-digits-32px-" in outcome.folder.name
+    assert "-after-digits+synthetic-64px-" in further.folder.name
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path, done: tuple[Path, Outcome]) -> None:

@@ -37,14 +37,14 @@ def count_record(job: CountJob) -> Record:
         "model": card_fields(card(job.name)),
         "task": "count",
         "source": "measured",
-        "conditions": job.conditions,
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     try:
         counts = count(job.name, img_size=job.img_size, num_classes=job.num_classes)
     except Exception as error:  # noqa: BLE001 - whatever a user's own model raises is its failure and not the study's
-        return Record(**about, status="failed", reason=one_line(f"counting: {type(error).__name__}: {error}"))  # type: ignore[arg-type]
+        reason = one_line(f"counting: {type(error).__name__}: {error}")
+        return Record(**about, conditions=job.conditions, status="failed", reason=reason)  # type: ignore[arg-type]
     metrics = {
         name: reading(name, getattr(counts, name), method="counted on the operator trace") for name in METRIC_NAMES
     }
-    return Record(**about, metrics=metrics)  # type: ignore[arg-type]
+    return Record(**about, conditions={**job.conditions, **counts.operating_point}, metrics=metrics)  # type: ignore[arg-type]

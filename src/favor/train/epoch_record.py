@@ -8,6 +8,7 @@ from favor.measure.memory import process_peak
 from favor.measure.meters import card_fields
 from favor.records.schema import Reading, Record, Scalar, Status, reading
 from favor.train.evaluation import Scores
+from favor.train.init import Start
 from favor.train.recipe import Recipe, load_recipe, recipe_names
 from favor.train.state import Readings, Sums, Survey
 from favor.zoo.registry import card
@@ -24,7 +25,7 @@ class Subject:
     model: str
     recipe: Recipe
     dataset: str
-    pretraining: str
+    start: Start
     minutes: float | None
     device_label: str
 
@@ -34,13 +35,15 @@ class Subject:
         asked: dict[str, Scalar] = {
             "dataset": self.dataset,
             "pipeline": pipeline_of(self.recipe, self.minutes),
-            "pretraining": self.pretraining,
+            "pretraining": self.start.pretraining,
             "distillation": False,
             "img_size": self.recipe.img_size,
             "batch_size": self.recipe.batch_size,
             "device": self.device_label,
             "precision": _PRECISIONS[self.recipe.precision],
         }
+        if self.start.img_size is not None:
+            asked["pretraining_img_size"] = self.start.img_size
         if self.minutes is not None:
             del recipe["recipe.epochs"]
             asked["minutes"] = self.minutes
@@ -167,7 +170,7 @@ def _costs(subject: Subject, epoch: Epoch, found: Survey, device: Device) -> dic
     if sums.joules is not None:
         joules = sums.joules / sums.images
         costs["train_energy_per_image"] = reading("train_energy_per_image", joules, method=epoch.energy_method)
-    if epoch.final and subject.pretraining != "none":
+    if epoch.final and subject.start.pretraining != "none":
         hours = epoch.clocks.training / 3600 * epoch.processes
         method = f"training clock times {epoch.processes} process(es)"
         costs["finetune_time"] = reading("finetune_time", hours, method=method)

@@ -24,6 +24,11 @@ class Start:
     weights: Mapping[str, Tensor] | None = None
     trained: Trained | None = None
 
+    @property
+    def img_size(self) -> int | None:
+        """The image size that the weights were learned at, where it is known."""
+        return self.trained.img_size if self.trained else None
+
     def give_weights(self, model: nn.Module, classes: tuple[str, ...]) -> str | None:
         """Put the weights into a model for these classes; what there is to say about it."""
         if self.weights is None:
@@ -32,7 +37,7 @@ class Start:
         if self.trained is not None and self.trained.classes != classes:
             heads = tuple(f"{name}." for name in head_names(model))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(heads)}
-        size = self.trained.img_size if self.trained else None
+        size = self.img_size
         return str(load_weights(model, weights, (size, size) if size else None))
 
 

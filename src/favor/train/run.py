@@ -78,13 +78,14 @@ class Setting:
     def subject(self) -> Subject:
         request = self.request
         name = card(request.model).name
-        return Subject(name, self.recipe, self.dataset, self.start.pretraining, request.minutes, self.device.label)
+        return Subject(name, self.recipe, self.dataset, self.start, request.minutes, self.device.label)
 
     @property
     def folder(self) -> Path:
         """Where the checkpoints are: a folder for each model, recipe, data set, first weights, image size and seed."""
-        recipe, start = self.recipe, self.start.pretraining
-        learned = "" if start == "none" else f"-after-{start}"
+        recipe, start = self.recipe, self.start
+        learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
+        learned += "" if start.img_size is None else f"-{start.img_size}px"
         name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
         name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
         return self.request.out / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
@@ -102,6 +103,7 @@ class Setting:
             "data set": self.dataset,
             "training images": len(self.data.train),
             "pretraining": self.start.pretraining,
+            "pretraining image size": self.start.img_size,
             "minutes": self.request.minutes,
         }
         return json.loads(json.dumps(asked | recipe))

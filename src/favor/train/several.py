@@ -100,7 +100,5 @@ def _killed(request: TrainingRequest, status: Status, reason: str) -> Record:
     device = find_device(request.device)
     start = start_from(request.init, request.model) if request.init else fresh_start()
     dataset = parse(request.data).known.name
-    subject = Subject(
-        card(request.model).name, request.recipe, dataset, start.pretraining, request.minutes, device.label
-    )
+    subject = Subject(card(request.model).name, request.recipe, dataset, start, request.minutes, device.label)
     return failure_record(subject, status, reason, describe(device, request.threads or usable_threads()))
