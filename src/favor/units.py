@@ -5,7 +5,10 @@ import re
 
 from favor.errors import RequestError
 
-_NUMBER_AND_UNIT = re.compile(r"\s*(?P<number>[+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*")
+# A comma is read between thousands only: "1,5GiB" is one and a half to many people, and must not be fifteen.
+_NUMBER_AND_UNIT = re.compile(
+    r"\s*(?P<number>[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\d,])\s*(?P<unit>\S.*?)?\s*"
+)
 
 _DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}

@@ -185,3 +185,32 @@ def test_models_that_failed_stay_countable(wide_table: WideTable) -> None:
 def test_the_settings_of_a_table_without_rows_are_no_texts() -> None:
     empty = pd.DataFrame({"device": pd.Series([], dtype="str"), "compile": pd.Series([], dtype=bool)})
     assert setting_text(empty, ["device", "compile"]).empty
+
+
+def test_without_a_basis_the_best_training_of_a_model_counts_with_its_latest_value(wide_table: WideTable) -> None:
+    def trained(pipeline: str, top1: float, top5: float, **more: object) -> dict[str, object]:
+        row = {"name": "resnet50", "source": "imported", "pipeline": pipeline, "top1": top1, "top5": top5}
+        return {**row, "time": None, **more}
+
+    table = wide_table(
+        trained("timm:good", 81.0, 95.0, time="2026-11-15T21:40:00Z"),
+        trained("timm:good", 80.5, 95.2, time="2026-11-15T21:50:00Z"),
+        trained("timm:poor", 76.0, 97.0, time="2026-11-15T22:00:00Z"),
+        # Another source is never better for its higher value.
+        trained("original", 90.0, 99.0, source="published"),
+    )
+    for order in (table, table.iloc[::-1]):
+        (row,) = assemble(order, dataset="imagenet-1k").to_dict("records")
+        assert (row["top1"], row["top1_pipeline"]) == (80.5, "timm:good")
+        # Not the 97.0 of the other training: all qualities are those of one.
+        assert (row["top5"], row["top5_pipeline"]) == (95.2, "timm:good")
+
+
+def test_what_is_counted_needs_no_device(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "vix_vit", "model_size_paper": 1e8, "device": "p100 or t4"},
+        {"name": "vix_vit", "throughput": 9.0, "source": "measured", "device": "cpu"},
+    )
+    (row,) = assemble(table, device="cpu").to_dict("records")
+    assert (row["model_size_paper"], row["model_size_paper_setting"]) == (1e8, "")
+    assert run_setting(table, ["model_size_paper"]) is None

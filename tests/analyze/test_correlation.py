@@ -118,3 +118,16 @@ def test_two_machines_with_one_kind_of_device_are_two_devices() -> None:
     assert result.pair("cpu, machine home", "cpu, machine work").spearman == pytest.approx(-1.0)
     with pytest.raises(RequestError, match="needs throughput on two"):
         correlate_devices(pd.DataFrame(rows[:3]))
+
+
+def test_one_over_a_metric_is_correlated_as_the_papers_inference_time_is() -> None:
+    macs, seconds = [1e9, 2e9, 4e9, 7e9], [0.1, 0.25, 0.35, 0.8]
+    table = pd.DataFrame({"name": list("abcd"), "macs": macs, "throughput": [1 / each for each in seconds]})
+    pair = correlate(table, ["macs", "1/throughput"]).pair("macs", "1/throughput")
+    assert pair.pearson == pytest.approx(float(np.corrcoef(macs, seconds)[0, 1]))
+    assert pair.spearman == pytest.approx(1.0)
+    assert correlate(table, ["macs", "throughput"]).pair("macs", "throughput").pearson != pytest.approx(-pair.pearson)
+    still = correlate(table.assign(throughput=[0.0, 4.0, 3.0, 1.0]), ["macs", "1/throughput"]).pairs[0]
+    assert still.n == 3
+    with pytest.raises(RequestError, match="unknown metric of this table 'thruput'"):
+        correlate(table, ["macs", "1/thruput"])

@@ -80,3 +80,11 @@ def test_a_claim_is_checked_by_the_other_indicators() -> None:
 def test_ratios_of_zero_are_refused() -> None:
     with pytest.raises(RequestError, match="zero or less"):
         disagreement(pd.DataFrame({"name": ["a", "b"], "params": [0.0, 1.0], "macs": [1.0, 2.0]}), ["params", "macs"])
+
+
+def test_models_that_cost_the_same_are_neither_best_nor_worst() -> None:
+    names = [f"m{i}" for i in range(4)]
+    table = pd.DataFrame({"name": names, "params": [5.0] * 4, "latency_p50": [9.0, 1.0, 2.0, 3.0]})
+    assert disagreement(table, ["params", "latency_p50"]).two_faced == ()
+    told_apart = disagreement(table.assign(params=[4.0, 5.0, 5.0, 5.0]), ["params", "latency_p50"]).two_faced
+    assert [(entry.name, entry.rank_best, entry.rank_bad) for entry in told_apart] == [("m0", 1, 4)]

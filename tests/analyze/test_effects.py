@@ -103,3 +103,16 @@ def test_a_loss_that_is_lower_leads() -> None:
 def test_runs_without_shared_budgets_are_refused() -> None:
     with pytest.raises(RequestError, match="two or more shared"):
         late_flips(curves(a=[60.0, np.nan], b=[50.0, 65.0]))
+
+
+def test_models_on_two_machines_or_of_two_heads_are_not_alike() -> None:
+    rows = [
+        {"name": "vix_vit", "device": "cpu", "machine": "laptop", "num_classes": 10, "throughput": 10.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "server", "num_classes": 10, "throughput": 900.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "laptop", "num_classes": 10, "throughput": 12.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "laptop", "num_classes": 200, "throughput": 11.0},
+    ]
+    pairs = effect_of_model(pd.DataFrame(rows), "nystrom", [("vix_vit", "vix_vin")], "throughput").pairs
+    assert [pair.difference for pair in pairs] == [2.0]
+    with pytest.raises(RequestError, match="no two rows"):
+        effect_of_model(pd.DataFrame(rows[:2]), "nystrom", [("vix_vit", "vix_vin")], "throughput")

@@ -103,7 +103,14 @@ def test_depth_and_width_cross_where_their_curves_do() -> None:
     )
     result = depth_or_width(table, ["d0", "d1", "d2"], ["w0", "w1", "w2"], ["params", "latency_p50"])
     by_params, by_latency = result.curves
-    assert [round(cost) for cost in by_params.crossings] in ([], [10])  # the lead may be exactly zero on the grid
+    assert [round(cost, 1) for cost in by_params.crossings] == [10.0]
+    assert (by_params.leads, by_latency.leads) == (("width", "depth"), ("width",))
+    assert not result.indicators_agree
+    assert result.verdict == "who is ahead depends: by params width, depth from 10 on; by latency_p50 width"
+    alone = depth_or_width(table, ["d0", "d1", "d2"], ["w0", "w1", "w2"], ["latency_p50"])
+    assert (alone.indicators_agree, alone.verdict) == (True, "width is ahead by every indicator")
+    same = depth_or_width(table, ["d0", "d1", "d2"], ["d0", "d1", "d2"], ["params"])
+    assert (same.indicators_agree, same.verdict) == (False, "who is ahead depends: by params neither is ahead")
     assert by_params.a_ahead == pytest.approx(0.5, abs=0.01)
     assert by_params.quality_gap == pytest.approx(0.0, abs=0.1)
     assert by_latency.b_ahead == pytest.approx(1.0, abs=0.01)
@@ -253,3 +260,16 @@ def test_accuracy_per_parameter_refuses_a_model_without_parameters(params: float
     table = pd.DataFrame({"name": ["a", "empty"], "top1": [80.0, 81.0], "params": [5e6, params]})
     with pytest.raises(RequestError, match="empty has none"):
         accuracy_per_parameter(table)
+
+
+def test_an_accuracy_of_another_configuration_is_shown_and_not_judged() -> None:
+    table = side_by_side(top1=[82.5, 70.0], params=[22e6, 28e6], params_source=["measured", "measured"])
+    assert {entry.metric: entry.verdict for entry in compare(table, "a", "b", dataset="imagenet-1k").metrics} == {
+        "params": "a",
+        "top1": "a",
+    }
+    flagged = compare(table, "a", "b", dataset="imagenet-1k", flags={"b": "no token is dropped", "c": "other"})
+    assert flagged.flagged == {"b": "no token is dropped"}
+    by_metric = {entry.metric: entry for entry in flagged.metrics}
+    assert (by_metric["top1"].verdict, by_metric["top1"].p, by_metric["params"].verdict) == ("untested", None, "a")
+    assert "b flagged" in by_metric["top1"].test

@@ -112,6 +112,13 @@ def test_depth_or_width_depends_on_the_indicator(published: pd.DataFrame) -> Non
     assert by_macs.quality_gap > 0
     # At equal speed width is ahead at last, which neither parameters nor multiply-adds tell.
     assert by_speed.b_ahead > by_macs.b_ahead
+    # As the paper says of its Figure 4: width for small budgets and depth for large ones, but the reverse by speed.
+    assert by_params.leads == by_macs.leads == ("width", "depth")
+    assert by_speed.leads == ("depth", "width")
+    assert not result.indicators_agree
+    assert (round(by_params.crossings[0] / 1e6, 1), round(by_macs.crossings[0] / 1e9, 2)) == (27.5, 1.04)
+    assert 1 / by_speed.low < 1 / by_speed.crossings[0] < 1 / by_speed.high
+    assert "by throughput depth, width from 3,726 img/s on" in result.verdict
     flips = (
         disagreement(of_table(published, "the_efficiency_misnomer", "2"), ["params", "throughput"]).pairs[0].strongest
     )

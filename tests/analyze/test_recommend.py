@@ -424,3 +424,53 @@ def test_the_suggested_command_asks_for_the_same_again() -> None:
         "--among 'vit* odd'",
         "--any-pipeline",
     ]
+
+
+def test_a_slip_of_the_benchmark_flags_its_own_accuracy_and_not_that_of_another_pipeline(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "evit_s16", "top1": 82.29},
+        {"name": "evit_s16", "top1": 79.4, "pipeline": "original", "pretraining": None, "img_size": 192},
+        {"name": "vit_s16", "top1": 70.0},
+    )
+    answer = recommend(table, Request(any_pipeline=True))
+    assert answer.favored is not None
+    assert (answer.favored.name, answer.favored.img_size) == ("evit_s16", 192)
+    assert answer.favored.flag is None
+    assert [(choice.name, choice.img_size) for choice in answer.flagged] == [("evit_s16", 224)]
+
+
+def test_models_that_nobody_has_trained_are_not_called_unknown(wide_table: WideTable) -> None:
+    table = wide_table(
+        {"name": "vit_s16", "top1": 82.5},
+        {"name": "performer_s16", "params": 22e6},
+        {"name": "performer_s16", "status": "failed", "reason": "does not converge"},
+        {"name": "other_s16", "params": 22e6},
+    )
+    for name, why in (("performer*", "performer_s16 failed: does not converge"), ("other*", "--any-pipeline")):
+        with pytest.raises(RequestError, match=r"no model that fits '.*' has an accuracy on imagenet-1k") as refused:
+            recommend(table, Request(among=name))
+        assert why in str(refused.value)
+    with pytest.raises(RequestError, match="unknown model with records 'nobody'"):
+        recommend(table, Request(among="nobody"))
+
+
+def test_other_devices_that_could_decide_are_told_where_none_is_asked_for(wide_table: WideTable) -> None:
+    def imported(device: str, name: str, value: float) -> dict[str, object]:
+        return {"name": name, "source": "imported", "device": device, "throughput": value}
+
+    table = wide_table(
+        *({"name": name, "top1": 82.5} for name in ("a", "b")),
+        *(imported("i9-10940x", name, value) for name, value in (("a", 1.0), ("b", 2.0))),
+        *(imported("rtx3090", name, value) for name, value in (("a", 20.0), ("b", 10.0))),
+        imported("rtx4090", "a", 5.0),
+        imported("tpu-v3", "nobody", 5.0),
+    )
+    told = "throughput is known on other devices, too: rtx3090 (2 models); --device NAME chooses"
+    anywhere = recommend(table, Request(prefer="throughput"))
+    assert told in anywhere.notes
+    there = recommend(table, Request(prefer="throughput", device="rtx3090"))
+    assert there.favored is not None
+    assert there.favored.name == "a"
+    assert not any("other devices" in note for note in there.notes)
+    own = pd.concat([table, wide_table(*(on_machine("laptop", name, throughput=1.0) for name in ("a", "b")))])
+    assert not any("other devices" in note for note in recommend(own, Request(prefer="throughput")).notes)

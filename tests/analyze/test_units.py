@@ -42,6 +42,8 @@ def test_what_people_write_is_understood(text: str, unit: str, value: float) -> 
         ("50", "s", "the unit is missing"),
         ("30MB", "1", "'MB' is not a unit"),
         ("fast", "s", "as a number"),
+        ("1,5GiB", "B", "as a number"),
+        ("1,5000", "1", "as a number"),
         ("", "B", "as a number"),
         ("-5 ms", "s", "from zero up"),
         ("1e999 s", "s", "from zero up"),

@@ -123,6 +123,17 @@ def test_import_into_a_study_adds_each_row_once(app: typer.Typer, results: Path,
     assert (record.name, record.source, record.metrics["top1"].value) == ("resnet50", "imported", 80.2)
 
 
+def test_two_rows_of_one_architecture_are_two_records_and_are_imported_once(app: typer.Typer, tmp_path: Path) -> None:
+    file = tmp_path / "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
+    rows = ["deit3_small_patch16_224,224,977.26,384,22.06", "deit3_small_patch16_224_in21ft1k,224,976.5,384,22.06"]
+    # Even one that says two things of the same.
+    rows.append(rows[0].replace("977", "970"))
+    file.write_text("\n".join(["model,train_img_size,train_samples_per_sec,train_batch_size,param_count", *rows]))
+    for said in ("3 records added", "0 records added"):
+        assert said in run(app, "import", "timm", file, "--into", tmp_path / "study").stderr
+    assert {record.name for record in read(tmp_path / "study").records} == {"deit3_s16"}
+
+
 def test_importing_a_file_that_has_grown_adds_only_what_is_new(app: typer.Typer, results: Path, tmp_path: Path) -> None:
     run(app, "import", "timm", results, "--into", tmp_path / "study")
     header, first, *_ = ACCURACY.splitlines()

@@ -24,7 +24,7 @@ from favor.records.schema import (
 from records.record_strategies import a_record, records
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(records())
 def test_any_record_comes_back_from_its_line_as_it_was(record: Record) -> None:
     line = to_line(record)

@@ -20,7 +20,7 @@ from favor.analyze.effects import (
     rotary_position_pairs,
 )
 from favor.analyze.evolution import evolution
-from favor.analyze.guide import GuideEntry, guide
+from favor.analyze.guide import GuideEntry, guide, guide_entries
 from favor.analyze.limits import Limit
 from favor.analyze.matched import matched, matched_every_way
 from favor.analyze.memory_from_flops import memory_from_flops
@@ -52,6 +52,7 @@ __all__ = [
     "evolution",
     "growth_with_tokens",
     "guide",
+    "guide_entries",
     "late_flips",
     "linear_attention_pairs",
     "matched",

@@ -17,8 +17,10 @@ from favor.analyze.selection import numbers
 from favor.analyze.settings import (
     AT_BEST_BATCH,
     COUNTED,
+    OWN_CONDITIONS,
     QUALITIES,
     QUALITY_CONDITIONS,
+    RUN_CONDITIONS,
     RunSetting,
     column_of,
     given_batch,
@@ -34,6 +36,15 @@ from favor.metrics import METRICS
 DEFAULT_PIPELINE = "wtf-deit3"
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
+# What a number's row must tell for the number to be admitted and put in order.
+_NEEDED = tuple(
+    dict.fromkeys(
+        (
+            *("name", "img_size", "source", "provenance", "time", "batch", *RUN_CONDITIONS, *QUALITY_CONDITIONS),
+            *(condition for own in OWN_CONDITIONS.values() for condition in own),
+        )
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,8 @@ def assemble(
 ) -> pd.DataFrame:
     """One row per model and image size with the best number of every metric.
 
-    Accuracies are those of the data set, or only those on the basis where one is given. What runs on a device is taken
+    Accuracies are those of the data set, or only those on the basis where one is given; without a basis the best of a
+    model's trainings counts. What runs on a device is taken
     from the `setting` first, where one is given. Without it and without a `device` it is taken from the device that was
     measured on most (or imported from, or published for, where none was).
     """
@@ -117,7 +129,10 @@ def assemble(
             rows[column] = rows["name"].map(first_known)
     new_columns: dict[str, pd.Series] = {}
     for metric in [name for name in METRICS if name in sized.columns]:
-        candidates = sized[np.isfinite(numbers(sized, metric))]
+        # Fewer columns are several times as fast to filter and to sort, and most are none of this metric's.
+        needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if metric in QUALITIES else []), *_NEEDED])
+        there = [column for column in needed if column in sized.columns]
+        candidates = sized.loc[np.isfinite(numbers(sized, metric)), there]
         candidates = _admissible(candidates, metric, basis.dataset if basis else dataset, basis, device, setting)
         new_columns |= _best_of(candidates, metric, rows)
     return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
@@ -185,9 +200,11 @@ def _admissible(
         admitted = np.ones(len(candidates), dtype=bool)
         if dataset is not None and "dataset" in candidates.columns:
             admitted &= (candidates["dataset"] == dataset).to_numpy()
+        setting = setting_text(candidates, QUALITY_CONDITIONS)
         if basis is not None:
             admitted &= _on_basis(candidates, basis)
-        setting = setting_text(candidates, QUALITY_CONDITIONS)
+        else:
+            admitted &= _of_best_training(candidates.assign(_setting=setting), metric, admitted)
     elif metric in COUNTED:
         admitted, setting = np.ones(len(candidates), dtype=bool), setting_text(candidates, ())
     else:
@@ -204,15 +221,34 @@ def _admissible(
     return candidates.assign(_order=order, _setting=setting)[admitted]
 
 
+def _of_best_training(candidates: pd.DataFrame, metric: str, admitted: np.ndarray) -> np.ndarray:
+    """Mask of the rows of that training of a model, at its image size and from its best source, that came out best.
+
+    Each training counts with its latest value: a later one of the same pipeline corrects or continues it. The best is
+    the one with the highest top-1 accuracy, so that all qualities of a model are those of one training.
+    """
+    trainings = candidates.assign(_order=source_order(candidates["source"]))[admitted]
+    latest = _latest_first(trainings).drop_duplicates(["name", "img_size", "_order", "_setting"])
+    sign = -1 if METRICS[metric].better == "higher" else 1
+    ranked = latest.assign(_error=-column_of(latest, "top1").astype(float), _cost=sign * numbers(latest, metric))
+    best = ranked.sort_values(["_order", "_error", "_cost"], kind="stable", na_position="last")
+    keys = ["name", "img_size", "_setting"]
+    chosen = pd.MultiIndex.from_frame(best.drop_duplicates(["name", "img_size"])[keys])
+    return pd.MultiIndex.from_frame(candidates[keys]).isin(chosen)
+
+
+def _latest_first(candidates: pd.DataFrame) -> pd.DataFrame:
+    """The best source first, and of one source the later row."""
+    by = ["_order", "time"] if "time" in candidates.columns else ["_order"]
+    return candidates.iloc[::-1].sort_values(by, ascending=[True, False][: len(by)], kind="stable")
+
+
 def _best_of(candidates: pd.DataFrame, metric: str, rows: pd.DataFrame) -> dict[str, pd.Series]:
     """The metric's columns for the rows, each taken from its best candidate; the later of two that are equally good."""
     renamed = {"_setting": f"{metric}_setting"}
     renamed |= {column: f"{metric}_{column}" for column in ("source", "provenance")}
     renamed |= {"pipeline": f"{metric}_pipeline"} if metric in QUALITIES else {}
-    ordered = candidates.rename(columns=renamed)
-    by = ["_order", "time"] if "time" in ordered.columns else ["_order"]
-    ordered = ordered.iloc[::-1].sort_values(by, ascending=[True, False][: len(by)], kind="stable")
-    best = ordered.drop_duplicates(["name", "img_size"])
+    best = _latest_first(candidates.rename(columns=renamed)).drop_duplicates(["name", "img_size"])
     columns = [column for column in _own_columns(metric, best) if column in best.columns]
     of_row = rows[["name", "img_size"]].merge(best[["name", "img_size", *columns]], on=["name", "img_size"], how="left")
     of_any_size = best[best["img_size"].isna()].set_index("name")

@@ -1,7 +1,9 @@
 """Two models side by side, metric by metric, and a verdict only where a test allows one."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pandas as pd
@@ -44,7 +46,10 @@ class MetricComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models at one image size; metrics that only one of them has are listed apart."""
+    """Two models at one image size; metrics that only one of them has are listed apart.
+
+    `flagged` says of whom the accuracy is another configuration's, and why; it is shown and not judged.
+    """
 
     a: str
     b: str
@@ -52,32 +57,43 @@ class Comparison:
     metrics: tuple[MetricComparison, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    flagged: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
         return asdict(self)
 
 
-def compare(assembled: pd.DataFrame, a: str, b: str, *, dataset: str | None = None) -> Comparison:
+def compare(
+    assembled: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    dataset: str | None = None,
+    flags: Mapping[str, str] = MappingProxyType({}),
+) -> Comparison:
     """Compare two models of an assembled table in every metric that both have.
 
     Counts are exact. An accuracy without an interval gets the one that the data set's number of test images gives.
-    Other numbers without intervals, or from two settings, are shown but not judged.
+    Other numbers without intervals, or from two settings, are shown but not judged; nor is the accuracy of a model
+    that `flags` (by name, why) says to be another configuration's.
     """
     row_a, row_b, img_size = _rows_at_one_size(assembled, a, b)
     known = [metric for metric in METRICS if metric in assembled.columns]
     has_a, has_b = ({metric for metric in known if pd.notna(row[metric])} for row in (row_a, row_b))
+    flagged = {name: flags[name] for name in (a, b) if name in flags}
     return Comparison(
         a=a,
         b=b,
         img_size=img_size,
         metrics=tuple(
-            _compare_metric(metric, _side(row_a, metric, dataset), _side(row_b, metric, dataset))
+            _compare_metric(metric, _side(row_a, metric, dataset), _side(row_b, metric, dataset), tuple(flagged))
             for metric in known
             if metric in has_a & has_b
         ),
         only_a=tuple(metric for metric in known if metric in has_a - has_b),
         only_b=tuple(metric for metric in known if metric in has_b - has_a),
+        flagged=flagged,
     )
 
 
@@ -119,9 +135,11 @@ def _side(row: pd.Series, metric: str, dataset: str | None) -> Side:
     )
 
 
-def _compare_metric(metric: str, a: Side, b: Side) -> MetricComparison:
+def _compare_metric(metric: str, a: Side, b: Side, flagged: Sequence[str]) -> MetricComparison:
     entry = METRICS[metric]
     p, test = _test(metric, a, b)
+    if metric in QUALITIES and flagged:
+        p, test = None, f"not tested: {' and '.join(flagged)} flagged, as another configuration's"
     verdict: Verdict = "untested"
     if metric in COUNTED:
         verdict = _leader(a.value, b.value, entry.better)

@@ -18,6 +18,7 @@ from favor.errors import RequestError, unknown_name
 
 _SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation")
 _LEAST_ROWS = 3
+ONE_OVER = "1/"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def correlate(
 ) -> CorrelationResult:
     """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
 
+    One over a metric is one, too: `1/throughput` is the time of inference that the paper's Table 2 is about.
+
     >>> table = pd.DataFrame({"name": list("abcd"), "macs": [1.0, 2.0, 3.0, 4.0], "params": [1.0, 3.0, 2.0, 4.0]})
     >>> round(correlate(table, ["macs", "params"]).pair("macs", "params").spearman, 2)
     0.8
@@ -75,7 +78,7 @@ def correlate(
         raise RequestError("a correlation needs two or more metrics, for example params and throughput")
     kept = _leave_out(table, without)
     usable, excluded = complete_rows(kept, [])
-    columns = {name: numbers(usable, name) for name in metrics}
+    columns = {name: _values(usable, name) for name in metrics}
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
 
 
@@ -128,6 +131,13 @@ def correlate_devices(
     order = by_setting.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(setting): by_setting[setting].to_numpy(dtype=float) for setting in order}
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
+
+
+def _values(table: pd.DataFrame, name: str) -> np.ndarray:
+    if name in table.columns or not name.startswith(ONE_OVER):
+        return numbers(table, name)
+    values = numbers(table, name.removeprefix(ONE_OVER))
+    return np.divide(1.0, values, out=np.full(len(values), np.nan), where=values != 0)
 
 
 def _stated_together(rows: pd.DataFrame, same_model: Sequence[str]) -> pd.DataFrame:

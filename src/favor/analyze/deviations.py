@@ -17,6 +17,8 @@ from favor.analyze.assemble import DEFAULT_PIPELINE
 TOLERANCE = 0.02
 
 _COUNTS_TO_COMPARE = ("params", "params_paper", "macs", "macs_matmul")
+_TRAINING = ["name", "top1_source", "top1_pipeline"]  # what tells one accuracy of an assembled table from another
+_FOREIGN = ("published", "imported")
 _IMG_SIZE, _NUM_CLASSES = 224, 1000  # at which the benchmark's configurations were counted
 
 
@@ -60,31 +62,53 @@ def deviations(table: pd.DataFrame, assembled: pd.DataFrame) -> dict[str, str]:
     `table` is the wide table that it was assembled from: it has the published and our own counts to compare. An
     accuracy that was measured is our model's own and never deviates.
     """
-    foreign = assembled[assembled["top1_source"].isin(["published", "imported"])]
+    by_row = zip(assembled["name"], deviations_by_row(table, assembled), strict=True)
+    return {str(name): why for name, why in by_row if why is not None}
+
+
+def deviations_by_row(table: pd.DataFrame, assembled: pd.DataFrame) -> list[str | None]:
+    """For every row of an assembled table, why its own accuracy is not our model's; None where it is.
+
+    Where pipelines are mixed, a model may stand there with the accuracies of several, of which some deviate.
+    """
+    trainings = list(zip(*(assembled[column] for column in _TRAINING), strict=True))
+    foreign = assembled[assembled["top1_source"].isin(_FOREIGN)]
     if not len(foreign):
-        return {}
+        return [None] * len(trainings)
     in_benchmark = set(foreign.loc[foreign["top1_pipeline"] == DEFAULT_PIPELINE, "name"])
-    known = {
-        name: f"{why} (in the benchmark's implementation)"
-        for name, why in known_deviations().items()
-        if name in in_benchmark
+    of_benchmark = _benchmark_deviations(table, in_benchmark) | {
+        name: f"{why} (in the benchmark's implementation)" for name, why in known_deviations().items()
     }
-    return _count_deviations(table, foreign) | _benchmark_deviations(table, in_benchmark) | known
+    of_counts = _count_deviations(table, foreign)
+    return [
+        (of_benchmark.get(name) if pipeline == DEFAULT_PIPELINE and source in _FOREIGN else None)
+        or of_counts.get((name, source, str(pipeline)))
+        for name, source, pipeline in trainings
+    ]
 
 
 def _benchmark_deviations(table: pd.DataFrame, names: Iterable[str]) -> dict[str, str]:
     """Where our counts are not those of the configuration that the benchmark trained."""
     ours = _at_benchmark_conditions(table[table["source"] == "measured"]) if "source" in table.columns else table[:0]
+    own = {count: _latest(ours, count) for count in ("params", "macs_matmul")}
     found: dict[str, str] = {}
     for name in sorted(set(names) & set(benchmark_configurations())):
-        theirs, own = benchmark_configurations()[name], ours[ours["name"] == name]
+        theirs = benchmark_configurations()[name]
         # The benchmark's count has no element-wise work in it but norms: matrix products are what compares with it.
         macs = None if name in counting_conventions() else theirs.macs
         for count, figure in (("params", theirs.params), ("macs_matmul", macs)):
-            values = own[count].dropna() if count in own.columns else own["name"][:0]
-            if figure is not None and len(values) and (said := _apart(count, figure, float(values.iloc[-1]))):
+            our_count = own[count].get(name)
+            if figure is not None and our_count is not None and (said := _apart(count, figure, our_count)):
                 found[name] = said
     return found
+
+
+def _latest(rows: pd.DataFrame, count: str) -> dict[str, float]:
+    """By name, the last of the rows' counts."""
+    if count not in rows.columns:
+        return {}
+    known = rows[["name", count]].dropna()
+    return {str(name): float(value) for name, value in zip(known["name"], known[count], strict=True)}
 
 
 def _at_benchmark_conditions(rows: pd.DataFrame) -> pd.DataFrame:
@@ -94,32 +118,36 @@ def _at_benchmark_conditions(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[str, str]:
-    """Where the counts that were stated with the accuracy (same source, same pipeline if stated) are not ours."""
+def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[str, str, str], str]:
+    """Where the counts that were stated with an accuracy (same source, same pipeline if stated) are not ours.
+
+    The key is the accuracy's: name, source and pipeline.
+    """
     conditions = [column for column in ("img_size", "num_classes", "pipeline") if column in table.columns]
     stated = table.merge(
-        foreign[["name", "top1_source", "top1_pipeline"]].drop_duplicates("name"),
+        foreign[_TRAINING].drop_duplicates(),
         left_on=["name", "source"],
         right_on=["name", "top1_source"],
     )
     if "pipeline" in stated.columns:
         stated = stated[stated["pipeline"].isna() | (stated["pipeline"] == stated["top1_pipeline"])]
     ours = table[table["source"] == "measured"]
-    found: dict[str, str] = {}
+    found: dict[tuple[str, str, str], str] = {}
     for count in _COUNTS_TO_COMPARE:
         if count not in table.columns:
             continue
         columns = ["name", count, *(column for column in conditions if column != "pipeline")]
         both = (
-            stated[columns]
+            stated[[*columns, *_TRAINING[1:]]]
             .dropna(subset=[count])
             .merge(ours[columns].dropna(subset=[count]), on="name", suffixes=("", "_ours"))
         )
         for column in columns[2:]:
             both = both[both[column].isna() | both[f"{column}_ours"].isna() | (both[column] == both[f"{column}_ours"])]
-        for name, theirs, our_count in zip(both["name"], both[count], both[f"{count}_ours"], strict=True):
+        counts = zip(*(both[column] for column in (*_TRAINING, count, f"{count}_ours")), strict=True)
+        for name, source, pipeline, theirs, our_count in counts:
             if said := _apart(count, float(theirs), float(our_count)):
-                found[name] = said
+                found[str(name), str(source), str(pipeline)] = said
     return found
 
 

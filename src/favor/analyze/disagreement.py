@@ -46,7 +46,10 @@ class PairDisagreement:
 
 @dataclass(frozen=True)
 class TwoFaced:
-    """A model among the best quarter by one indicator and among the worst quarter by another."""
+    """A model among the best quarter by one indicator and among the worst quarter by another.
+
+    Its rank is one more than the number of models that cost less.
+    """
 
     name: str
     best_by: str
@@ -167,13 +170,16 @@ def _flip(names: np.ndarray, cost_x: np.ndarray, cost_y: np.ndarray, i: int, j: 
 def _two_faced(names: np.ndarray, costs: dict[str, np.ndarray]) -> tuple[TwoFaced, ...]:
     """The models in the best quarter of one indicator and in the worst of another, the widest gap of ranks first."""
     n = len(names)
-    ranks = {name: cost.argsort(kind="stable").argsort(kind="stable") for name, cost in costs.items()}
+    cheaper = {name: np.searchsorted(np.sort(cost), cost, side="left") for name, cost in costs.items()}
+    no_dearer = {name: np.searchsorted(np.sort(cost), cost, side="right") for name, cost in costs.items()}
+    # Models that cost the same share the middle of their ranks: among many alike nobody is the best, or the worst.
+    middle = {name: (cheaper[name] + no_dearer[name] + 1) / 2 for name in costs}
     found = [
-        TwoFaced(str(names[i]), x, int(ranks[x][i]) + 1, y, int(ranks[y][i]) + 1, n)
+        TwoFaced(str(names[i]), x, int(cheaper[x][i]) + 1, y, int(cheaper[y][i]) + 1, n)
         for x in costs
         for y in costs
         for i in range(n)
-        if ranks[x][i] + 1 <= _BEST_QUARTER * n and ranks[y][i] + 1 > _WORST_QUARTER * n
+        if middle[x][i] <= _BEST_QUARTER * n and middle[y][i] > _WORST_QUARTER * n
     ]
     return tuple(sorted(found, key=lambda entry: entry.rank_best - entry.rank_bad))
 

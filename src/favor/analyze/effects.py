@@ -14,22 +14,13 @@ import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
+from favor.analyze.settings import QUALITY_CONDITIONS, RUN_CONDITIONS
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
 
 SIGNIFICANT = 1 - CONFIDENCE
 
-_ALIKE = (
-    "dataset",
-    "img_size",
-    "pipeline",
-    "pretraining",
-    "distillation",
-    "batch_size",
-    "device",
-    "precision",
-    "source",
-)
+_ALIKE = ("source", "img_size", "num_classes", "batch_size", *QUALITY_CONDITIONS, *RUN_CONDITIONS)
 
 
 @dataclass(frozen=True)

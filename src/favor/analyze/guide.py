@@ -3,9 +3,9 @@
 Paper: Nauen et al., "Which Transformer to Favor", Figure 6 and Table 7.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pandas as pd
 
@@ -25,6 +25,28 @@ class GuideEntry:
     family: str
     title: str
     img_size: int
+
+
+class FoundOnFront(Protocol):
+    """What a table of fronts tells of a family, however it is kept."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def how(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def img_size(self) -> int: ...
+
+
+def guide_entries(found: Iterable[FoundOnFront]) -> list[GuideEntry]:
+    """The entries of a table of fronts, such as the published one."""
+    return [GuideEntry(one.constraint, one.phase, one.how, one.family, one.title, one.img_size) for one in found]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,14 @@ import pandas as pd
 from favor.analyze.selection import numbers
 from favor.metrics import METRICS
 
+# The limits that can be asked for, and the metric that each is about.
+LIMITED = {
+    "min_accuracy": "top1",
+    "max_memory": "inference_memory",
+    "max_latency": "latency_p50",
+    "max_params": "params",
+}
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -20,6 +28,15 @@ class Limit:
     metric: str
     bound: Literal["min", "max"]
     value: float
+
+    @classmethod
+    def named(cls, option: str, value: float) -> "Limit":
+        """The limit of an option; the option's name says which way it bounds.
+
+        >>> Limit.named("min_accuracy", 82.0)
+        Limit(option='min_accuracy', metric='top1', bound='min', value=82.0)
+        """
+        return cls(option, LIMITED[option], "min" if option.startswith("min") else "max", value)
 
     @property
     def unit(self) -> str:

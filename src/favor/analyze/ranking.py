@@ -12,8 +12,18 @@ from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.intervals import with_accuracy_intervals
 from favor.analyze.limits import Limit
 from favor.analyze.selection import fitting
-from favor.analyze.settings import LEAST_TO_COMPARE, QUALITIES, RunSetting, left_out_machines, run_setting
+from favor.analyze.settings import (
+    LEAST_TO_COMPARE,
+    QUALITIES,
+    RunSetting,
+    column_of,
+    left_out_devices,
+    left_out_machines,
+    run_setting,
+    runs,
+)
 from favor.errors import RequestError, unknown_name
+from favor.metrics import METRICS
 
 # What can be preferred, and the metrics that stand for it: the one that most models have is taken.
 PREFERENCES: dict[str, tuple[str, ...]] = {
@@ -26,7 +36,7 @@ PREFERENCES: dict[str, tuple[str, ...]] = {
 }
 
 # The published front that stands for a preference where no number does.
-_PUBLISHED_FRONT: dict[str, tuple[Constraint, Phase]] = {
+_FRONT_OF: dict[str, tuple[Constraint, Phase]] = {
     "throughput": ("speed", "inference"),
     "latency": ("speed", "inference"),
     "memory": ("memory", "inference"),
@@ -77,9 +87,30 @@ def candidates(
     table: pd.DataFrame, request: Request, basis: AccuracyBasis | None, setting: RunSetting | None = None
 ) -> pd.DataFrame:
     """One row per model and image size with an accuracy; a model that nobody has trained cannot be favored."""
-    rows = assemble(table, dataset=request.dataset, basis=basis, device=request.device, setting=setting)
-    rows = fitting(rows[rows["top1"].notna()], request.among)
-    return with_accuracy_intervals(rows.reset_index(drop=True), request.dataset)
+    decisive = _with_metrics(table, request)
+    rows = assemble(decisive, dataset=request.dataset, basis=basis, device=request.device, setting=setting)
+    fits = fitting(rows, request.among)
+    trained = fits[fits["top1"].notna()]
+    if not len(trained):
+        raise _untrained(table, fits, request, basis)
+    return with_accuracy_intervals(trained.reset_index(drop=True), request.dataset)
+
+
+def _with_metrics(table: pd.DataFrame, request: Request) -> pd.DataFrame:
+    """The table with the metrics that the request is about alone: the others decide nothing and take time."""
+    asked = {"top1", "params", *PREFERENCES.get(request.prefer or "", ()), *(limit.metric for limit in request.limits)}
+    others = {f"{name}{end}" for name in METRICS if name not in asked for end in ("", "_low", "_high")}
+    return table[[column for column in table.columns if column not in others]]
+
+
+def _untrained(table: pd.DataFrame, rows: pd.DataFrame, request: Request, basis: AccuracyBasis | None) -> RequestError:
+    """Why none of the models that fit can be favored: nobody has trained them, or somebody tried and failed."""
+    where = basis.describe() if basis else request.dataset
+    failures = table[table["name"].isin(rows["name"]) & (column_of(table, "status").fillna("ok") != "ok")]
+    failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
+    tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
+    remedy = "" if request.any_pipeline else "; --any-pipeline takes accuracies of other pipelines as well"
+    return RequestError(f"no model that fits {request.among!r} has an accuracy on {where}{tried}{remedy}")
 
 
 @dataclass(frozen=True)
@@ -114,9 +145,7 @@ def rank(
         told = [f"not ranked: {without} of {len(best.rows)} models, which have no {best.objective}"] if without else []
         ranked = best.rows[best.rows[best.objective].notna()]
         return replace(best, rows=ranked, notes=(*best.notes, *told))
-    lack = f"{'only one model has' if known else 'no model has'} a number for {best.objective}" + (
-        f" on {request.device} or a device like it" if request.device else ""
-    )
+    lack = lack_of_numbers(best.objective, known, request.device)
     return _on_published_front(best, request, lack, published_fronts) or replace(
         best, undecided=f"{request.prefer} cannot be ranked: {lack}"
     )
@@ -127,7 +156,8 @@ def _in_one_setting(
 ) -> Ranking:
     """All candidates, with the objective and the limits' numbers from one setting; numbers of others are counted."""
     involved = list(dict.fromkeys([objective, *(limit.metric for limit in request.limits)]))
-    setting = run_setting(table[table["name"].isin(everyone["name"])], involved, request.device)
+    of_candidates = table[table["name"].isin(everyone["name"])]
+    setting = run_setting(of_candidates, involved, request.device)
     rows = everyone if setting is None else candidates(table, request, basis, setting)
     notes = []
     for metric in involved:
@@ -138,6 +168,9 @@ def _in_one_setting(
             where = kept or (setting.text if setting else "one setting")
             notes.append(f"not ranked: {elsewhere} of {len(rows)} models, whose {metric} is not from {where}")
     machines = left_out_machines(table, setting)
+    if setting is not None and request.device is None:
+        asked = (metric for metric in involved if runs(metric))
+        notes += filter(None, (left_out_devices(of_candidates, metric, setting) for metric in asked))
     return Ranking(rows, objective, "numbers", setting, (*notes, *([machines] if machines else [])))
 
 
@@ -145,22 +178,51 @@ def _on_published_front(
     ranking: Ranking, request: Request, lack: str, published_fronts: Sequence[GuideEntry]
 ) -> Ranking | None:
     """The paper's advice in place of numbers, for its own device; None where it has none."""
-    front = _PUBLISHED_FRONT.get(request.prefer or "")
-    if front is None or request.device not in (None, PUBLISHED_DEVICE):
+    advice = published_advice(request.prefer, request.device, lack, published_fronts)
+    if advice is None:
         return None
-    on_front = {
-        (entry.family, entry.img_size) for entry in published_fronts if (entry.constraint, entry.phase) == front
-    }
-    rows = ranking.rows
-    members = rows[[key in on_front for key in zip(rows["family"], rows["img_size"], strict=True)]]
-    if not len(members):
+    rows, notes = ranking.rows[advice.holds(ranking.rows)], (advice.told, *ranking.notes)
+    if not len(rows):
         return None
+    return replace(ranking, rows=rows, objective="top1", ranked_by="published front", notes=notes)
+
+
+@dataclass(frozen=True)
+class PublishedAdvice:
+    """The families (with the image size) on the published front that stands for a preference, and what to say of it."""
+
+    on_front: frozenset[tuple[str, int]]
+    told: str
+
+    def holds(self, rows: pd.DataFrame) -> list[bool]:
+        """Which rows are models of these families at that size."""
+        return [key in self.on_front for key in zip(rows["family"], rows["img_size"], strict=True)]
+
+
+def published_advice(
+    prefer: str | None, device: str | None, lack: str, published_fronts: Sequence[GuideEntry]
+) -> PublishedAdvice | None:
+    """The paper's advice where there is a `lack` of numbers; None for what it says nothing about, or other devices."""
+    front = _FRONT_OF.get(prefer or "")
+    if front is None or device not in (None, PUBLISHED_DEVICE):
+        return None
+    entries = (entry for entry in published_fronts if (entry.constraint, entry.phase) == front)
     told = (
         f"{lack}: the paper's advice stands in. It finds these families on its {PUBLISHED_DEVICE.upper()} front of "
         f"accuracy and {front[0]} at {front[1]} (Table 7, which names families and not sizes); among their models the "
-        f"order is by accuracy and says nothing about {request.prefer}"
+        f"order is by accuracy and says nothing about {prefer}"
     )
-    return replace(ranking, rows=members, objective="top1", ranked_by="published front", notes=(told, *ranking.notes))
+    return PublishedAdvice(frozenset((entry.family, entry.img_size) for entry in entries), told)
+
+
+def lack_of_numbers(metric: str, known: int, device: str | None) -> str:
+    """What to say where too few models have a metric to rank them by it.
+
+    >>> lack_of_numbers("throughput", 0, "cpu")
+    'no model has a number for throughput on cpu or a device like it'
+    """
+    where = f" on {device} or a device like it" if device else ""
+    return f"{'only one model has' if known else 'no model has'} a number for {metric}{where}"
 
 
 def _known(rows: pd.DataFrame, metric: str) -> int:

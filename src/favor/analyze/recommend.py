@@ -14,13 +14,13 @@ import pandas as pd
 from favor.analyze.answer import Binding, Choice, Reading, Recommendation, Why
 from favor.analyze.assemble import AccuracyBasis, accuracy_basis
 from favor.analyze.chances import chance_of_being_best
-from favor.analyze.deviations import deviations
+from favor.analyze.deviations import deviations_by_row
 from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import Limit, relax
 from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, rank
 from favor.analyze.reasons import dominated_by, given_up
 from favor.analyze.selection import numbers
-from favor.analyze.settings import QUALITIES, runs
+from favor.analyze.settings import QUALITIES, runs, where_from
 from favor.metrics import METRICS
 from favor.units import format_quantity
 
@@ -39,7 +39,7 @@ def recommend(
     """The favored model of a wide table under a request."""
     basis = None if request.any_pipeline else accuracy_basis(table, request.dataset)
     ranking = rank(table, request, basis, published_fronts)
-    decision = _Decision(ranking, deviations(table, ranking.rows), request)
+    decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
     undecided = decision.undecided()
     pool = decision.eligible[:0] if undecided else decision.keeping(decision.eligible, request.limits)
     chances = decision.chances(draws, seed)
@@ -65,11 +65,12 @@ def recommend(
 class _Decision:
     """A ranking with its flags, under a request."""
 
-    def __init__(self, ranking: Ranking, flags: dict[str, str], request: Request) -> None:
-        self.ranking, self.flags, self.request = ranking, flags, request
+    def __init__(self, ranking: Ranking, flags: Sequence[str | None], request: Request) -> None:
+        self.ranking, self.request = ranking, request
+        self.flags = dict(zip(ranking.rows.index, flags, strict=True))
         self.objective = ranking.objective
         ordered = self._best_first(ranking.rows)
-        is_flagged = ordered["name"].isin(list(flags))
+        is_flagged = np.array([self.flags[at] is not None for at in ordered.index], dtype=bool)
         self.eligible, self.flagged = ordered[~is_flagged], ordered[is_flagged]
 
     def _best_first(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -130,7 +131,7 @@ class _Decision:
             img_size=img_size,
             metrics=readings,
             probability_best=None if chances is None else chances.get(at),
-            flag=self.flags.get(str(row["name"])),
+            flag=self.flags[at],
             command=_command(str(row["name"]), img_size, self.request.dataset),
         )
 
@@ -195,15 +196,12 @@ class _Decision:
     def _told_of_runs(self) -> list[str]:
         """Where the numbers come from that a device gave, and whether it is the device asked for."""
         setting, device, told = self.ranking.setting, self.request.device, []
+        if setting is None:
+            return []
         for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.request.limits)]):
-            if setting is None or not runs(metric) or metric not in self.eligible.columns:
-                continue
-            known = self.eligible.dropna(subset=[metric])
-            if not len(known):
-                continue
-            source, of_metric = (known[f"{metric}_{what}"].iloc[0] for what in ("source", "setting"))
-            told.append(f"{metric}: {source}; {of_metric}")
-            if device is not None and not setting.is_on(device):
+            origin = where_from(self.eligible, [metric])
+            told += origin
+            if origin and device is not None and not setting.is_on(device):
                 told.append(f"nothing is known of {metric} on {device}; a like device stands in")
         return told
 

@@ -16,6 +16,7 @@ from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, numbers, require_columns
 from favor.errors import RequestError, unknown_name
 from favor.metrics import metric as glossary_entry
+from favor.units import format_quantity
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class ModelOrImage:
 class CurveComparison:
     """Two ways to scale, as curves of quality over one cost indicator, over the range of cost that both cover.
 
-    `a_ahead` and `b_ahead` are shares of that range (in log cost); `crossings` are the costs at which the lead changes.
-    `quality_gap` is the mean lead of a over b.
+    `low` and `high` are the cheap and the dear end of that range and `crossings` where the lead changes, cheapest
+    first, all in the metric's unit. `leads` is who is ahead, from the cheap end on, at first and after each crossing.
+    `a_ahead` and `b_ahead` are shares of the range (in log cost), `quality_gap` is the mean lead of a over b.
     """
 
     cost: str
@@ -67,12 +69,23 @@ class CurveComparison:
     a_ahead: float
     b_ahead: float
     crossings: tuple[float, ...]
+    leads: tuple[str, ...]
     quality_gap: float
+
+    def sentence(self) -> str:
+        """Who is ahead where."""
+        if not self.leads:
+            return f"by {self.cost} neither is ahead"
+        unit = glossary_entry(self.cost).unit
+        later = zip(self.leads[1:], self.crossings, strict=True)
+        return ", ".join(
+            [f"by {self.cost} {self.leads[0]}", *(f"{lead} from {format_quantity(at, unit)} on" for lead, at in later)]
+        )
 
 
 @dataclass(frozen=True)
 class DepthOrWidth:
-    """The curves by every cost indicator, and whether the indicators tell the same story."""
+    """The curves by every cost indicator; the indicators agree where one ladder is ahead all along by each of them."""
 
     quality: str
     curves: tuple[CurveComparison, ...]
@@ -147,10 +160,10 @@ def depth_or_width(
 ) -> DepthOrWidth:
     """Compare two ladders of models (deeper and deeper, wider and wider) as curves over each cost indicator."""
     curves = tuple(_compare_curves(table, depth, width, cost, quality) for cost in costs)
-    leaders = {curve.cost: "depth" if curve.quality_gap > 0 else "width" for curve in curves}
-    agree = len(set(leaders.values())) == 1
-    told = ", ".join(f"{leader} by {cost}" for cost, leader in leaders.items())
-    verdict = f"{next(iter(leaders.values()))} is ahead by every indicator" if agree else f"indicators disagree: {told}"
+    stories = {curve.leads for curve in curves}
+    agree = len(stories) == 1 and len(curves[0].leads) == 1
+    told = "; ".join(curve.sentence() for curve in curves)
+    verdict = f"{curves[0].leads[0]} is ahead by every indicator" if agree else f"who is ahead depends: {told}"
     return DepthOrWidth(quality, curves, agree, verdict)
 
 
@@ -163,18 +176,28 @@ def _compare_curves(
         raise RequestError(f"the two ladders share no range of {cost}")
     grid = np.linspace(low, high, steps)
     lead = np.interp(grid, *curves[0]) - np.interp(grid, *curves[1])
-    changes = np.flatnonzero(np.sign(lead[:-1]) * np.sign(lead[1:]) < 0)
+    # Where the curves touch nobody leads, and the lead changes only if it is another's afterwards.
+    led = np.flatnonzero(lead)
+    changes = np.flatnonzero(np.sign(lead[led[:-1]]) != np.sign(lead[led[1:]]))
+    firsts = [*led[:1], *led[changes + 1]]
+    sign = _sign(cost)
     return CurveComparison(
         cost=cost,
         a="depth",
         b="width",
-        low=math.exp(low),
-        high=math.exp(high),
+        low=math.exp(sign * low),
+        high=math.exp(sign * high),
         a_ahead=float((lead > 0).mean()),
         b_ahead=float((lead < 0).mean()),
-        crossings=tuple(math.exp((grid[i] + grid[i + 1]) / 2) for i in changes),
+        crossings=tuple(math.exp(sign * (grid[led[i]] + grid[led[i + 1]]) / 2) for i in changes),
+        leads=tuple("depth" if lead[first] > 0 else "width" for first in firsts),
         quality_gap=float(lead.mean()),
     )
+
+
+def _sign(cost: str) -> int:
+    """The factor that makes a cost of the logarithm of an indicator."""
+    return -1 if glossary_entry(cost).better == "higher" else 1
 
 
 def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -> tuple[np.ndarray, np.ndarray]:
@@ -182,8 +205,7 @@ def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -
     rows, _ = complete_rows(table[table["name"].isin(list(names))], [cost, quality])
     if len(rows) < 2:
         raise RequestError(f"a ladder of models needs two or more with {cost} and {quality}, found {len(rows)}")
-    sign = -1 if glossary_entry(cost).better == "higher" else 1
-    log_cost = sign * np.log(numbers(rows, cost))
+    log_cost = _sign(cost) * np.log(numbers(rows, cost))
     order = np.argsort(log_cost)
     return log_cost[order], numbers(rows, quality)[order]
 
@@ -199,8 +221,7 @@ def growth_with_tokens(table: pd.DataFrame, cost: str, *, tokens: str = "tokens"
 
     require_columns(table, [tokens, cost], "growth with tokens")
     rows, _ = complete_rows(table[table[tokens].notna()], [cost])
-    sign = -1 if glossary_entry(cost).better == "higher" else 1
-    x, y = np.log(rows[tokens].to_numpy(dtype=float)), sign * np.log(numbers(rows, cost))
+    x, y = np.log(rows[tokens].to_numpy(dtype=float)), _sign(cost) * np.log(numbers(rows, cost))
     if len(np.unique(x)) < 2:
         raise RequestError(f"growth needs {cost} at two or more numbers of tokens")
     fit = stats.linregress(x, y)

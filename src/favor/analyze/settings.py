@@ -17,7 +17,7 @@ SOURCES = ("measured", "imported", "published", "simulated")
 
 COUNTED = frozenset(
     {
-        *("params", "params_trainable", "params_paper", "weight_bytes"),
+        *("params", "params_trainable", "params_paper", "model_size_paper", "weight_bytes"),
         *("macs_matmul", "macs", "flops", "ops_mixed", "activations", "bytes_moved"),
     }
 )
@@ -134,6 +134,30 @@ def left_out_machines(table: pd.DataFrame, setting: RunSetting | None) -> str | 
     counted = ", ".join(f"{count} model{'' if count == 1 else 's'} on {name}" for name, count in others.items())
     taken = f"of machine {setting.machine}" if setting.machine else f"in setting {setting.text or 'unknown'}"
     return f"numbers are those {taken}; left out, because machines do not compare: {counted} (--device NAME chooses)"
+
+
+def left_out_devices(table: pd.DataFrame, metric: str, setting: RunSetting) -> str | None:
+    """What to say of other devices that could decide as well, where the setting is nobody's own; None without any."""
+    if setting.machine is not None or metric not in table.columns:
+        return None
+    known = table.assign(device=column_of(table, "device")).dropna(subset=["device", metric])
+    models = known[known["device"] != setting.device].groupby("device", sort=False)["name"].nunique()
+    others = models[models >= LEAST_TO_COMPARE].sort_values(ascending=False, kind="stable")
+    if not len(others):
+        return None
+    told = ", ".join(f"{device} ({count} models)" for device, count in others.items())
+    return f"{metric} is known on other devices, too: {told}; --device NAME chooses"
+
+
+def where_from(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """What to say of the origin of assembled numbers that a device gave, by metric."""
+    told = []
+    for metric in metrics:
+        known = rows[rows[metric].notna()] if runs(metric) and metric in rows.columns else rows[:0]
+        if len(known):
+            source, setting = (known[f"{metric}_{what}"].iloc[0] for what in ("source", "setting"))
+            told.append(f"{metric}: {source}; {setting}")
+    return told
 
 
 def recorded_devices(table: pd.DataFrame) -> list[str]:

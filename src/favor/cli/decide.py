@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from favor.analyze import GuideEntry, Limit
     from favor.analyze.settings import RunSetting
-    from favor.records.published import ParetoOptimal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Studies = Annotated[
@@ -29,7 +28,7 @@ Among = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only models or families that fit, as 'swin*' or 'vit'.")
 ]
 AnyPipeline = Annotated[
-    bool, typer.Option("--any-pipeline", help="Mix accuracies of different pipelines and resolutions.")
+    bool, typer.Option("--any-pipeline", help="Mix pipelines and resolutions; the best accuracy of a model counts.")
 ]
 
 RECOMMEND_EXAMPLES = examples(
@@ -50,6 +49,7 @@ PARETO_EXAMPLES = examples(
 
 CORRELATE_EXAMPLES = examples(
     ("favor correlate params macs throughput", "does one cost tell the other?"),
+    ("favor correlate params macs 1/throughput", "the same of the time of an image"),
     ("favor correlate --datasets", "do models rank alike on all data sets?"),
     ("favor correlate macs throughput --without vit_ti16", "without an outlier"),
     ("favor correlate --devices --study mine", "do models rank alike on all devices?"),
@@ -100,7 +100,7 @@ def recommend_command(
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
     request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
-    table = all_records(study)
+    table = all_records(study, device)
     if guide:
         rows = _assembled(table, dataset, any_pipeline, None)
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
@@ -131,22 +131,29 @@ def pareto_command(
     from favor.analyze.deviations import deviations
     from favor.analyze.intervals import with_accuracy_intervals
     from favor.analyze.selection import fitting
+    from favor.analyze.settings import LEAST_TO_COMPARE, where_from
     from favor.cli import decision_text
     from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
-    table = all_records(study)
+    table = all_records(study, device)
     rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
     rows = fitting(with_failures(rows, table, wanted), among)
     result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
-    if not len(result.rows):
-        raise RequestError(f"no model has all of {', '.join(wanted)}; {_how_to_measure()}")
+    if len(result.rows) < LEAST_TO_COMPARE:
+        who = "only one model has" if len(result.rows) else "no model has"
+        raise RequestError(f"{who} all of {', '.join(wanted)}; {_how_to_measure()}")
     of_another_configuration = deviations(table, rows) if "top1" in wanted else {}
     flagged = {name: why for name, why in of_another_configuration.items() if name in set(result.names)}
     if as_json:
         emit_json(result.to_dict() | {"flagged": flagged})
     else:
         decision_text.print_pareto(result, everyone, flagged)
+        for told in where_from(rows, wanted):
+            note(told)
+        for metric in wanted:
+            if "simulated" in set(rows.get(f"{metric}_source", ())):
+                note(f"{metric}: simulated, not measured; docs/simulation.md says how good that is")
 
 
 def correlate_command(
@@ -166,6 +173,7 @@ def correlate_command(
 ) -> None:
     """Show how far one metric tells another: Pearson's and Spearman's correlation with 95 % intervals."""
     from favor.analyze import correlate, correlate_datasets, correlate_devices
+    from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
     from favor.cli import decision_text
     from favor.errors import RequestError
@@ -182,7 +190,8 @@ def correlate_command(
     elif devices:
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
-        rows = _comparable_rows(table, metrics or [], dataset, device, among, any_pipeline=False)
+        named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
+        rows = _comparable_rows(table, named, dataset, device, among, any_pipeline=False)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
 
@@ -220,33 +229,50 @@ def compare_command(
 ) -> None:
     """Compare two models in every metric, or two families or classes at equal cost; verdicts come from tests."""
     from favor.analyze import compare, matched_every_way
+    from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
-    table = all_records(study)
+    table = all_records(study, device)
     group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
     by = "name" if group is None or {a, b} <= set(table["name"]) else group
     # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
     compared = table[table[by].isin([a, b])]
     rows = _comparable_rows(table, [], dataset, device, None, any_pipeline, of=compared if len(compared) else table)
+    flags = deviations(table, rows) if "top1" in rows.columns else {}
     if group is not None and by == group:
-        comparison = matched_every_way(rows, a, b, group=group)
-        emit_json(comparison.to_dict()) if as_json else decision_text.print_matched(comparison)
+        flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}
+        own = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged)))) if flagged else rows
+        comparison = matched_every_way(own, a, b, group=group)
+        if as_json:
+            emit_json(comparison.to_dict() | {"flagged": flagged})
+        else:
+            decision_text.print_matched(comparison, flagged)
         return
-    pair = compare(rows, a, b, dataset=dataset)
+    pair = compare(rows, a, b, dataset=dataset, flags=flags)
     emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
 
 
-def all_records(studies: list[Path] | None) -> "pd.DataFrame":
-    """The wide table of the published records and the studies; lines that had to be skipped are told."""
+def all_records(studies: list[Path] | None, device: str | None = None) -> "pd.DataFrame":
+    """The wide table of the published records and the studies; lines that had to be skipped are told.
+
+    Where a device is asked for, what is simulated for it is there too, and stands in where nothing is measured.
+    """
     import pandas as pd
 
-    from favor.records import counted_table, published_table
+    from favor.records import counted_table, published_table, table_of
     from favor.records.table import load_reporting
 
     own, problems = load_reporting(*studies) if studies else (None, ())
     for problem in problems:
         note(f"warning: {problem}")
-    return pd.concat([published_table(), counted_table(), *([] if own is None else [own])], ignore_index=True)
+    tables = [published_table(), counted_table(), *([] if own is None else [own])]
+    if device is not None:
+        # Descriptions of devices take a fifth of a second to import.
+        from favor.simulate.shipped import shipped_records
+
+        simulated = shipped_records(device)
+        tables += [table_of(simulated)] if simulated else []
+    return pd.concat(tables, ignore_index=True)
 
 
 def _assembled(
@@ -324,46 +350,33 @@ def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
 
 def published_fronts() -> "list[GuideEntry]":
     """Table 7."""
+    from favor.analyze import guide_entries
     from favor.records.published import pareto_optimal
 
-    return [_entry(found) for found in pareto_optimal()]
+    return guide_entries(pareto_optimal())
 
 
 def _guide_entries() -> "list[GuideEntry]":
     """Figure 6: what of Table 7 is in the classes of its caption, by constraint and phase."""
+    from favor.analyze import guide_entries
     from favor.records.published import guide, pareto_optimal
 
     ways = dict.fromkeys((found.constraint, found.phase) for found in pareto_optimal())
-    return [_entry(found) for constraint, phase in ways for found in guide(constraint, phase)]
-
-
-def _entry(found: "ParetoOptimal") -> "GuideEntry":
-    from favor.analyze import GuideEntry
-
-    return GuideEntry(found.constraint, found.phase, found.how, found.family, found.title, found.img_size)
+    return guide_entries(found for constraint, phase in ways for found in guide(constraint, phase))
 
 
 def _limits(
     min_accuracy: str | None, max_memory: str | None, max_latency: str | None, max_params: str | None
 ) -> "tuple[Limit, ...]":
     from favor.analyze import Limit
+    from favor.analyze.limits import LIMITED
     from favor.metrics import metric
     from favor.units import parse_quantity
 
-    asked = (
-        ("min_accuracy", "top1", min_accuracy),
-        ("max_memory", "inference_memory", max_memory),
-        ("max_latency", "latency_p50", max_latency),
-        ("max_params", "params", max_params),
-    )
+    asked = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
     return tuple(
-        Limit(
-            option,
-            name,
-            "min" if option.startswith("min") else "max",
-            parse_quantity(text, metric(name).unit, f"--{option.replace('_', '-')}"),
-        )
-        for option, name, text in asked
+        Limit.named(option, parse_quantity(text, metric(LIMITED[option]).unit, f"--{option.replace('_', '-')}"))
+        for option, text in asked.items()
         if text is not None
     )
 

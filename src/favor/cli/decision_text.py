@@ -1,19 +1,20 @@
 """How decisions read on a terminal: the tables and sentences of `favor recommend` and its like."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from favor.analyze.answer import Choice, Reading, Recommendation
 from favor.analyze.compare import Comparison, MetricComparison, Side
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.guide import Guide, GuideModel
-from favor.analyze.limits import Relaxation
+from favor.analyze.limits import Relaxation, RelaxedLimit
 from favor.analyze.matched import MatchedResult
 from favor.analyze.pareto import ParetoPoint, ParetoResult
 from favor.analyze.selection import Excluded
 from favor.cli.console import emit_table, note, stdout_console
 from favor.metrics import METRICS
-from favor.units import format_quantity
+from favor.units import format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
 
 _SHOWN = 10
@@ -85,18 +86,36 @@ def _print_reason(answer: Recommendation) -> None:
 
 
 def _relaxation(way: Relaxation) -> str:
-    moved = ", ".join(
-        f"{limit.option} from {format_quantity(limit.limit, limit.unit)} to {format_quantity(limit.to, limit.unit)} "
-        f"(by {format_quantity(limit.by, limit.unit)})"
-        for limit in way.limits
-    )
-    return f"{moved} gives {_sized(way.name, way.img_size)}"
+    moved = []
+    for limit in way.limits:
+        to = _far_enough(limit)
+        by = abs(parse_quantity(to, limit.unit) - limit.limit)
+        from_ = format_quantity(limit.limit, limit.unit)
+        moved.append(f"{limit.option} from {from_} to {to} (by {format_quantity(by, limit.unit)})")
+    return f"{', '.join(moved)} gives {_sized(way.name, way.img_size)}"
+
+
+def _far_enough(limit: RelaxedLimit) -> str:
+    """Where a limit has to move, rounded so that the model keeps what is shown.
+
+    >>> _far_enough(RelaxedLimit("max_params", "params", "1", 1e6, 3_423_256, 2_423_256))
+    '3.43M'
+    """
+    text = format_quantity(limit.to, limit.unit)
+    short = limit.to - parse_quantity(text, limit.unit)
+    outward = 1 if limit.to > limit.limit else -1
+    if short * outward <= 0:
+        return text
+    digits = text[: len(text) - len(text.lstrip("0123456789,."))]
+    number = Decimal(digits.replace(",", ""))
+    moved = number + outward * Decimal(1).scaleb(int(number.as_tuple().exponent))
+    return f"{moved:,}{text.removeprefix(digits)}"
 
 
 def print_guide(chart: Guide) -> None:
     """The flow chart as a table: constraint, phase, then the models with their class."""
     rows = [
-        (branch.constraint, branch.phase, entry.title, entry.how, " ".join(_marked(entry)))
+        (branch.constraint, branch.phase, entry.title, entry.how, " ".join(_starred(entry)))
         for branch in chart.branches
         for entry in branch.suggestions
     ]
@@ -106,7 +125,7 @@ def print_guide(chart: Guide) -> None:
         note("* flagged: its accuracy belongs to another configuration than our model's")
 
 
-def _marked(entry: GuideModel) -> list[str]:
+def _starred(entry: GuideModel) -> list[str]:
     return [f"{name}*" if name in entry.flagged else name for name in entry.models]
 
 
@@ -195,8 +214,8 @@ def print_comparison(pair: Comparison) -> None:
     rows = [
         [
             METRICS[entry.metric].title,
-            _side(entry.metric, entry.a),
-            _side(entry.metric, entry.b),
+            _marked(entry.metric, entry.a),
+            _marked(entry.metric, entry.b),
             _against(entry),
             names.get(entry.verdict, entry.verdict),
             _p(entry.p),
@@ -206,6 +225,8 @@ def print_comparison(pair: Comparison) -> None:
     ]
     at = f" at {pair.img_size} px" if pair.img_size else ""
     emit_table(f"{pair.a} and {pair.b}{at}", columns, rows, right=columns[1:4])
+    for name, why in pair.flagged.items():
+        _say(f"Flagged: {name}: {why}")
     for name, only in ((pair.a, pair.only_a), (pair.b, pair.only_b)):
         if only:
             note(f"known of {name} alone: {', '.join(only)}")
@@ -213,8 +234,8 @@ def print_comparison(pair: Comparison) -> None:
         note("no metric is known of both; measure them with `favor measure NAME --into STUDY` and add --study STUDY")
 
 
-def print_matched(result: MatchedResult) -> None:
-    """Two families or classes under every match."""
+def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:
+    """Two families or classes under every match, and whose accuracy is another configuration's and left out."""
     gain = f"{METRICS[result.quality].title} of {result.b} less {result.a}"
     columns = ["Match", "Pairs", gain, "95 %", "p", "Verdict"]
     rows = [
@@ -230,6 +251,8 @@ def print_matched(result: MatchedResult) -> None:
     ]
     emit_table(f"{result.a} and {result.b}", columns, rows, right=columns[1:5])
     _say(result.verdict)
+    for name, why in flagged.items():
+        _say(f"Flagged and left out: {name}: {why}")
     for reason in result.missing:
         note(f"note: {reason}")
 
@@ -243,14 +266,13 @@ def _quantity(metric: str, value: float) -> str:
 
 
 def _reading(metric: str, reading: Reading | None) -> str:
-    if reading is None:
-        return "unknown"
-    mark = " (simulated)" if reading.source == "simulated" else ""
-    return f"{_quantity(metric, reading.value)}{_half_width(metric, reading.value, reading.low, reading.high)}{mark}"
+    return "unknown" if reading is None else _marked(metric, reading)
 
 
-def _side(metric: str, side: Side) -> str:
-    return f"{_quantity(metric, side.value)}{_half_width(metric, side.value, side.low, side.high)}"
+def _marked(metric: str, found: Reading | Side) -> str:
+    """A number with its interval, marked where it is simulated."""
+    mark = " (simulated)" if found.source == "simulated" else ""
+    return f"{_quantity(metric, found.value)}{_half_width(metric, found.value, found.low, found.high)}{mark}"
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:

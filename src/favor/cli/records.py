@@ -9,6 +9,8 @@ from favor.cli.console import emit_json, emit_table, note
 from favor.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from favor.records.schema import Record
 
 _SHOWN = 20
@@ -99,18 +101,28 @@ def _add(study: Path, records: "list[Record]") -> None:
     there = read(study) if (study / FILE_NAME).exists() else Found((), ())
     for problem in there.problems:
         note(f"warning: {problem}")
-    known = {_identity(record): _values(record) for record in there.records if record.source == "imported"}
-    new = [record for record in records if known.get(_identity(record)) != _values(record)]
-    updated = sum(_identity(record) in known for record in new)
+    known = _by_identity(record for record in there.records if record.source == "imported")
+    new, updated = [], 0
+    for identity, asked in _by_identity(records).items():
+        # The last ones count: what a file says twice is there if it ends with both.
+        before = known.get(identity, [])
+        if list(map(_values, before[-len(asked) :])) != list(map(_values, asked)):
+            new += asked
+            updated += len(asked) if before else 0
     added = append(study, new)
     newer = f", {updated} of them with newer values of what was there" if updated else ""
     already = f", {len(records) - added} were there already" if added < len(records) else ""
     note(f"{added} records added to {study}{newer}{already}")
 
 
-def _identity(record: "Record") -> tuple[object, ...]:
-    """What makes two imported records one: not the place in the file, which changes when the file grows."""
-    return (record.request, frozenset(record.environment.items()), frozenset(record.metrics))
+def _by_identity(records: "Iterable[Record]") -> "dict[tuple[object, ...], list[Record]]":
+    """Imported records by what makes two of them one: not the line in the file, which changes when the file grows."""
+    found: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        facts = (record.conditions, record.provenance, record.environment)
+        identity = (record.name, record.task, *(frozenset(fact.items()) for fact in facts), frozenset(record.metrics))
+        found.setdefault(identity, []).append(record)
+    return found
 
 
 def _values(record: "Record") -> dict[str, float]:

@@ -13,8 +13,9 @@ import pandas as pd
 
 from favor.analyze.assemble import comparable
 from favor.analyze.devices import device_kind
-from favor.analyze.guide import GuideEntry
-from favor.analyze.ranking import _PUBLISHED_FRONT, PREFERENCES, PUBLISHED_DEVICE
+from favor.analyze.guide import GuideEntry, guide_entries
+from favor.analyze.limits import LIMITED
+from favor.analyze.ranking import PREFERENCES, lack_of_numbers, published_advice
 from favor.analyze.settings import (
     LEAST_TO_COMPARE,
     RUN_CONDITIONS,
@@ -29,12 +30,11 @@ from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
 from favor.report.views import AccuracyView, Views
 
-# The limits of `favor recommend`, by option, with the unit that the page asks for.
+# The unit that the page asks for, by the unit that is stored, and the factor between them.
+_ASKED_IN = {"%": ("%", 1.0), "B": ("MiB", 2.0**20), "s": ("ms", 1e-3), "1": ("M", 1e6)}
+# The limits of `favor recommend`, by option, with the metric and the unit that the page asks for.
 LIMITS: dict[str, tuple[str, str, float]] = {
-    "min_accuracy": ("top1", "%", 1.0),
-    "max_memory": ("inference_memory", "MiB", 2.0**20),
-    "max_latency": ("latency_p50", "ms", 1e-3),
-    "max_params": ("params", "M", 1e6),
+    option: (metric, *_ASKED_IN[METRICS[metric].unit]) for option, metric in LIMITED.items()
 }
 _RUNNING = tuple(option for option, (metric, *_) in LIMITS.items() if runs(metric))
 _WISHES: tuple[str | None, ...] = (None, *PREFERENCES)
@@ -75,10 +75,7 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts) -> Questions:
     """All questions on every data set, each on its one basis, and what decides them."""
     ran = _ran_or_measured(table)
     devices = _devices(views)
-    fronts = [
-        GuideEntry(found.constraint, found.phase, found.how, found.family, found.title, found.img_size)
-        for found in pareto_optimal()
-    ]
+    fronts = guide_entries(pareto_optimal())
     numbered: dict[Deciding, int] = {}
     by_view = {}
     for position, accuracy in enumerate(views.accuracies):
@@ -160,9 +157,7 @@ class _Judge:
         best, known = max(possible, key=lambda one: one[1])
         if known >= LEAST_TO_COMPARE:
             return best
-        lack = f"{'only one model has' if known else 'no model has'} a number for {best.objective}" + (
-            f" on {device} or a device like it" if device else ""
-        )
+        lack = lack_of_numbers(best.objective, known, device)
         return self._by_front(wish, device, best, lack) or Deciding(
             best.setting, best.objective, None, "numbers", None, f"{wish} cannot be ranked: {lack}", None
         )
@@ -199,17 +194,8 @@ class _Judge:
 
     def _by_front(self, wish: str, device: str | None, best: Deciding, lack: str) -> Deciding | None:
         """The paper's advice in place of numbers, for its own device; None where it has none."""
-        front = _PUBLISHED_FRONT.get(wish)
-        if front is None or device not in (None, PUBLISHED_DEVICE):
+        advice = published_advice(wish, device, lack, self.fronts)
+        if advice is None:
             return None
-        members = {(entry.family, entry.img_size) for entry in self.fronts if (entry.constraint, entry.phase) == front}
-        keys = zip(self.models.index, self.models["family"], self.models["img_size"], strict=True)
-        there = tuple(int(at) for at, family, img_size in keys if (family, img_size) in members)
-        if not there:
-            return None
-        note = (
-            f"{lack}: the paper's advice stands in. It finds these families on its {PUBLISHED_DEVICE.upper()} front of "
-            f"accuracy and {front[0]} at {front[1]} (Table 7, which names families and not sizes); among their models "
-            f"the order is by accuracy and says nothing about {wish}"
-        )
-        return Deciding(best.setting, "top1", None, "published front", there, None, note)
+        there = tuple(int(at) for at in self.models.index[advice.holds(self.models)])
+        return Deciding(best.setting, "top1", None, "published front", there, None, advice.told) if there else None
