@@ -5,18 +5,20 @@ import io
 import lzma
 import pickle
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.io import savemat
 
 from data.made_up import cifar_records, save_image
 from favor.data import download
 from favor.data.archive import unpacked
 from favor.data.cifar import open_cifar10, open_cifar100, unpickled_arrays
-from favor.data.folder import open_folder
+from favor.data.folder import images_by_class, open_folder
 from favor.data.framing import Framing, centre_cut
 from favor.data.idx import open_fashion_mnist
 from favor.data.in_memory import InMemory
@@ -26,7 +28,7 @@ from favor.data.opening import open_data
 from favor.data.shards import has_shards, open_shards
 from favor.data.sources import ImageSource
 from favor.data.tiny_imagenet import open_tiny_imagenet
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 
 
 def brightness(source: ImageSource) -> list[int]:
@@ -122,6 +124,13 @@ def test_pickles_of_python_2_are_read_as_the_authors_of_cifar10_distribute_them(
     assert splits.train.labels.tolist() == [7, 4] * 5
 
 
+def test_without_the_file_of_names_the_classes_are_not_taken_for_those_of_another_set(tmp_path: Path) -> None:
+    write_cifar10(tmp_path, compressed=False)
+    splits = open_cifar10(tmp_path)
+    assert splits.classes[3] == "cat"
+    assert not set(splits.classes) & set(open_data("digits").classes)
+
+
 def test_cifar100_is_read_with_its_fine_classes(tmp_path: Path) -> None:
     records = cifar_records(200, 2, 100)
     (tmp_path / "train.bin").write_bytes(records.tobytes())
@@ -146,8 +155,48 @@ def test_a_pickle_that_wants_to_run_something_is_refused_and_does_not_run(
     assert not (tmp_path / "ran").exists()
 
 
+class Reduced:
+    """Is pickled as a call of something with something."""
+
+    def __init__(self, *call: object) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.call
+
+
+OBJECTS = Reduced(np.dtype, ("O", False, True))
+DISGUISED = Reduced(np.dtype, ("u1", False, True), (3, "|", None, None, None, -1, -1, 63))
+
+
+@pytest.mark.parametrize(
+    ("hostile", "message"),
+    [
+        (Reduced(np.ndarray, ((1,), OBJECTS, b"A" * 8)), "array of type 'O'"),
+        (Reduced(np.ndarray, ((1,), DISGUISED, b"A" * 8)), "torn or not a pickle"),
+        (np.array([None]), "array of type 'O8'"),
+        (np.zeros(3), "array of type 'f8'"),
+    ],
+    ids=["objects of an address", "bytes that say they are objects", "objects", "floats"],
+)
+def test_a_pickle_gets_no_arrays_but_those_of_bytes(tmp_path: Path, hostile: object, message: str) -> None:
+    (tmp_path / "batches.meta").write_bytes(pickle.dumps({b"label_names": hostile}, 4))
+    with pytest.raises(RequestError, match=message):
+        unpickled_arrays(tmp_path / "batches.meta")
+
+
+def test_what_a_pickle_says_about_bytes_changes_nothing_about_them(tmp_path: Path) -> None:
+    from numpy._core.multiarray import _reconstruct
+
+    array = Reduced(_reconstruct, (np.ndarray, (0,), b"b"), (1, (2, 3), DISGUISED, True, bytes(range(6))))
+    (tmp_path / "file").write_bytes(pickle.dumps({b"data": array, b"label_names": b"abc"}, 4))
+    data = unpickled_arrays(tmp_path / "file")[b"data"]
+    assert data.tolist() == [[0, 2, 4], [1, 3, 5]]
+    assert not data.dtype.hasobject
+
+
 def test_a_torn_pickle_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "torn").write_bytes(pickle.dumps({b"data": np.zeros(9)})[:-20])
+    (tmp_path / "torn").write_bytes(pickle.dumps({b"data": np.zeros(9, dtype=np.uint8)})[:-20])
     with pytest.raises(RequestError, match="torn or not a pickle"):
         unpickled_arrays(tmp_path / "torn")
 
@@ -168,6 +217,14 @@ def test_a_wrong_file_of_cifar10_is_refused(tmp_path: Path, name: str, content: 
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(RequestError, match=message):
+        open_cifar10(tmp_path)
+
+
+def test_a_negative_label_is_refused(tmp_path: Path) -> None:
+    write_pickled_cifar10(tmp_path, np.concatenate([cifar_records(2, 1, 10, seed) for seed in range(6)]))
+    content = {b"data": cifar_records(1, 1, 10)[:, 1:].copy(), b"labels": [-1]}
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(content, 4))
+    with pytest.raises(RequestError, match="label -1 in a set of 10 classes"):
         open_cifar10(tmp_path)
 
 
@@ -269,13 +326,32 @@ def test_a_training_folder_alone_is_refused(tmp_path: Path) -> None:
 
 def test_greyscale_palette_and_transparent_images_become_rgb(tmp_path: Path) -> None:
     for k, mode in enumerate(("L", "RGB", "RGBA", "P", "CMYK")):
-        from PIL import Image
-
         path = tmp_path / "train" / "a" / f"{k}.{'jpg' if mode == 'CMYK' else 'png'}"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (9, 9), (50, 50, 50)).convert(mode).save(path)
     save_image(tmp_path / "val" / "a" / "0.png", 0)
     assert all(abs(value - 50) <= 3 for value in brightness(open_folder(tmp_path).train))
+
+
+def test_greyscale_of_16_bits_keeps_its_brightness_and_floats_are_broken(tmp_path: Path) -> None:
+    for k, value in enumerate((0, 10_000, 65_535)):
+        path = tmp_path / "a" / f"{k}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((8, 8), value, dtype=np.uint16)).save(path)
+    Image.fromarray(np.full((8, 8), 0.5, dtype=np.float32)).save(tmp_path / "a" / "3.tif")
+    source = images_by_class(tmp_path, ("a",))
+    fetched = source.fetch(np.arange(4), centre_cut(Framing(8), 4))
+    assert fetched.images[:, 2, 0, 0].tolist() == [0, 10_000 // 256, 255]
+    assert [(broken.place, broken.reason) for broken in fetched.broken] == [
+        (str(tmp_path / "a" / "3.tif"), "ValueError: pixels are floats, of which nobody says what is white")
+    ]
+
+
+def test_a_path_one_level_too_high_is_not_taken_for_a_set_of_one_class(tmp_path: Path) -> None:
+    write_folders(tmp_path / "photos")
+    with pytest.raises(RequestError, match="one class only, 'photos'.*too high"):
+        open_data(f"folder:{tmp_path}")
+    assert open_data(f"folder:{tmp_path / 'photos'}").classes == ("ant", "bee")
 
 
 # ---------------------------------------------------------------------------------------------------- tiny imagenet
@@ -335,6 +411,45 @@ def test_the_real_cut_of_flowers_is_read_out_of_its_archive(real_data: Path) -> 
     assert not fetched.broken
 
 
+@pytest.mark.parametrize(
+    ("labels", "splits", "message"),
+    [
+        ({"classes": [[1]]}, {}, "imagelabels.mat: has no 'labels'"),
+        ({"labels": [[1, 2]]}, {"trnid": [[1]], "tstid": [[2]]}, "setid.mat: has no 'valid'"),
+        ({"labels": [[1, 2]]}, {"trnid": [[1]], "valid": [[9]], "tstid": [[2]]}, "setid.mat: numbers images"),
+        ({"labels": [[0, 2]]}, {"trnid": [[1]], "valid": [[2]], "tstid": [[2]]}, "a class is not from 1 to 102"),
+    ],
+)
+def test_wrong_lists_of_flowers_are_refused(
+    tmp_path: Path, labels: dict[str, object], splits: dict[str, object], message: str
+) -> None:
+    (tmp_path / "jpg").mkdir()
+    savemat(tmp_path / "imagelabels.mat", labels)
+    savemat(tmp_path / "setid.mat", splits)
+    with pytest.raises(RequestError, match=message):
+        open_flowers102(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "message"),
+    [
+        (["fname", "class"], ("0.jpg", np.array([[3]])), "a class is not from 1 to 2"),
+        (["fname", "bbox"], ("0.jpg", np.array([[1]])), "not a list of fname and class"),
+    ],
+)
+def test_wrong_lists_of_cars_are_refused(
+    tmp_path: Path, kind: list[str], row: tuple[object, ...], message: str
+) -> None:
+    (tmp_path / "devkit").mkdir()
+    rows = np.zeros((1, 1), dtype=[(name, object) for name in kind])
+    rows[0, 0] = row
+    for name in ("devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"):
+        savemat(tmp_path / name, {"annotations": rows})
+    savemat(tmp_path / "devkit" / "cars_meta.mat", {"class_names": np.array([["Audi", "BMW"]], dtype=object)})
+    with pytest.raises(RequestError, match=message):
+        open_cars(tmp_path)
+
+
 def test_cars_are_read_from_the_lists_of_their_devkit(tmp_path: Path) -> None:
     (tmp_path / "devkit").mkdir()
     kind = [("fname", object), ("class", object)]
@@ -372,8 +487,6 @@ def tar_of(path: Path, members: dict[str, bytes], mode: str = "w") -> None:
 
 
 def png(value: int) -> bytes:
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), (value, value, value)).save(buffer, "PNG")
     return buffer.getvalue()
@@ -430,6 +543,37 @@ def test_a_torn_archive_is_refused(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:-60])
     with pytest.raises(RequestError, match="torn or not an archive"):
         unpacked(archive)
+
+
+def test_an_archive_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "set.tar.gz"
+    tar_of(archive, {"a": bytes(range(256)) * 400}, "w:gz")
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 1  # within the checksum, which comes after all members
+    archive.write_bytes(content)
+    with pytest.raises(RequestError, match="torn or not an archive .CRC check failed"):
+        unpacked(archive)
+
+
+def test_a_zip_file_is_unpacked_as_tiny_imagenet_is_distributed_and_never_outside(tmp_path: Path) -> None:
+    archive = tmp_path / "set.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("tiny-imagenet-200/train/n01/images/n01_0.png", png(1))
+        content.writestr("tiny-imagenet-200/../../escaped.txt", "x")
+    folder = unpacked(archive)
+    assert (folder / "train" / "n01" / "images" / "n01_0.png").read_bytes() == png(1)
+    assert not list(tmp_path.rglob("escaped.txt"))
+    assert (folder / "escaped.txt").exists()
+    archive.write_bytes(archive.read_bytes()[:-30])
+    with pytest.raises(RequestError, match="torn or not an archive"):
+        unpacked(archive)
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar_of(tmp_path / "set.tar", {"a": b"x"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "set.tar"))
+    with pytest.raises(WorkError, match="cannot be unpacked.*XDG_CACHE_HOME"):
+        unpacked(tmp_path / "set.tar")
 
 
 # ---------------------------------------------------------------------------------------------------- names

@@ -1,5 +1,6 @@
 """The loader: each image once, the same for any number of processes and workers, broken images left out."""
 
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -159,11 +160,36 @@ def test_too_many_broken_images_end_the_work(tmp_path: Path) -> None:
     assert len(list(EvaluationLoader(source, 2, Framing(8), Normalization(), broken=BrokenImages(limit=3)))) == 3
 
 
-def test_a_batch_of_which_nothing_can_be_read_ends_the_work(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "0.png").write_bytes(b"x")
-    with pytest.raises(WorkError, match="a whole batch could not be read"):
-        list(EvaluationLoader(images_by_class(tmp_path, ("a",)), 2, Framing(8), Normalization(), broken=BrokenImages()))
+def test_a_broken_image_that_is_alone_in_its_batch_does_not_end_the_epoch(tmp_path: Path) -> None:
+    for k in range(3):
+        save_image(tmp_path / "a" / f"{k}.png", k)
+    (tmp_path / "a" / "2.png").write_bytes(b"x")
+    source, broken = images_by_class(tmp_path, ("a",)), BrokenImages()
+    evaluation = EvaluationLoader(source, 2, Framing(8), Normalization(), broken=broken)
+    assert [batch.samples.tolist() for batch in evaluation] == [[0, 1]]
+    everything = Augmentation(0.5, 1 / 3, 1 / 3, 1 / 3, 0.3, cutmix=1.0)
+    loader = TrainingLoader(source, BatchPlan(3, 1), Framing(8), everything, Normalization(), seed=0, broken=broken)
+    batches = list(loader.epoch(0))
+    assert sorted(len(batch) for batch in batches) == [0, 1, 1]
+    assert {tuple(batch.images.shape[1:]) for batch in batches} == {(3, 8, 8)}
+    assert broken.count == 1
+
+
+def test_workers_leave_sigterm_to_the_process_that_trains(photos: Path) -> None:
+    source = images_by_class(photos, ("a", "b"))
+    batches = training(source, BatchPlan(18, 2), workers=1).epoch(0)
+    first = next(batches)
+    [worker] = multiprocessing.active_children()
+    worker.terminate()
+    rest = list(batches)
+    assert len({int(sample) for batch in (first, *rest) for sample in batch.samples}) == 18
+    worker.join(10)
+    assert worker.exitcode == 0
+
+
+def test_a_negative_number_of_workers_is_refused(photos: Path) -> None:
+    with pytest.raises(RequestError, match="--workers: a whole number from 0 up, not -1"):
+        next(training(images_by_class(photos, ("a", "b")), BatchPlan(18, 2), workers=-1).epoch(0))
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,28 @@ def test_the_two_newest_pairs_are_kept(tmp_path: Path) -> None:
     assert names == [file.name for step in (3, 4) for file in (model_file(tmp_path, step), state_file(tmp_path, step))]
 
 
+def test_two_pairs_are_kept_besides_a_newer_one_that_was_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 9)
+    state_file(tmp_path, 9).write_bytes(b"torn")
+    saved(tmp_path, 3, 4)
+    state_file(tmp_path, 4).write_bytes(b"torn too")
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert (found.state.step, len(refused)) == (3, 2)
+
+
+def test_what_a_killed_writer_left_is_taken_away_by_the_next_checkpoint(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    alone, half = state_file(tmp_path, 2), tmp_path / ".step-000000002.safetensors.part"
+    ahead = tmp_path / ".step-000000004.safetensors.part"
+    for file in (alone, half, ahead, tmp_path / "notes.txt"):
+        file.write_bytes(b"x")
+    saved(tmp_path, 3)
+    left = {file.name for file in tmp_path.iterdir()}
+    pairs = {file.name for step in (1, 3) for file in (model_file(tmp_path, step), state_file(tmp_path, step))}
+    assert left == pairs | {ahead.name, "notes.txt"}
+
+
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     model = saved(tmp_path, 7)
     about, weights = load_model_file(model_file(tmp_path, 7))

@@ -6,7 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from favor.measure.device import find_device
+from favor.measure.energy import EnergyMeter
 from favor.records.store import read
+from favor.train import distributed, energy
+from favor.train.audience import Nobody
+from favor.train.distributed import device_of_this_process, workers_of_this_process
 from train.driven import Driven
 
 LAST = Path("runs/tiny_vit-laptop-digits-digits-32px-seed0/step-000000010.safetensors")
@@ -36,3 +41,42 @@ def test_two_processes_write_each_epoch_once_with_the_scores_of_one(driven: Driv
         assert values[0] == pytest.approx(values[1], abs=1e-4), metric
     assert [record.metrics["top1"].method for record in two] == ["each of 360 images once"] * 2
     assert {record.environment["processes"] for record in two} == {2}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [(None, "cuda:3"), ("cuda", "cuda:3"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
+)
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(
+    wanted: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert device_of_this_process(wanted) == found
+
+
+def test_the_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "usable_threads", lambda: 16)
+    assert workers_of_this_process(None) == 16
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert (workers_of_this_process(None), workers_of_this_process(7)) == (4, 7)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
+    assert workers_of_this_process(None) == 1
+
+
+class Meter:
+    method = "counted"
+
+    def start(self) -> None:
+        """Nothing happens."""
+
+    def stop(self) -> float:
+        return 5.0
+
+
+def test_the_energy_of_one_device_is_not_told_of_the_images_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter: EnergyMeter = Meter()
+    monkeypatch.setattr(energy, "find_energy_meter", lambda *_: meter)
+    for processes, joules in ((1, 5.0), (2, None)):
+        measured = energy.training_energy(find_device("cpu"), processes, Nobody())
+        measured.start()
+        assert measured.stop() == joules

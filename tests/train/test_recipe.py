@@ -91,6 +91,7 @@ def test_clipping_can_be_switched_off_with_null() -> None:
         ("=3", "write key=value"),
         ("name=mine", "cannot be set"),
         ("lr=[", "cannot be read as YAML"),
+        ("data=2020-13-45", "cannot be read as YAML"),
         ("lr=-1", "lr: Input should be greater than 0, not -1"),
         ("lr=nan", "lr: "),
         ("lr=fast", "lr: Input should be a valid number, not 'fast'"),
@@ -103,6 +104,7 @@ def test_clipping_can_be_switched_off_with_null() -> None:
         ("min_lr=1", "above the peak"),
         ("warmup_lr=1", "above the peak"),
         ("warmup_epochs=90", "leave nothing"),
+        ("epochs=5", "warmup_epochs 5 leave nothing of epochs 5; set warmup_epochs lower"),
         ("mean=[0.5, 0.5]", "mean"),
     ],
 )
@@ -141,6 +143,13 @@ def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, text: str, messa
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(RequestError, match=message):
+        load_recipe(str(file))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(b"name: \xff\n")
+    with pytest.raises(RequestError, match="not YAML"):
         load_recipe(str(file))
 
 

@@ -1,6 +1,8 @@
 """A run from its request to its records: stopping, failing, resuming, finetuning, and what is left behind."""
 
 import os
+import pickle
+import shutil
 import signal
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import favor
 from favor.analyze.assemble import accuracy_basis
@@ -22,9 +24,10 @@ from favor.records.store import read
 from favor.train import loop
 from favor.train.audience import StepNews
 from favor.train.board import require_tensorboard
-from favor.train.checkpoint import BEST, newest_checkpoint, state_file
+from favor.train.checkpoint import BEST, load_model_file, newest_checkpoint, state_file
 from favor.train.distributed import Processes
 from favor.train.epoch_record import pipeline_of
+from favor.train.init import start_from
 from favor.train.recipe import load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import Outcome, train
@@ -186,6 +189,73 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_diagnosis_and_a_record(tm
     assert "epochs" not in record.conditions
 
 
+def test_a_last_step_that_was_too_large_ends_the_run_with_a_diagnosis_too(tmp_path: Path) -> None:
+    wild = ("optimizer=sgd", "lr=1e30", "clip_grad=null", "schedule=constant", "warmup_epochs=0", "batch_size=1437")
+    with pytest.raises(WorkError, match="loss of the evaluation is nan after 1 epochs .learning rate 1e.30.*clip_grad"):
+        train(asked(tmp_path, "tiny_vit", "digits", *wild))
+    [record] = read(tmp_path).records
+    assert record.status == "failed"
+    assert "the first part whose output is not finite is" in str(record.reason)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes, four images of each to train on and three to evaluate on; one of each split is broken."""
+    root = tmp_path_factory.mktemp("photos")
+    for split, count in (("train", 4), ("val", 3)):
+        for name in "ab":
+            (root / split / name).mkdir(parents=True)
+            for k in range(count):
+                Image.new("RGB", (32, 32), (60 * k, 10, 10)).save(root / split / name / f"{k}.png")
+        (root / split / "b" / "2.png").write_bytes(b"no image")
+    return root
+
+
+def test_broken_images_that_are_alone_in_their_micro_batches_do_not_end_the_run(tmp_path: Path, photos: Path) -> None:
+    one_by_one = asked(tmp_path, "tiny_vit", f"folder:{photos}", "batch_size=2", accumulation=2, workers=0)
+    outcome = train(one_by_one)
+    assert outcome.record is not None
+    assert outcome.record.environment["broken_images"] == 2
+    assert outcome.record.metrics["top1"].method == "each of 5 images once"
+    assert outcome.record.metrics["train_loss"].method == "7 images"
+
+
+def test_training_images_of_which_none_can_be_read_end_the_run(tmp_path: Path, photos: Path) -> None:
+    copied = tmp_path / "photos"
+    shutil.copytree(photos, copied)
+    for file in (copied / "train").rglob("*.png"):
+        file.write_bytes(b"no image")
+    with pytest.raises(WorkError, match="not one of the epoch's training images could be read"):
+        train(asked(tmp_path, "tiny_vit", f"folder:{copied}", "batch_size=4", workers=0))
+
+
+def test_a_run_is_not_resumed_on_other_classes(tmp_path: Path, photos: Path) -> None:
+    copied = tmp_path / "photos"
+    shutil.copytree(photos, copied)
+    request = asked(tmp_path, "tiny_vit", f"folder:{copied}", "batch_size=2", workers=0, resume=True)
+    assert train(request, Watcher(at=2)).ending == "stopped"
+    for split in ("train", "val"):
+        (copied / split / "b").rename(copied / split / "c")
+    with pytest.raises(RequestError, match="tells 2 classes .a, b. apart, the data have 2 classes .a, c."):
+        train(request)
+
+
+def test_a_run_can_be_resumed_with_smaller_micro_batches_and_this_is_said(tmp_path: Path) -> None:
+    train(asked(tmp_path), Watcher(at=2))
+    watcher = Watcher()
+    outcome = train(asked(tmp_path, resume=True, accumulation=3), watcher)
+    assert any("as 3 micro-batches from here on, not as 1" in note for note in watcher.notes)
+    assert outcome.record is not None
+    assert outcome.record.environment["accumulation"] == 3
+    assert "micro-batches of 80 images" in outcome.record.metrics["train_memory"].method
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="--out: no folder .* can be made .Not a directory.; give another --out"):
+        train(asked(tmp_path / "file"))
+
+
 def test_parts_that_follow_the_progress_are_told_it_from_0_to_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +329,56 @@ def test_plain_weights_are_taken_under_the_models_own_names(tmp_path: Path, done
     assert all(torch.allclose(ours[key], weights[key], atol=1e-6) for key in weights)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"hello world", "cannot be read as weights, torn or of another kind"),
+        (b"", "cannot be read as weights, torn or of another kind"),
+        (pickle.dumps({"weight": print}, 2), "what else is in it is not run"),
+    ],
+    ids=["text", "empty", "a function"],
+)
+def test_files_that_are_no_weights_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "weights.pth").write_bytes(content)
+    with pytest.raises(RequestError, match=message):
+        start_from(tmp_path / "weights.pth", "tiny_vit")
+
+
+def test_weights_without_names_are_refused(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(2)}, tmp_path / "weights.pth")
+    with pytest.raises(RequestError, match="not a table of weights by name"):
+        start_from(tmp_path / "weights.pth", "tiny_vit")
+
+
+def changed(file: Path, source: Path, weights: float = 1.0, **known: object) -> Path:
+    """A copy of a checkpoint of which something else is known, its weights multiplied."""
+    about, tensors = load_model_file(source)
+    header = {"favor.trained": about.model_copy(update=known).model_dump_json()}
+    save_file({name: value * weights for name, value in tensors.items()}, file, header)
+    return file
+
+
+def test_data_that_a_checkpoint_was_not_trained_on_are_not_taken_for_its_own(
+    tmp_path: Path, done: tuple[Path, Outcome]
+) -> None:
+    best = done[1].folder / BEST
+    for dataset, message in (
+        ("folder:photos", "was trained on folder:photos; say where that is now: --data folder:PATH"),
+        ("digits[100+20]", "was trained on digits.100.20., here is digits; say which by --data"),
+    ):
+        file = changed(tmp_path / "other.safetensors", best, dataset=dataset)
+        with pytest.raises(RequestError, match=message):
+            evaluate_checkpoint(file, None, CPU, Processes(), batch_size=64, workers=0)
+    _, _, scores = evaluate_checkpoint(file, "digits", CPU, Processes(), batch_size=64, workers=0)
+    assert scores.images == 360
+
+
+def test_a_checkpoint_whose_outputs_are_no_numbers_is_told(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
+    file = changed(tmp_path / "nan.safetensors", done[1].folder / BEST, weights=float("nan"))
+    with pytest.raises(WorkError, match="the loss is nan; weights or outputs"):
+        evaluate_checkpoint(file, None, CPU, Processes(), batch_size=64, workers=0)
+
+
 def test_a_checkpoint_scores_what_its_record_says_on_its_own(done: tuple[Path, Outcome]) -> None:
     _, outcome = done
     about, _, scores = evaluate_checkpoint(outcome.folder, None, CPU, Processes(), batch_size=7, workers=0)
@@ -293,11 +413,28 @@ def test_tensorboard_that_is_not_there_is_asked_for_in_one_line(monkeypatch: pyt
         require_tensorboard()
 
 
-def test_mixed_precision_trains_in_bfloat16(tmp_path: Path) -> None:
+def test_tensorboard_gets_the_numbers_of_the_records(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(asked(tmp_path, tensorboard=True), Watcher(at=8))  # stopped in the second of two epochs
+    outcome = train(asked(tmp_path, tensorboard=True, resume=True))
+    board = EventAccumulator(str(outcome.folder / "tensorboard"))
+    board.Reload()
+    points = [(event.step, event.value) for event in board.Scalars("top1 [%]")]
+    wanted = [record.metrics["top1"].value for record in read(tmp_path).records]
+    assert points == [(1000, pytest.approx(wanted[0])), (2000, pytest.approx(wanted[1]))]
+
+
+def test_mixed_precision_trains_in_bfloat16(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
     outcome = train(asked(tmp_path, "tiny_vit", "digits", "precision=amp"))
     assert outcome.record is not None
     assert outcome.record.conditions["precision"] == "amp"
-    assert all(weight.dtype is torch.float32 for weight in load_file(outcome.folder / BEST).values())
+    name = "step-000000010.safetensors"
+    ours, exact = load_file(outcome.folder / name), load_file(done[1].folder / name)
+    assert all(weight.dtype is torch.float32 for weight in ours.values())
+    differences = [float((ours[key] - exact[key]).abs().max()) for key in exact]
+    assert 1e-5 < max(differences) < 0.1  # the same training, in numbers of 8 bits
 
 
 def test_where_memory_is_short_the_batch_is_cut_and_this_is_said(

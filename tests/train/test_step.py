@@ -90,6 +90,15 @@ def test_where_images_are_broken_the_mean_is_over_those_that_are_left() -> None:
     assert not torch.allclose(gradient_after(uneven, 12), expected, atol=1e-3)
 
 
+def test_a_micro_batch_of_broken_images_only_changes_nothing() -> None:
+    whole = batch_of(12)
+    left, nothing = part(whole, slice(0, 8)), part(whole, slice(0, 0))
+    expected = gradient_after([left], 8)
+    assert torch.allclose(gradient_after([left, nothing], 8), expected, atol=1e-6)
+    assert expected.abs().max() > 1e-3
+    assert gradient_after([nothing], 0).abs().max() == 0
+
+
 def test_the_models_own_losses_are_part_of_the_objective() -> None:
     with_term, without = (learner(extra).objective(batch_of(12)) for extra in (True, False))
     logits = learner(True).weights.head(batch_of(12).images.flatten(1))

@@ -34,7 +34,8 @@ def test_train_evaluate_finetune_and_predict_from_the_command_line(tmp_path: Pat
     assert (record["name"], record["conditions"]["epochs"], record["conditions"]["final"]) == ("tiny_vit", 2, True)
     [run] = (tmp_path / "runs").iterdir()
     scores = json.loads(favor("evaluate", run, "--json", "--workers", "0"))
-    assert scores["top1"] == {"value": pytest.approx(scores["top1"]["value"]), "unit": "%"}
+    best = max(record.metrics["top1"].value for record in read(tmp_path).records)
+    assert scores["top1"] == {"value": pytest.approx(best), "unit": "%"}
     assert (scores["model"], scores["dataset"], scores["images"]) == ("tiny_vit", "digits", 360)
     assert "top-5" in favor("evaluate", run)
     changes = ("--recipe", "laptop-digits", "--data", "synthetic", "--img-size", "40", "--out", tmp_path, *QUICK)
@@ -47,6 +48,7 @@ def test_train_evaluate_finetune_and_predict_from_the_command_line(tmp_path: Pat
     assert len(prediction["predictions"]) == 5
     (tmp_path / "text.png").write_text("no image")
     assert "red.png" in favor("predict", run, tmp_path / "red.png", tmp_path / "text.png", code=1)
+    assert favor("predict", run, tmp_path / "text.png", code=1) == ""
 
 
 def test_a_model_that_is_killed_is_a_record_and_the_next_goes_on(
@@ -61,6 +63,17 @@ def test_a_model_that_is_killed_is_a_record_and_the_next_goes_on(
     [record] = read(tmp_path).records
     assert (record.name, record.status) == ("tiny_vit", "failed")
     assert record.reason == "killed by SIGKILL; --resume goes on from its last checkpoint"
+
+
+def test_one_of_several_that_is_refused_is_not_told_as_the_run_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    favor("train", "tiny_vit", *QUICK, "--out", tmp_path, "--json")
+    monkeypatch.setattr(several, "_run", lambda command: 0 if "--resume" in command else 2)
+    both = ("train", "tiny_vit", "tiny_vit?", *QUICK, "--out", tmp_path, "--json")
+    monkeypatch.setattr("favor.cli.train.expand", lambda _names: ["tiny_vit", "tiny_vit"])
+    assert json.loads(favor(*both, code=1)) == []
+    assert [record["name"] for record in json.loads(favor(*both, "--resume"))] == ["tiny_vit"] * 2
 
 
 def test_the_command_for_one_of_several_models_says_the_same_as_the_one_for_all(
@@ -87,6 +100,8 @@ def test_the_command_for_one_of_several_models_says_the_same_as_the_one_for_all(
         (["train", "tiny_vt"], "did you mean 'tiny_vit'"),
         (["train", "tiny_vit", "--set", "img_size=33"], "multiple of 8"),
         (["train", "tiny_vit", "--data", "digit"], "did you mean 'digits'"),
+        (["train", "tiny_vit", "tiny_performer", "--data", "digit"], "did you mean 'digits'"),
+        (["finetune", __file__, "--recipe", "laptop-digits"], "does not say of which model; add --model"),
         (["train", "tiny_vit", "--recipe", "laptop"], "unknown recipe"),
         (["evaluate", "nowhere.safetensors"], "there is no such file"),
         (["predict", __file__, "image.png"], "torn, or not a safetensors file"),

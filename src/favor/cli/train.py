@@ -155,13 +155,14 @@ def finetune_command(
     as_json: AsJson = False,
 ) -> None:
     """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled)."""
+    from favor.train.init import model_of
     from favor.train.request import TrainingRequest
 
     sizes = [] if img_size is None else [f"img_size={img_size}"]
     resolved = _recipe(recipe, epochs, [*(overrides or []), *sizes], minutes)
     load_plugins()
     request = TrainingRequest(
-        model=model or _model_in(checkpoint),
+        model=model or model_of(checkpoint),
         recipe=resolved,
         data=data or resolved.data,
         out=out,
@@ -190,15 +191,15 @@ def evaluate_command(
 ) -> None:
     """Evaluate a checkpoint, in its inference form: top-1, top-5 and loss over each evaluation image once."""
     from favor.measure.device import find_device
-    from favor.measure.environment import usable_threads
-    from favor.train.distributed import joined
+    from favor.train.distributed import device_of_this_process, joined, workers_of_this_process
     from favor.train.using import evaluate_checkpoint
 
     load_plugins()
-    found = find_device(device)
-    workers = usable_threads() if workers is None else workers
+    found = find_device(device_of_this_process(device))
     with joined(found.kind) as processes:
-        trained, known, scores = evaluate_checkpoint(checkpoint, data, found, processes, batch_size, workers)
+        trained, known, scores = evaluate_checkpoint(
+            checkpoint, data, found, processes, batch_size, workers_of_this_process(workers)
+        )
         if not processes.leads:
             return
     if as_json:
@@ -238,7 +239,7 @@ def predict_command(
                 for one in predictions
             ]
         )
-    else:
+    elif any(one.guesses for one in predictions):
         places = [str(place) for place in range(1, 1 + max(len(one.guesses) for one in predictions))]
         emit_table(
             f"{trained.model} after {trained.epochs:g} epochs of {trained.dataset}",
@@ -291,19 +292,14 @@ def _arguments(recipe: str, overrides: list[str], request: "TrainingRequest") ->
     return [*plugins, "train", *given]
 
 
-def _model_in(checkpoint: Path) -> str:
-    from favor.train.checkpoint import load_model_file
-    from favor.train.init import checkpoint_file
-
-    return load_model_file(checkpoint_file(checkpoint))[0].model
-
-
 def _train(requests: "list[TrainingRequest]", as_json: bool, arguments: Sequence[str]) -> None:
     """Train all that is asked for and print the last record of each."""
+    from favor.data.names import parse
     from favor.train.board import require_tensorboard
     from favor.train.distributed import is_started_by_torchrun
     from favor.zoo.registry import card
 
+    parse(requests[0].data)
     for request in requests:
         size = request.recipe.img_size
         card(request.model).image_sizes.check(request.model, (size, size))

@@ -1,17 +1,25 @@
 """Archives are unpacked once, into the user's cache folder, and never outside of it."""
 
+import gzip
 import hashlib
 import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from pathlib import Path
 
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 
-ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
+ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
+
+
+_TORN = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, lzma.LZMAError, zlib.error),
+    RuntimeError,  # a zip file that wants a password, or is compressed in a way that Python does not know
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -56,18 +64,31 @@ def _place(packed: Path, name: str) -> Path:
     state = packed.stat()
     key = hashlib.sha256(f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / "unpacked"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkError(
+            f"{packed} cannot be unpacked into {folder}: {error.strerror}; name another cache in XDG_CACHE_HOME"
+        ) from error
     return folder / f"{name}-{key}"
 
 
 def _extract(archive: Path, folder: Path) -> None:
     try:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as content:
+                content.extractall(folder)  # noqa: S202 - it takes names that lead outside for names inside
+            return
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
+            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
+                pass  # gzip's checksum is at the very end, beyond the last member
     except tarfile.FilterError as error:
         raise RequestError(f"{archive}: refused, it would write outside of its folder: {error}") from error
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except _TORN as error:
         raise RequestError(f"{archive}: torn or not an archive ({error}); get it again") from error
+    except OSError as error:
+        raise WorkError(f"{archive} cannot be unpacked into {folder.parent}: {error.strerror or error}") from error
 
 
 def _rename(beside: Path, folder: Path) -> None:

@@ -33,5 +33,5 @@ class BrokenImages:
             if self.count > self.limit:
                 raise WorkError(
                     f"more than {self.limit} broken images, the last: {image.place} ({image.reason}); "
-                    "get the data set again or raise the limit"
+                    "get the data set again, or take what is broken out of it"
                 )

@@ -1,19 +1,18 @@
 """CIFAR-10 and CIFAR-100: the binary version, plain or compressed with xz, and the version in Python's pickle format.
 
-A pickle is a program. These are read by an unpickler that knows arrays and plain containers and refuses all else.
+A pickle is a program. These are read by an unpickler that knows arrays of bytes and plain containers and refuses all
+else: a file that may call numpy's own constructors can make an object of any address in memory.
 """
 
 import io
 import pickle
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy._core.multiarray import _reconstruct
 from numpy.typing import NDArray
 
 from favor.data.archive import unxz
@@ -22,12 +21,6 @@ from favor.data.sources import Splits
 from favor.errors import RequestError
 
 _PIXELS = 3 * 32 * 32
-_RECONSTRUCTORS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
 
 
 @dataclass(frozen=True)
@@ -40,8 +33,10 @@ class _Layout:
     label_bytes: int
     pickled_label: bytes
     pickled_names: tuple[str, bytes]
+    classes: tuple[str, ...]
 
 
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR10 = _Layout(
     tuple(f"data_batch_{k}" for k in range(1, 6)),
     ("test_batch",),
@@ -49,8 +44,17 @@ _CIFAR10 = _Layout(
     1,
     b"labels",
     ("batches.meta", b"label_names"),
+    CIFAR10_CLASSES,
 )
-_CIFAR100 = _Layout(("train",), ("test",), "fine_label_names.txt", 2, b"fine_labels", ("meta", b"fine_label_names"))
+_CIFAR100 = _Layout(
+    ("train",),
+    ("test",),
+    "fine_label_names.txt",
+    2,
+    b"fine_labels",
+    ("meta", b"fine_label_names"),
+    tuple(f"fine label {label}" for label in range(100)),
+)
 
 
 def open_cifar10(root: Path) -> Splits:
@@ -58,25 +62,27 @@ def open_cifar10(root: Path) -> Splits:
     mini = any((root / f"train.bin{end}").exists() for end in ("", ".xz"))
     layout = _CIFAR10
     if mini:
-        layout = _Layout(("train",), ("test",), layout.names, 1, layout.pickled_label, layout.pickled_names)
-    return _open(root, layout, 10)
+        layout = replace(layout, train=("train",), test=("test",))
+    return _open(root, layout)
 
 
 def open_cifar100(root: Path) -> Splits:
     """CIFAR-100 with its 100 fine classes."""
-    return _open(root, _CIFAR100, 100)
+    return _open(root, _CIFAR100)
 
 
-def _open(root: Path, layout: _Layout, num_classes: int) -> Splits:
+def _open(root: Path, layout: _Layout) -> Splits:
+    num_classes = len(layout.classes)
     pickled = (root / layout.train[0]).is_file()
     with ThreadPoolExecutor() as threads:  # xz takes most of the time, and lets go of the interpreter's lock
         read = _read_pickled if pickled else _read_binary
         parts = list(threads.map(lambda name: read(root, name, layout), (*layout.train, *layout.test)))
     train, test = _joined(parts[: len(layout.train)], root), _joined(parts[len(layout.train) :], root)
     for split in (train, test):
-        if split.labels.max(initial=0) >= num_classes:
-            raise RequestError(f"{root}: label {split.labels.max()} in a set of {num_classes} classes")
-    return Splits(_class_names(root, layout, pickled, num_classes), train, test)
+        for label in (int(split.labels.min()), int(split.labels.max())):
+            if not 0 <= label < num_classes:
+                raise RequestError(f"{root}: label {label} in a set of {num_classes} classes")
+    return Splits(_class_names(root, layout, pickled), train, test)
 
 
 def _joined(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]], root: Path) -> InMemory:
@@ -116,37 +122,82 @@ def _read_pickled(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.ui
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
-def _class_names(root: Path, layout: _Layout, pickled: bool, num_classes: int) -> tuple[str, ...]:
+def _class_names(root: Path, layout: _Layout, pickled: bool) -> tuple[str, ...]:
     if pickled:
         file, key = layout.pickled_names
         found = unpickled_arrays(root / file).get(key, []) if (root / file).is_file() else []
-        names = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in found)
+        listed = found if isinstance(found, list) else []
+        names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in listed)
     else:
         path = root / layout.names
         names = tuple(path.read_text().split()) if path.is_file() else ()
-    # Without the file of names the classes are still known by their numbers.
-    return names if len(names) == num_classes else tuple(str(label) for label in range(num_classes))
+    # Not plain numbers where the file is missing: a digit 3 is not a cat.
+    return names if len(names) == len(layout.classes) else layout.classes
 
 
 def unpickled_arrays(path: Path) -> dict[bytes, Any]:
-    """The dict in a pickle of arrays, numbers, texts and containers; anything else in it is refused, not run."""
+    """The dict in a pickle of arrays of bytes, numbers, texts and containers; all else in it is refused, not run."""
     try:
-        # The authors' files are from Python 2, whose arrays numpy takes back as latin1 only.
+        # The authors' files are from Python 2, whose texts are bytes: latin1 keeps every one of them.
         content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from error
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+    except _NOT_A_PICKLE as error:
         raise RequestError(f"{path}: torn or not a pickle ({error}); get it again") from error
     if not isinstance(content, dict):
         raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a file of CIFAR")
-    return {key.encode() if isinstance(key, str) else key: value for key, value in content.items()}
+    return {
+        key.encode() if isinstance(key, str) else key: value.values if isinstance(value, _Array) else value
+        for key, value in content.items()
+    }
+
+
+_NOT_A_PICKLE = (
+    *(pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError),
+    *(MemoryError, OverflowError),
+)
+"""What Python's unpickler raises on bytes that are none, or that claim to be absurdly large."""
+
+
+class _Bytes:
+    """Stands for the one type of number that CIFAR's arrays have."""
+
+    def __setstate__(self, state: object) -> None:
+        """What a file says about bytes changes nothing about them."""
+
+
+class _Array:
+    """Stands for an array in a pickle, so that numpy is given nothing but a shape and bytes."""
+
+    def __init__(self) -> None:
+        self.values: NDArray[np.uint8] | None = None
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (_, tuple(shape), _Bytes(), columns_first, bytes() | str() as content):
+                raw = content.encode("latin1") if isinstance(content, str) else content
+                order: Literal["C", "F"] = "F" if columns_first else "C"
+                self.values = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order=order)
+            case _:
+                raise ValueError("an array that is none of bytes")
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Numpy's arrays, and nothing that could run."""
+    """Arrays of bytes, and nothing that could run."""
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _RECONSTRUCTORS[module, name]
-        except KeyError:
-            raise RequestError(f"refused, the pickle wants to use {module}.{name}, which is not an array") from None
+        # Functions of their own for each call, since a file may also set attributes of what it is given.
+        match module, name:
+            case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
+                return lambda *_: _Array()
+            case "numpy", "dtype":
+                return lambda code, *_: _known_type(code)
+            case "numpy", "ndarray":
+                return "named by every array, and never called"
+        raise RequestError(f"refused, the pickle wants to use {module}.{name}, which is not an array")
+
+
+def _known_type(code: object) -> _Bytes:
+    if code != "u1":
+        raise RequestError(f"refused, the pickle has an array of type {code!r}; CIFAR's are of bytes")
+    return _Bytes()

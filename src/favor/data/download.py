@@ -1,6 +1,7 @@
 """What torchvision can download goes to the user's cache folder, once."""
 
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 
 from favor.data.archive import cache_folder
@@ -18,7 +19,7 @@ _FOLDERS = {
 def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None) -> Path:
     """The folder of the set, downloaded if it is not there yet."""
     if known.name not in _FOLDERS:
-        raise missing(known, "torchvision cannot download it")
+        raise missing(known, f"downloaded are {', '.join(_FOLDERS)} only")
     class_name, folder = _FOLDERS[known.name]
     root = cache_folder() / "downloads"
     done = root / f"{known.name}.complete"
@@ -26,7 +27,7 @@ def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None
         root.mkdir(parents=True, exist_ok=True)
         try:
             (fetch or _fetch)(class_name, root)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, HTTPException) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise missing(known, f"the download failed: {reason}") from error
         done.touch()

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from favor.data.framing import Cut, reflected, resized_shape, start
 from favor.data.in_memory import InMemory
@@ -77,8 +77,13 @@ class ImageFiles:
 
 
 def decoded(encoded: bytes) -> Image.Image:
-    """The image in RGB, whatever it is stored as; greyscale gets three equal channels."""
+    """The image in RGB, whatever it is stored as; greyscale gets three equal channels, 16 bits become 8."""
     with Image.open(io.BytesIO(encoded)) as image:
+        if image.mode.startswith("I"):  # PIL would cut these off at 255, which makes them white
+            grey = np.asarray(image).astype(np.int64) >> 8
+            return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+        if image.mode == "F":
+            raise ValueError("pixels are floats, of which nobody says what is white")
         return image.convert("RGB")
 
 
@@ -116,4 +121,6 @@ def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
 
 
 def _broken(place: str, error: BaseException) -> BrokenImage:
+    if isinstance(error, UnidentifiedImageError):  # its own text names an object in memory
+        return BrokenImage(place, "UnidentifiedImageError: no image of a known format")
     return BrokenImage(place, f"{type(error).__name__}: {error}".splitlines()[0])

@@ -1,5 +1,6 @@
 """Batches for one process of several: which samples, in which order, and how they get to the model."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from favor.data.broken import BrokenImages
 from favor.data.draws import order
 from favor.data.framing import Framing, centre_cut, random_cut
 from favor.data.sources import Fetched, ImageSource
-from favor.errors import RequestError, WorkError
+from favor.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ class TrainingLoader:
         self.seed, self.broken, self.workers, self.device = seed, broken, workers, torch.device(device)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """The micro-batches of an epoch, from a step on; `plan.accumulation` of them make a step."""
+        """The micro-batches of an epoch, from a step on; `plan.accumulation` of them make a step.
+
+        One of which every image is broken is empty, since the other processes of its step count on it.
+        """
         lists = self.plan.micro_batches(self.seed, epoch, first_step)
         asked = _Asked(self.source, lists, self.framing, self.seed, epoch)
         for fetched in _fetched(asked, self.workers, self.broken):
@@ -131,6 +135,8 @@ class EvaluationLoader:
         lists = [mine[first : first + self.batch_size] for first in range(0, len(mine), self.batch_size)]
         asked = _Asked(self.source, lists, self.framing)
         for fetched in _fetched(asked, self.workers, self.broken):
+            if not len(fetched.samples):
+                continue
             images = fetched.images.to(self.device, non_blocking=True).float().div_(255)
             labels = torch.from_numpy(self.source.labels[fetched.samples]).to(self.device)
             ones = torch.ones(len(labels), device=self.device)
@@ -164,13 +170,20 @@ class _Asked(Dataset[Fetched]):
 
 def _fetched(asked: _Asked, workers: int, broken: BrokenImages) -> Iterator[Fetched]:
     """What was asked for, in order; files are decoded by worker processes, what is in memory is not sent around."""
+    if workers < 0:
+        raise RequestError(f"--workers: a whole number from 0 up, not {workers}")
     if asked.source.in_memory or workers == 0:
         stream: Iterator[Fetched] = (asked[number] for number in range(len(asked)))
     else:
-        stream = iter(DataLoader(asked, batch_size=None, num_workers=workers))
+        stream = iter(DataLoader(asked, batch_size=None, num_workers=workers, worker_init_fn=_outlive_sigterm))
     for fetched in stream:
         broken.add(fetched.broken)
-        if not len(fetched.samples):
-            first = fetched.broken[0]
-            raise WorkError(f"a whole batch could not be read, the first: {first.place} ({first.reason})")
         yield fetched
+
+
+def _outlive_sigterm(_worker: int) -> None:
+    """Leave it to the process that trains: a cluster signals all processes, and that one has a step to finish.
+
+    A worker ends when it is told to, or when that process is gone.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -23,11 +23,10 @@ def open_flowers102(root: Path) -> Splits:
     `setid.mat` as distributed, or folders of classes below `train`, `val` and `test`.
     """
     if (root / "jpg").is_dir():
-        labels = _matlab(root / "imagelabels.mat")["labels"].ravel().astype(np.int64) - 1
-        splits = _matlab(root / "setid.mat")
-        train = np.concatenate([splits["trnid"].ravel(), splits["valid"].ravel()])
+        labels = _listed(root / "imagelabels.mat", "labels").astype(np.int64) - 1
+        first, second, test = (_listed(root / "setid.mat", key) for key in ("trnid", "valid", "tstid"))
         classes = tuple(str(number) for number in range(1, FLOWER_CLASSES + 1))
-        return Splits(classes, *(_flowers(root, part, labels) for part in (train, splits["tstid"].ravel())))
+        return Splits(classes, *(_flowers(root, part, labels) for part in (np.concatenate([first, second]), test)))
     if not all((root / name).is_dir() for name in ("train", "val", "test")):
         raise RequestError(f"{root}: neither jpg/ with imagelabels.mat and setid.mat nor train/, val/ and test/")
     classes = class_folders(root / "train")
@@ -40,7 +39,7 @@ def open_cars(root: Path) -> Splits:
     devkit = root / "devkit"
     if not devkit.is_dir():
         return open_folder(root)
-    names = tuple(str(name.item()) for name in _matlab(devkit / "cars_meta.mat")["class_names"].ravel())
+    names = tuple(str(name.item()) for name in _listed(devkit / "cars_meta.mat", "class_names"))
     with_labels = next(
         (
             path
@@ -53,20 +52,35 @@ def open_cars(root: Path) -> Splits:
         raise RequestError(
             f"{root}: no cars_test_annos_withlabels.mat, without which test images have no label; add it"
         )
-    train = _cars(root / "cars_train", devkit / "cars_train_annos.mat")
-    return Splits(names, train, _cars(root / "cars_test", with_labels))
+    train = _cars(root / "cars_train", devkit / "cars_train_annos.mat", len(names))
+    return Splits(names, train, _cars(root / "cars_test", with_labels, len(names)))
 
 
 def _flowers(root: Path, numbers: np.ndarray, labels: np.ndarray) -> ImageFiles:
-    files = [f"image_{int(number):05d}.jpg" for number in numbers]
-    return image_list(root / "jpg", files, [int(labels[int(number) - 1]) for number in numbers])
+    places = numbers.astype(np.int64) - 1
+    if not _within(places, len(labels)):
+        raise RequestError(f"{root / 'setid.mat'}: numbers images that imagelabels.mat does not list; get both again")
+    if not _within(labels, FLOWER_CLASSES):
+        raise RequestError(f"{root / 'imagelabels.mat'}: a class is not from 1 to {FLOWER_CLASSES}; get it again")
+    files = [f"image_{place + 1:05d}.jpg" for place in places]
+    return image_list(root / "jpg", files, labels[places].tolist())
 
 
-def _cars(folder: Path, annotations: Path) -> ImageFiles:
-    rows = _matlab(annotations)["annotations"].ravel()
-    return image_list(
-        folder, [str(row["fname"].item()) for row in rows], [int(row["class"].item()) - 1 for row in rows]
-    )
+def _cars(folder: Path, annotations: Path, classes: int) -> ImageFiles:
+    rows = _listed(annotations, "annotations")
+    try:
+        files = [str(row["fname"].item()) for row in rows]
+        labels = [int(row["class"].item()) - 1 for row in rows]
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        raise RequestError(f"{annotations}: not a list of fname and class ({error}); get it again") from error
+    if not _within(np.array(labels), classes):
+        raise RequestError(f"{annotations}: a class is not from 1 to {classes}; get it again")
+    return image_list(folder, files, labels)
+
+
+def _within(numbers: np.ndarray, count: int) -> bool:
+    """Whether all numbers are from 0 to below `count`."""
+    return bool(((numbers >= 0) & (numbers < count)).all())
 
 
 def _both(root: Path, first: ImageFiles, second: ImageFiles) -> ImageFiles:
@@ -75,6 +89,14 @@ def _both(root: Path, first: ImageFiles, second: ImageFiles) -> ImageFiles:
         str(Path(part.places.name(sample)).relative_to(root)) for part in (first, second) for sample in range(len(part))
     ]
     return ImageFiles(FolderPlaces(root, files), np.concatenate([first.labels, second.labels]))
+
+
+def _listed(path: Path, key: str) -> np.ndarray:
+    """A list by its name in a file of MATLAB."""
+    content = _matlab(path)
+    if key not in content:
+        raise RequestError(f"{path}: has no {key!r}; get it again")
+    return content[key].ravel()
 
 
 def _matlab(path: Path) -> dict[str, Any]:

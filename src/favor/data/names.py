@@ -68,8 +68,11 @@ _KNOWN = (
         "Tiny ImageNet, 64x64",
         200,
         (100_000, 10_000),
-        ("tiny-imagenet-200", "tiny-imagenet", "tiny-imagenet-200.tar.xz", "tiny-imagenet-200-mini.tar.xz"),
-        "tiny-imagenet-200.zip of its authors, unpacked as tiny-imagenet-200",
+        (
+            *("tiny-imagenet-200", "tiny-imagenet", "tiny-imagenet-200.zip", "tiny-imagenet-200.tar.xz"),
+            "tiny-imagenet-200-mini.tar.xz",
+        ),
+        "tiny-imagenet-200.zip of its authors, unpacked or not",
     ),
     NamedSet(
         "flowers102",

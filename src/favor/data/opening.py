@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from favor.data.archive import is_archive, unpacked
+from favor.data.archive import ARCHIVE_ENDINGS, is_archive, unpacked
 from favor.data.cifar import open_cifar10, open_cifar100
 from favor.data.digits import open_digits
 from favor.data.download import downloaded
@@ -32,7 +32,7 @@ def open_data(text: str) -> DataSet:
     place = find(request) or downloaded(known)
     root = unpacked(place) if is_archive(place) else place
     if not root.is_dir():
-        raise RequestError(f"--data {text}: {place} is neither a folder nor an archive (.tar, .tar.gz, .tar.xz)")
+        raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({', '.join(ARCHIVE_ENDINGS)})")
     splits = _READERS[known.name](root)
     _check_classes(request, splits)
     return _named(known, splits, str(place))
@@ -48,6 +48,11 @@ def _check_classes(request: DataRequest, splits: Splits) -> None:
         raise RequestError(
             f"{known.name} has {known.num_classes} classes, but here are {len(splits.classes)}; "
             "for a set of your own write folder:PATH"
+        )
+    if len(splits.classes) < 2:
+        raise RequestError(
+            f"{known.name}: one class only, {splits.classes[0]!r}; there is to be a folder for each of two or more. "
+            "Is the path one level too high?"
         )
 
 

@@ -12,7 +12,7 @@ from favor.errors import RequestError
 def open_tiny_imagenet(root: Path) -> Splits:
     """Decoded in memory; the validation images may also be sorted into folders of classes already."""
     if not (root / "train").is_dir() or not (root / "val").is_dir():
-        raise RequestError(f"{root}: no train/ and val/ in it; unpack tiny-imagenet-200.zip there")
+        raise RequestError(f"{root}: no train/ and val/ in it, as tiny-imagenet-200.zip has them; get the whole set")
     classes = class_folders(root / "train")
     annotations = root / "val" / "val_annotations.txt"
     if (root / "val" / "images").is_dir():

@@ -30,6 +30,7 @@ KEPT_PAIRS = 2
 _MODEL_KEY, _STATE_KEY = "favor.trained", "favor.state"
 _GROUP = "group "
 _MODEL_FILE = re.compile(r"step-(\d{9})\.safetensors\Z")
+_FILE_OF_A_STEP = re.compile(r"\.?step-(\d{9})(\.state)?\.safetensors(\.part)?\Z")
 Header = TypeVar("Header", bound=BaseModel)
 
 
@@ -68,10 +69,11 @@ def save_checkpoint(folder: Path, model: nn.Module, trained: Trained, optimizer:
     tensors = {name: value.contiguous() for name, value in _optimizer_tensors(model, optimizer).items()}
     _write(state_file(folder, state.step), save(_on_cpu(tensors), {_STATE_KEY: state.model_dump_json()}))
     save_model(model_file(folder, state.step), model, trained)
-    for step in _steps(folder)[KEPT_PAIRS:]:
-        if step < state.step:
-            model_file(folder, step).unlink(missing_ok=True)
-            state_file(folder, step).unlink(missing_ok=True)
+    kept = [step for step in _steps(folder) if step <= state.step][:KEPT_PAIRS]
+    for file in folder.iterdir():  # what a writer that was killed left, half a pair or half a file, goes too
+        match = _FILE_OF_A_STEP.match(file.name)
+        if match and int(match[1]) < state.step and int(match[1]) not in kept:
+            file.unlink(missing_ok=True)
 
 
 def load_model_file(file: Path) -> tuple[Trained, dict[str, Tensor]]:

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from favor.data.loader import Share
 from favor.errors import RequestError
+from favor.measure.environment import usable_threads
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,18 @@ def is_started_by_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def local_process() -> int:
-    """The number of this process on its machine."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+def device_of_this_process(wanted: str | None) -> str | None:
+    """The name of the device to use: of several GPUs each process has its own, unless one is asked for by number."""
+    if wanted in (None, "cuda") and torch.cuda.is_available():
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return wanted
+
+
+def workers_of_this_process(wanted: int | None) -> int:
+    """How many processes decode images for this one: unless given, the cores are divided among those of a machine."""
+    if wanted is not None:
+        return wanted
+    return max(1, usable_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 @contextmanager

@@ -37,7 +37,10 @@ class TrainingEnergy:
         self._meter = None
 
 
-def training_energy(device: Device, audience: Audience) -> TrainingEnergy:
-    """The device's own meter; an estimate from rated power is no measurement, and takes a second each time."""
-    meter = find_energy_meter(device.kind, device.place.index or 0)
+def training_energy(device: Device, processes: int, audience: Audience) -> TrainingEnergy:
+    """The device's own meter; an estimate from rated power is no measurement, and takes a second each time.
+
+    With several processes there is none: a meter sees one device, the images are those of all.
+    """
+    meter = find_energy_meter(device.kind, device.place.index or 0) if processes == 1 else None
     return TrainingEnergy(None if isinstance(meter, CodeCarbon) else meter, audience)

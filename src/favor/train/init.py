@@ -1,5 +1,6 @@
 """The weights that a training starts from: fresh ones, or those of a file."""
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,16 @@ def checkpoint_file(path: Path) -> Path:
     return path
 
 
+def model_of(path: Path) -> str:
+    """The model that a checkpoint holds."""
+    file = checkpoint_file(path)
+    if not _is_favors(file):
+        raise RequestError(
+            f"{file}: not a checkpoint of `favor train`, so it does not say of which model; add --model NAME"
+        )
+    return load_model_file(file)[0].model
+
+
 def _is_favors(file: Path) -> bool:
     """Whether a file is a checkpoint of favor's, even a torn one, which is then refused with its reason."""
     if file.suffix != ".safetensors":
@@ -79,15 +90,26 @@ def _is_favors(file: Path) -> bool:
         return b"favor.trained" in content.read(4096)
 
 
+_TORN = (SafetensorError, OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError)
+"""What PyTorch raises on files that are no pickle of its own."""
+
+
 def _plain_weights(file: Path) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise RequestError(f"{file}: cannot be read as weights: {str(error).splitlines()[0]}") from error
+    except pickle.UnpicklingError as error:
+        raise RequestError(
+            f"{file}: no pickle of weights alone, and what else is in it is not run; save its weights as safetensors"
+        ) from error
+    except _TORN as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RequestError(f"{file}: cannot be read as weights, torn or of another kind ({reason})") from error
     for key in ("state_dict", "model"):
         content = content.get(key, content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(torch.is_tensor(value) for value in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and torch.is_tensor(value) for name, value in content.items()
+    ):
         raise RequestError(f"{file}: not a table of weights by name")
     return content

@@ -199,6 +199,8 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
 
 def _finish_epoch(parts: Parts, progress: Progress) -> Record:
     """Evaluate, write the record, keep the model if it is the best so far."""
+    if not progress.sums.images:
+        raise WorkError(f"{parts.subject.model}: not one of the epoch's training images could be read")
     with parts.clocks.evaluation():
         parts.processes.share_buffers(parts.learner.weights)
         scores = evaluate(
@@ -208,6 +210,8 @@ def _finish_epoch(parts: Parts, progress: Progress) -> Record:
             parts.processes,
             lambda: parts.stop.asked,
         )
+    if not math.isfinite(scores.loss):
+        raise _diverged_in_evaluation(parts, progress, scores)
     progress.evaluated, progress.last_top1 = progress.step, scores.top1
     record, news = _record(parts, progress, scores), _news(parts, progress, 0.0)
     progress.sums, progress.since = Sums(), glance()
@@ -289,14 +293,27 @@ def _news(parts: Parts, progress: Progress, seconds_of_stretch: float) -> StepNe
 
 def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: float) -> DivergedError:
     """The error with where, what was seen, and what to try."""
-    recipe = parts.recipe
     epoch, step = divmod(progress.step, parts.plan.steps)
     lr = parts.schedule.at(progress.step)
-    tries = [f"--set lr={recipe.lr / 3:.2g}", f"--set warmup_epochs={max(1.0, 2 * recipe.warmup_epochs):g}"]
-    tries += ["--set clip_grad=1.0"] if recipe.clip_grad is None else []
-    tries += ["--set precision=float32"] if recipe.precision != "float32" else []
     found = diagnose(parts.learner.weights, batch, parts.learner.arithmetic)
     return DivergedError(
         f"{parts.subject.model}: {what} in epoch {epoch + 1}, step {step + 1} of {parts.plan.steps} "
-        f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {found}; try {' or '.join(tries)}"
+        f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {found}; try {_tries(parts.recipe)}"
     )
+
+
+def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
+    """The error where the last step of an epoch was one too many, which the next one's loss would have shown."""
+    found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.arithmetic)
+    epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
+    return DivergedError(
+        f"{parts.subject.model}: the loss of the evaluation is {scores.loss} after {epochs:g} epochs "
+        f"(learning rate {lr:.3g}): {found}; try {_tries(parts.recipe)}"
+    )
+
+
+def _tries(recipe: Recipe) -> str:
+    tries = [f"--set lr={recipe.lr / 3:.2g}", f"--set warmup_epochs={max(1.0, 2 * recipe.warmup_epochs):g}"]
+    tries += ["--set clip_grad=1.0"] if recipe.clip_grad is None else []
+    tries += ["--set precision=float32"] if recipe.precision != "float32" else []
+    return " or ".join(tries)

@@ -73,7 +73,9 @@ class Recipe(BaseModel):
         if self.warmup_epochs and self.warmup_lr > self.lr:
             raise ValueError(f"warmup_lr {self.warmup_lr} is above the peak, lr {self.lr}")
         if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs {self.warmup_epochs} leave nothing of epochs {self.epochs}")
+            raise ValueError(
+                f"warmup_epochs {self.warmup_epochs:g} leave nothing of epochs {self.epochs}; set warmup_epochs lower"
+            )
         return self
 
     def flat(self) -> dict[str, Scalar]:
@@ -123,7 +125,7 @@ def parse_override(text: str) -> tuple[str, object]:
         raise RequestError(f"--set {text}: {key} says which recipe it is and cannot be set; write a file of your own")
     try:
         return key, _number_or(yaml.safe_load(value))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise RequestError(f"--set {text}: the value cannot be read as YAML: {_one_line(error)}") from error
 
 
@@ -135,20 +137,20 @@ def _read(name: str) -> dict[str, object]:
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             raise RequestError(f"recipe {name}: there is no such file")
-        text = Path(name).read_text(encoding="utf-8")
+        content = Path(name).read_bytes()
     elif name in recipe_names():
-        text = (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        content = (_folder() / f"{name}.yaml").read_bytes()
     else:
         raise unknown_name(
             "recipe", name, recipe_names(), f"known: {', '.join(recipe_names())}; your own: a path to a .yaml file"
         )
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        known = yaml.safe_load(content.decode())
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: no UTF-8, or a date that there is not
         raise RequestError(f"recipe {name}: not YAML: {_one_line(error)}") from error
-    if not isinstance(content, dict):
-        raise RequestError(f"recipe {name}: a recipe is a list of `key: value`, not a {type(content).__name__}")
-    return {str(key): _number_or(value) for key, value in content.items()}
+    if not isinstance(known, dict):
+        raise RequestError(f"recipe {name}: a recipe is a list of `key: value`, not a {type(known).__name__}")
+    return {str(key): _number_or(value) for key, value in known.items()}
 
 
 def _number_or(value: object) -> object:
@@ -177,5 +179,5 @@ def _checked(name: str, content: Mapping[str, object]) -> Recipe:
         raise RequestError(f"recipe {name}: {where + ': ' if where else ''}{cause}{given}") from error
 
 
-def _one_line(error: yaml.YAMLError) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())

@@ -18,7 +18,7 @@ from favor.data.opening import open_data
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.measure.device import Device, find_device
-from favor.measure.environment import describe, usable_threads
+from favor.measure.environment import describe
 from favor.measure.findings import one_line
 from favor.measure.memory import is_out_of_memory
 from favor.records.schema import Record, Scalar, Status
@@ -28,7 +28,7 @@ from favor.train.audience import Audience, Nobody
 from favor.train.board import Board
 from favor.train.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
 from favor.train.clocks import Clocks
-from favor.train.distributed import Processes, joined, local_process
+from favor.train.distributed import Processes, device_of_this_process, joined, workers_of_this_process
 from favor.train.energy import training_energy
 from favor.train.epoch_record import Subject, epoch_conditions, failure_record
 from favor.train.images import augmentation_of, framing_of, normalization_of
@@ -38,7 +38,7 @@ from favor.train.randomness import draw_drop_path_by_sample, seed_all
 from favor.train.recipe import Recipe
 from favor.train.request import TrainingRequest
 from favor.train.schedule import Schedule, schedule_of
-from favor.train.state import RunState, Survey, Trained
+from favor.train.state import RunState, Survey, Trained, some
 from favor.train.step import Learner
 from favor.train.stopping import StopRequest, heeding_signals
 from favor.train.survey import fitting_steps, survey
@@ -116,7 +116,7 @@ class Setting:
 def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome:
     """Train one model; a failure is written as a record and raised as a WorkError."""
     card(request.model).image_sizes.check(request.model, (request.recipe.img_size,) * 2)
-    device = find_device(request.device or _device_of_this_process())
+    device = find_device(device_of_this_process(request.device))
     if request.threads is not None:
         torch.set_num_threads(request.threads)
     with joined(device.kind) as processes, heeding_signals() as stop:
@@ -137,17 +137,13 @@ def _run(setting: Setting, audience: Audience, stop: StopRequest) -> Outcome:
         audience.note(f"{setting.folder} is trained to its end already")
         return Outcome("done", _final_record(setting, checkpoint.state), setting.folder)
     clocks = Clocks(checkpoint.state.clocks) if checkpoint else Clocks()
-    found = checkpoint.state.survey if checkpoint else _surveyed(setting, audience)
+    found = _kept_survey(setting, checkpoint.state.survey, audience) if checkpoint else _surveyed(setting, audience)
     setting = replace(setting, plan=replace(setting.plan, accumulation=found.accumulation))
     schedule = _schedule(setting, found, checkpoint, audience)
     parts = _parts(setting, schedule, found, checkpoint, clocks, audience, stop)
     progress = _restored(parts, checkpoint) if checkpoint else Progress()
     ending, record = learn(parts, progress)
     return Outcome(ending, record, setting.folder, stop.signal.name if stop.signal else None)
-
-
-def _device_of_this_process() -> str | None:
-    return f"cuda:{local_process()}" if torch.cuda.is_available() else None
 
 
 def _setting(request: TrainingRequest, device: Device, processes: Processes) -> Setting:
@@ -180,8 +176,25 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
                 f"{found.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
                 "ask for the same, or give another --out"
             )
+    if found.trained.classes != setting.data.classes:
+        raise RequestError(
+            f"{found.file}: the run tells {some(found.trained.classes)} apart, the data have "
+            f"{some(setting.data.classes)}; give the same data, or another --out"
+        )
     audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
     return found
+
+
+def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:
+    """What the run was begun with, unless its steps are to be cut otherwise from now on."""
+    parts = setting.request.accumulation
+    if parts in (None, kept.accumulation):
+        return kept
+    audience.note(
+        f"each batch is done as {parts} micro-batches from here on, not as {kept.accumulation}; the batch of the "
+        "optimiser stays the same, the result is no longer bit-equal to that of a run that was never stopped"
+    )
+    return _surveyed(setting, audience)
 
 
 def _surveyed(setting: Setting, audience: Audience) -> Survey:
@@ -265,7 +278,7 @@ def _parts(
         processes=setting.processes,
         clocks=clocks,
         survey=found,
-        energy=training_energy(setting.device, audience),
+        energy=training_energy(setting.device, setting.processes.count, audience),
         broken=setting.broken,
         stop=stop,
         audience=audience,
@@ -309,7 +322,7 @@ def _training_loader(setting: Setting, plan: BatchPlan) -> TrainingLoader:
         normalization_of(recipe),
         seed=recipe.seed,
         broken=setting.broken,
-        workers=_workers(setting.request),
+        workers=workers_of_this_process(setting.request.workers),
         device=setting.device.place,
     )
 
@@ -323,13 +336,9 @@ def _evaluation_loader(setting: Setting, plan: BatchPlan) -> EvaluationLoader:
         normalization_of(recipe),
         broken=setting.broken,
         share=plan.share,
-        workers=_workers(setting.request),
+        workers=workers_of_this_process(setting.request.workers),
         device=setting.device.place,
     )
-
-
-def _workers(request: TrainingRequest) -> int:
-    return usable_threads() if request.workers is None else request.workers
 
 
 def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
@@ -402,8 +411,11 @@ def _failed(setting: Setting, error: Exception) -> WorkError:
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """Keep a second run out of the folder; the system takes the lock off when a process dies."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RequestError(f"--out: no folder {folder} can be made ({error.strerror}); give another --out") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 def train_apart(request: TrainingRequest, command: Sequence[str]) -> Record | None:
     """Train one model by a command of its own; its last record, which says why it failed where it did.
 
-    Of one that was done already, that is the record of its end; None where it has none.
+    Of one that was done already, that is the record of its end; None where it has none, or was refused.
     """
     before, memory = len(_records(request.out)), MemoryBefore.now()
     code = _run(command)
@@ -42,6 +42,8 @@ def train_apart(request: TrainingRequest, command: Sequence[str]) -> Record | No
         status: Status = "out_of_memory" if exhausted else "failed"
         written.append(_killed(request, status, f"killed by {killed.name}; --resume goes on from its last checkpoint"))
         append(request.out, written[-1:])
+    if code > 0 and (not written or written[-1].status == "ok"):
+        return None  # it said why itself
     return written[-1] if written else _end_of(request)
 
 

@@ -99,3 +99,12 @@ class RunState(BaseModel):
     clocks: Readings = Readings()
     optimizer: list[dict[str, Any]] = []
     scaler: dict[str, Any] = {}
+
+
+def some(classes: tuple[str, ...]) -> str:
+    """How many classes, and the first of them.
+
+    >>> some(("ant", "bee", "cat", "dog"))
+    '4 classes (ant, bee, cat, ...)'
+    """
+    return f"{len(classes)} classes ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})"

@@ -2,6 +2,8 @@
 
 from contextlib import nullcontext
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -39,10 +41,13 @@ class Learner:
         self._smoothing, self._largest_norm = recipe.label_smoothing, recipe.clip_grad
 
     def gather(self, batch: Batch, last: bool) -> Tensor:
-        """Add the gradients of a micro-batch; its objective, summed over the images. `last` of the step or not."""
+        """Add the gradients of a micro-batch; its objective, summed over the images. `last` of the step or not.
+
+        One that is empty, all of its images being broken, has a pass too, of no weight: processes wait for each other.
+        """
         several = isinstance(self.model, DistributedDataParallel)
         with self.model.no_sync() if several and not last else nullcontext():  # type: ignore[operator]
-            objective = self.objective(batch)
+            objective = self.objective(batch if len(batch) else _blank(batch))
             # Averaged over processes and summed over micro-batches, this is the mean over the images of the step.
             share = len(batch) * self._plan.share.processes / self._plan.batch_size
             self.scaler.scale(objective * share).backward()
@@ -62,7 +67,7 @@ class Learner:
         """
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimizer)
-        if images != self._plan.batch_size:
+        if 0 < images != self._plan.batch_size:
             # Broken images were left out: the mean is over those that are there.
             for parameter in self.weights.parameters():
                 if parameter.grad is not None:
@@ -83,3 +88,10 @@ class Learner:
         """The norm of the gradients that are there, before they are unscaled and clipped."""
         gradients = [parameter.grad for parameter in self.weights.parameters() if parameter.grad is not None]
         return float(nn.utils.get_total_norm(gradients)) / self.scaler.get_scale() if gradients else 0.0
+
+
+def _blank(batch: Batch) -> Batch:
+    """Two images of nothing, which norms over a batch can do with."""
+    labels = torch.zeros(2, dtype=torch.long, device=batch.labels.device)
+    share = torch.ones(2, device=batch.labels.device)
+    return Batch(batch.images.new_zeros(2, *batch.images.shape[1:]), labels, np.zeros(2, dtype=np.int64), labels, share)

@@ -1,5 +1,6 @@
 """Using what was trained: a model file is all that evaluation and prediction need."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.loader import EvaluationLoader
 from favor.data.opening import open_data
 from favor.data.sources import DataSet
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 from favor.measure.device import Device
 from favor.train.arithmetic import arithmetic_of
 from favor.train.checkpoint import load_model_file
@@ -22,7 +23,7 @@ from favor.train.distributed import Processes
 from favor.train.evaluation import Scores, evaluate
 from favor.train.images import framing_of, normalization_of
 from favor.train.init import checkpoint_file
-from favor.train.state import Trained
+from favor.train.state import Trained, some
 from favor.zoo.fuse import fuse
 from favor.zoo.registry import create_model
 from favor.zoo.weights import load_weights
@@ -60,10 +61,10 @@ def evaluate_checkpoint(
 ) -> tuple[Trained, DataSet, Scores]:
     """Score a checkpoint on the evaluation images of a data set; unless given, of the one that it was trained on."""
     trained, model = load_trained(path, device.place)
-    known = open_data(data or trained.dataset.partition("[")[0])
+    known = open_data(data) if data else _own_data(path, trained)
     if known.classes != trained.classes:
         raise RequestError(
-            f"{path} tells {_some(trained.classes)} apart, {known.name} has {_some(known.classes)}; "
+            f"{path} tells {some(trained.classes)} apart, {known.name} has {some(known.classes)}; "
             "evaluate on data of its classes, or `favor finetune` it to these"
         )
     recipe = trained.recipe
@@ -77,7 +78,20 @@ def evaluate_checkpoint(
         workers=workers,
         device=device.place,
     )
-    return trained, known, evaluate(model, loader, arithmetic_of(recipe.precision, device.place), processes)
+    scores = evaluate(model, loader, arithmetic_of(recipe.precision, device.place), processes)
+    if not math.isfinite(scores.loss):
+        raise WorkError(f"{path}: the loss is {scores.loss}; weights or outputs of the model are not finite")
+    return trained, known, scores
+
+
+def _own_data(path: Path, trained: Trained) -> DataSet:
+    """The data set that a checkpoint was trained on, as its name finds it here; another one is not taken for it."""
+    if trained.dataset.startswith("folder:"):
+        raise RequestError(f"{path} was trained on {trained.dataset}; say where that is now: --data folder:PATH")
+    known = open_data(trained.dataset.partition("[")[0])
+    if known.name != trained.dataset:
+        raise RequestError(f"{path} was trained on {trained.dataset}, here is {known.name}; say which by --data")
+    return known
 
 
 def predict(path: Path, images: Sequence[Path], device: Device, guesses: int = 5) -> tuple[Trained, list[Prediction]]:
@@ -99,7 +113,3 @@ def predict(path: Path, images: Sequence[Path], device: Device, guesses: int = 5
         told = tuple(Guess(trained.classes[label], probability) for probability, label in pairs)
         found.append(Prediction(str(image), told))
     return trained, found
-
-
-def _some(classes: tuple[str, ...]) -> str:
-    return f"{len(classes)} classes ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})"
