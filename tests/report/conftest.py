@@ -16,6 +16,7 @@ from favor.records import counted_table, published_table, read
 from favor.records.table import load
 from favor.report import page
 from favor.report.drawings import Drawing, packed, specification
+from favor.report.figures.commands import to_fill
 from favor.report.sources import Gathered
 from report.made_up import HOSTILE_NAME, hostile, many_models, measured_zoo
 
@@ -23,6 +24,9 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--no-first-run"),
 )
+
+
+_FILL = to_fill("throughput", "favor measure vit_s16 --into mine").replace(" -o report.html", "")
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +67,7 @@ def hostile_page(folder: Path) -> Path:
     chart = alt.Chart(points).mark_point().encode(x="x:Q", y="y:Q", color="name:N", tooltip=["name:N", "x:Q"])
     spec = packed(json.dumps(specification(chart.properties(width="container"))))
     drawing = Drawing("hostile", "Figure 0", HOSTILE_NAME, HOSTILE_NAME, spec, None)
-    missing = Drawing("missing", "Figure 9", "A figure without data", "", None, "Run: favor measure")
+    missing = Drawing("missing", "Figure 9", "A figure without data", "", None, _FILL)
     return _written(folder / "hostile.html", _alone(hostile(folder / "hostile")), [("A group", [drawing, missing])])
 
 
@@ -112,12 +116,21 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     complaints: list[str] = []
     contexts = []
 
-    def opened(file: Path, fragment: str = "", *, width: int = 1280, height: int = 900, theme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, offline=True)
+    def opened(
+        file: Path,
+        fragment: str = "",
+        *,
+        width: int = 1280,
+        height: int = 900,
+        theme: str = "light",
+        touch: bool = False,
+    ) -> Any:
+        screen = {"width": width, "height": height}
+        context = browser.new_context(viewport=screen, color_scheme=theme, has_touch=touch, offline=True)
         contexts.append(context)
         tab = context.new_page()
         tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         tab.on("request", lambda request: request.url.startswith("file:") or complaints.append(request.url))
         tab.goto(file.as_uri() + (f"#{fragment}" if fragment else ""))
         tab.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)

@@ -53,6 +53,11 @@ def test_the_published_page_opens_from_disk_and_draws_every_figure(visit: Visit,
         "[...document.querySelectorAll('.chart')].filter((box) => box.querySelector('svg path')).length"
     )
     assert drawn == charts.count()
+    # Several plots of one figure share the room that there is.
+    figure = "#figure-misnomer-depth-width .chart"
+    assert tab.evaluate(f"document.querySelector('{figure} svg').clientWidth") > 0.85 * tab.evaluate(
+        f"document.querySelector('{figure}').clientWidth"
+    )
 
 
 def test_two_thousand_models_open_in_two_seconds_and_filter_in_a_tenth(visit: Visit, large_page: Path) -> None:
@@ -92,7 +97,9 @@ def test_a_hostile_record_stays_text(visit: Visit, hostile_page: Path) -> None:
 
 
 def test_a_figure_without_data_says_what_to_run(visit: Visit, hostile_page: Path) -> None:
-    assert "favor measure" in visit(hostile_page).locator("#figure-missing").inner_text()
+    figure = visit(hostile_page).locator(".not-yet + .figures #figure-missing")
+    assert figure.locator("pre").inner_text() == "favor measure vit_s16 --into mine\nfavor report mine"
+    assert "Needs throughput." in figure.inner_text()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -194,6 +201,15 @@ def test_pointing_shows_the_record_and_a_click_keeps_it(visit: Visit, decision_p
     assert label in tab.locator("#card").inner_text()
     tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert label in tab.locator("#comparison-head").inner_text()
+
+
+def test_a_tap_beside_a_point_shows_its_record_until_the_next(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page, "x=params", width=390, height=844, touch=True)
+    row = tab.evaluate("favor.plot.front[0]")
+    box = tab.locator(f'[data-model="{row}"]').bounding_box()
+    tab.touchscreen.tap(box["x"] + box["width"] + 4, box["y"] + box["height"] / 2)
+    tab.wait_for_timeout(100)
+    assert tab.evaluate(f"favor.models[{row}].label") in tab.locator("#card").inner_text()
 
 
 def test_simulated_numbers_are_drawn_hollow_and_measured_ones_filled(visit: Visit, decision_page: Path) -> None:
@@ -337,6 +353,13 @@ def test_the_table_sorts_filters_and_is_copied_as_csv(visit: Visit, decision_pag
     tab.locator('#table-head [data-key="params"] button').click()
     unknown_last = sorted(known.values(), key=lambda value: (math.isinf(value), -value))
     assert [known[name] for name in names()] == unknown_last
+    one_line = tab.locator("#table-head th").first.evaluate(
+        "(cell) => parseFloat(getComputedStyle(cell).fontSize) * 3.2"
+    )
+    assert (
+        max(tab.locator("#table-body th").evaluate_all("(cells) => cells.map((cell) => cell.offsetHeight)")) < one_line
+    )
+    assert tab.locator("#table-count").inner_text().startswith(f"{len({name.split('@')[0] for name in labels})} of ")
     tab.locator("#find").fill("SWIN")
     assert names()
     assert all("swin" in name for name in names())

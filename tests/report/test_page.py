@@ -21,6 +21,7 @@ from favor.analyze.guide import GuideEntry
 from favor.analyze.ranking import rank
 from favor.cli import report as commands
 from favor.records.published import pareto_optimal
+from favor.records.schema import Record, reading
 from favor.report.columns import Texts, column
 from favor.report.data import escaped
 from favor.report.drawings import specification
@@ -183,6 +184,33 @@ def test_the_method_names_machines_failures_with_reasons_and_sources(tmp_path: P
     assert {origin.source for origin in method.origins} == {"measured", "published"}
     throughput = next(one for one in method.protocols if one.metric.name == "throughput")
     assert (HOSTILE_NAME, 5) in throughput.methods
+
+
+def measured(name: str, **told: object) -> Record:
+    return Record(name=name, model={}, task="inference", source="measured", conditions={}, **told)  # type: ignore[arg-type]
+
+
+def own(*records: Record) -> Gathered:
+    return Gathered(("mine",), pd.DataFrame(), records, (), ())
+
+
+def test_what_an_environment_tells_has_its_unit_and_says_which_records_are_flagged() -> None:
+    told = {"device_name": "a processor", "device_memory": 2**34, "budget": 2.5, "others_during": 0.25}
+    flagged = [
+        measured(name, environment=told | {"flags": flags}) for name, flags in (("a", "busy wide"), ("b", "busy"))
+    ]
+    facts = dict(method_of(own(*flagged)).environments[0].facts)
+    assert facts["device memory"] == "16.0 GiB"
+    assert facts["budget of each measurement"] == "2.50 s"
+    assert facts["used by others meanwhile"] == "0.25 processors"
+    assert facts["flags"] == "busy on 2 records, wide on 1"
+
+
+def test_methods_that_differ_in_numbers_alone_are_told_once() -> None:
+    methods = ("21 calls, float32", "9 calls, float32", "9 calls, float16")
+    made = [measured(f"m{at}", metrics={"macs": reading("macs", 1.0, method=way)}) for at, way in enumerate(methods)]
+    protocol = method_of(own(*made)).protocols[0]
+    assert protocol.methods == (("9 to 21 calls, float32", 2), ("9 calls, float16", 1))
 
 
 def test_the_page_shows_the_command_that_gives_the_same_answer(decision_page: Path) -> None:

@@ -57,8 +57,22 @@ def test_what_is_not_plain_yaml_is_refused_with_its_line(text, start):
 
 
 def test_aliases_that_would_unfold_without_end_are_read_in_no_time():
-    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 2)}]" for i in range(1, 12)]
-    assert LocatedYaml("my.yaml", "\n".join(lines)).line(("a11",)) == 12
+    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 2)}]" for i in range(1, 60)]
+    assert LocatedYaml("my.yaml", "\n".join(lines)).line(("a59",)) == 60
+
+
+@pytest.mark.parametrize("text", ["models: &a [*a]\n", "report: &r {dataset: *r}\n", "[" * 5000])
+def test_what_holds_itself_or_has_no_bottom_is_refused(text):
+    with pytest.raises(RequestError, match=r"^my\.yaml: it is nested without end"):
+        LocatedYaml("my.yaml", text)
+
+
+@pytest.mark.parametrize("key", ["yes", "~", "3", "2020-01-01"])
+def test_a_key_that_is_no_text_is_refused_with_its_line(key):
+    with pytest.raises(RequestError) as refused:
+        LocatedYaml("my.yaml", f"models: [a]\n{key}: 3\n")
+    assert str(refused.value) == f"my.yaml:2: the key {key!r} is no text; put it in quotes if it is meant so"
+    assert LocatedYaml("my.yaml", f"models: [a]\n'{key}': 3\n").content == {"models": ("a",), key: 3}
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):

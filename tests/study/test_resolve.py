@@ -7,6 +7,8 @@ from favor.study.located import LocatedYaml
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
 from favor.study.sources import open_study
+from favor.train.epoch_record import pipeline_of
+from favor.train.recipe import load_recipe
 from favor.zoo import registry
 from favor.zoo.registry import card, list_models
 
@@ -52,6 +54,15 @@ def test_what_is_left_open_is_filled_in_for_this_machine():
         ("models: [timm:resnet51]\n", "my.yaml:1: models[0]: "),
         ("models: [vit_s16]\n\nimg_sizes: [224, 225]\n", "my.yaml:3: img_sizes[1]: vit_s16 cannot take an image side"),
         ("models: [vit_s16]\ndevice: abacus\n", "my.yaml:2: device: "),
+        (
+            "models: [vit_s16]\nreport:\n  pipeline: wtf-deti3\n",
+            "my.yaml:3: report.pipeline: unknown pipeline 'wtf-deti3'; did you mean 'wtf-deit3'",
+        ),
+        (
+            "models: [vit_s16]\nphases: [accuracy]\ntrain: {recipe: laptop-digits}\n"
+            "report: {pipeline: laptop-digits}\n",
+            "my.yaml:4: report.pipeline: unknown pipeline 'laptop-digits'; did you mean 'laptop-digits@",
+        ),
         ("models: [vit_s16]\nplugins: [nowhere.py]\n", "my.yaml:2: plugins[0]: plugin 'nowhere.py' is not there"),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: deit3-pretrian\n",
@@ -80,6 +91,13 @@ def test_what_cannot_be_is_refused_with_its_line_before_anything_runs(text, told
     with pytest.raises(RequestError) as refused:
         resolved(text)
     assert str(refused.value).startswith(told)
+
+
+def test_a_pipeline_is_one_that_was_published_or_that_the_study_trains_by():
+    trained = "models: [vit_s16]\nphases: [accuracy]\ntrain: {recipe: laptop-digits}\n"
+    pipeline = pipeline_of(load_recipe("laptop-digits", []))
+    assert resolved(f"{trained}report: {{pipeline: {pipeline}}}\n").report.pipeline == pipeline
+    assert resolved("models: [vit_s16]\nreport: {pipeline: misnomer}\n").report.pipeline == "misnomer"
 
 
 def test_a_data_set_that_is_not_here_is_refused(monkeypatch, tmp_path):

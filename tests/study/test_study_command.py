@@ -1,6 +1,7 @@
 """`favor run`, `favor resume` and `favor status` as a user calls them; the children are pretended."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -42,7 +43,7 @@ def app() -> typer.Typer:
 @pytest.fixture
 def world(monkeypatch, tmp_path):
     """A folder to work in, children that find something at once, and a page that is only noted."""
-    state = {"calls": [], "failing": set(), "interrupted_at": None, "pages": []}
+    state = {"calls": [], "failing": set(), "busy": set(), "interrupted_at": None, "pages": []}
 
     def supervise(request, time_limit, on_step, environment):
         asked = json.loads(request)
@@ -55,6 +56,8 @@ def world(monkeypatch, tmp_path):
         channel.environment({"budget": asked["budget"]})
         channel.found("throughput", 10.0 + len(state["calls"]), "made up")
         channel.found("inference_memory", 1e8 + len(state["calls"]), "made up")
+        if asked["name"] in state["busy"]:
+            channel.flag("busy")
         if len(state["calls"]) == state["interrupted_at"]:
             channel.failed("failed", "interrupted")
             raise InterruptedMeasurement(findings)
@@ -112,6 +115,37 @@ def test_a_second_run_of_the_same_does_nothing_and_says_so(app, working):
     assert len(working["pages"]) == 1
     assert "6 of 6 jobs are in here already; nothing is left to do, and nothing was done" in again.stderr
     assert again.stdout == first.stdout
+
+
+def test_killed_before_its_page_was_written_the_next_run_writes_the_page_and_measures_nothing(app, working, tmp_path):
+    run(app, "run", "mine.yaml", "--out", "here")
+    (tmp_path / "here" / "report.html").unlink()
+    resumed = run(app, "resume", "here")
+    assert "nothing is left to do, and only the page is written" in resumed.stderr
+    assert "Page: here/report.html" in resumed.stdout
+    records = tmp_path / "here" / "records.jsonl"
+    later = (tmp_path / "here" / "report.html").stat().st_mtime_ns + 1
+    os.utime(records, ns=(later, later))
+    assert "only the page is written" in run(app, "run", "mine.yaml", "--out", "here").stderr
+    assert (len(working["pages"]), len(working["calls"])) == (3, 3)
+
+
+def test_a_record_that_cannot_be_read_is_told_and_done_again(app, working, tmp_path):
+    run(app, "run", "mine.yaml", "--out", "here")
+    records = tmp_path / "here" / "records.jsonl"
+    records.write_bytes(records.read_bytes()[:-40])
+    assert "records.jsonl:3" in run(app, "status", "here").stderr
+    resumed = run(app, "resume", "here")
+    assert "records.jsonl:3" in resumed.stderr
+    assert working["calls"][3:] == ["cvt_13"]
+
+
+def test_measurements_on_a_busy_machine_are_told_at_the_end(app, working):
+    working["busy"] = {"swin_ti", "cvt_13"}
+    result = run(app, "run", "mine.yaml")
+    assert "Busy: others used the machine during 2 of 3 measurements" in result.stdout
+    data = json.loads(run(app, "status", "runs/mine", "--json").stdout)
+    assert data["busy"] == ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"]
 
 
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(app, working, tmp_path):

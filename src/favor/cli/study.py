@@ -26,7 +26,7 @@ RUN_EXAMPLES = "\n\n".join(
     [
         "**Built in**, with what they take on two cores",
         "`quick`  21 models, one or two of every class of the taxonomy, inference: 6 minutes (the default)",
-        "`full`  all 47 models of the benchmark's Table 5, inference and training step: 45 minutes",
+        "`full`  all 47 models of the benchmark's Table 5, inference and training step: 30 minutes",
         "`misnomer`  depth against width, and patch sizes: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
         "`laptop`  14 families trained on CIFAR-10 for 5 minutes each, and measured: 90 minutes",
@@ -113,6 +113,7 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
     from favor.study.progress import records_of, states_of
 
     study = saved_request(folder)
+    _warn_of_lines(folder)
     states = states_of(jobs_of(study), records_of(folder), study.machine)
     left = [state.job for state in states if state.status == "left"]
     clock = WallClock()
@@ -151,10 +152,12 @@ def _work(session: "Session", retry: bool, since: float, as_json: bool) -> None:
     from favor.study.progress import jobs_to_do
     from favor.study.runner import run_jobs
 
+    _warn_of_lines(session.folder)
     states = session.states()
     jobs = jobs_to_do(states, retry)
     page = session.folder / PAGE_FILE
-    _say_what_is_there(session, states, len(jobs))
+    page_is_due = session.study.report.page and (bool(jobs) or _is_behind(page, session.folder))
+    _say_what_is_there(session, states, len(jobs), page_is_due)
     if jobs:
         forecast = forecast_of(session.study, jobs, states, WallClock(), since)
         note(f"{len(jobs)} to do on {session.study.machine}: about {study_text.span(forecast.seconds_left())}")
@@ -167,21 +170,40 @@ def _work(session: "Session", retry: bool, since: float, as_json: bool) -> None:
             note(f"interrupted; {session.folder} keeps what was found: `favor resume {session.folder}` goes on")
             raise typer.Exit(130) from None
         states = session.states()
-    page_is_there = _write_page(session, page) if jobs and session.study.report.page else page.is_file()
+    page_is_there = _write_page(session, page) if page_is_due else page.is_file()
     _tell(session, states, page if page_is_there else None, as_json)
     done_now = {state.job for state in states if state.status == "done"} & set(jobs)
     if jobs and not done_now:
         raise typer.Exit(1)
 
 
-def _say_what_is_there(session: "Session", states: "Sequence[JobState]", to_do: int) -> None:
+def _warn_of_lines(folder: Path) -> None:
+    """Tell of records that cannot be read: whatever they were of is done again."""
+    from favor.study.progress import unreadable_in
+
+    for problem in unreadable_in(folder):
+        note(f"warning: {problem}")
+
+
+def _is_behind(page: Path, folder: Path) -> bool:
+    """Whether the page lacks what is recorded, as where a run was killed before it could write the page."""
+    from favor.records.store import FILE_NAME
+
+    records = folder / FILE_NAME
+    if not page.is_file():
+        return True
+    return records.is_file() and page.stat().st_mtime_ns < records.stat().st_mtime_ns
+
+
+def _say_what_is_there(session: "Session", states: "Sequence[JobState]", to_do: int, page_is_due: bool) -> None:
     done = sum(state.status == "done" for state in states)
     failed = sum(state.status == "failed" for state in states)
     told = f"{done} of {len(states)} jobs are in {session.folder} already"
     if failed:
         told += f", {failed} failed (`favor resume {session.folder} --retry` tries them again)"
     if not to_do:
-        note(f"{told}; nothing is left to do, and nothing was done")
+        done_now = "only the page is written" if page_is_due else "nothing was done"
+        note(f"{told}; nothing is left to do, and {done_now}")
     elif any(state.job.phase != "count" for state in states if state.status != "left"):
         note(told)
 

@@ -8,7 +8,7 @@ from favor.cli.console import emit_table, note, stdout_console
 from favor.metrics import METRICS
 from favor.records.schema import Record
 from favor.study.plan import Job
-from favor.study.progress import JobState
+from favor.study.progress import JobState, is_busy
 from favor.study.resolved import ResolvedStudy
 from favor.units import format_quantity
 from favor.zoo.taxonomy import How
@@ -45,7 +45,7 @@ def job_line(job: Job, records: Sequence[Record], seconds: float) -> str:
         values = [record.metrics[name] for name in _LINE_METRICS[job.phase] if name in record.metrics]
         told += [format_quantity(reading.value, reading.unit) for reading in values]
         told += [f"{record.status}: {record.reason}"] if record.reason else []
-        told += ["busy"] if "busy" in str(record.environment.get("flags", "")).split() else []
+        told += ["busy"] if is_busy(record) else []
     return f"{job}: {', '.join(told) or 'done'} ({span(seconds)})"
 
 
@@ -56,6 +56,7 @@ def states_data(states: Sequence[JobState]) -> dict[str, Any]:
         "done": sum(state.status == "done" for state in states),
         "failed": [{"job": str(state.job), "reason": state.reason} for state in states if state.status == "failed"],
         "left": [str(state.job) for state in states if state.status == "left"],
+        "busy": [str(state.job) for state in states if is_busy(state.record)],
     }
 
 
@@ -68,6 +69,7 @@ def print_status(study: ResolvedStudy, states: Sequence[JobState], folder: Path,
         rows.append((phase, str(len(own)), *(str(own.count(status)) for status in ("done", "failed", "left"))))
     emit_table(f"{study.name} on {study.machine}", columns, rows, right=columns[1:])
     _print_failures(states)
+    _print_busy(states)
     left = sum(state.status == "left" for state in states)
     if not left:
         _say("nothing is left to do")
@@ -87,6 +89,7 @@ def print_answer(
     if found.disagreement is not None and found.disagreement.warning is not None:
         _say(f"Costs disagree: {found.disagreement.warning}")
     _print_failures(states)
+    _print_busy(states)
     left = [str(state.job) for state in states if state.status == "left"]
     if left:
         _say(f"Not done for want of time: {_some(left)}; `favor resume {folder}` goes on")
@@ -139,6 +142,13 @@ def _print_failures(states: Sequence[JobState]) -> None:
     for state in states:
         if state.status == "failed":
             _say(f"Failed: {state.job}: {state.reason}")
+
+
+def _print_busy(states: Sequence[JobState]) -> None:
+    busy = [str(state.job) for state in states if is_busy(state.record)]
+    if busy:
+        done = sum(state.status == "done" and state.job.phase != "count" for state in states)
+        _say(f"Busy: others used the machine during {len(busy)} of {done} measurements, so that their times may be off")
 
 
 def _class_title(choice: "Choice") -> str:

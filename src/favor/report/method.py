@@ -1,5 +1,6 @@
 """How the numbers came about: machines, protocol, failures and sources, as the page's last section tells them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,26 @@ from favor.records.counted import FILE_NAME as COUNTS_FILE
 from favor.records.frame import machine_text, provenance_text
 from favor.records.schema import MACHINE_COLUMNS, Scalar
 from favor.report.sources import Gathered
+from favor.units import format_quantity
 
 _PAPERS = {
     "which_transformer_to_favor": "Which Transformer to Favor (Nauen et al., WACV 2025)",
     "the_efficiency_misnomer": "The Efficiency Misnomer (Dehghani et al., ICLR 2022)",
     "hybrid_x_formers_for_vision": "Resource-efficient Hybrid X-formers for Vision (Jeevan and Sethi, WACV 2022)",
 }
+_FLAGS = "flags"
 _COUNTS = "counts of our own models, which come with favor"
 _MEASURED_HERE = "the reader's records"
+# What an environment's key is called for people, and the unit of its numbers, which the record leaves to the protocol.
+_FACTS = {
+    "budget": ("budget of each measurement", "s"),
+    "device_memory": ("device memory", "B"),
+    "memory_limit": ("memory limit", "B"),
+    "others_before": ("used by others before", "processors"),
+    "others_during": ("used by others meanwhile", "processors"),
+    "load_average": ("load average", "processors"),
+}
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")  # and not the 32 of float32
 
 
 @dataclass(frozen=True)
@@ -104,25 +117,47 @@ def _environments(records: Iterable[Record]) -> tuple[Environment, ...]:
 
 
 def _in_common(environments: Sequence[Mapping[str, Scalar]]) -> tuple[tuple[str, str], ...]:
-    """What all environments share, and the range of numbers that vary; other texts belong to single records.
+    """What all environments share, the range of numbers that vary, and the flags; other texts are of single records.
 
-    >>> _in_common([{"threads": 2, "load": 0.1, "curve": "1 2"}, {"threads": 2, "load": 0.3, "curve": "1 3"}])
-    (('load', '0.1 to 0.3'), ('threads', '2'))
+    >>> _in_common([{"threads": 2, "budget": 2, "curve": "1 2"}, {"threads": 2, "budget": 3.5, "curve": "1 3"}])
+    (('budget of each measurement', '2.00 s to 3.50 s'), ('threads', '2'))
     """
     facts = []
-    for key in sorted({key for environment in environments for key in environment}):
+    for key in sorted({key for environment in environments for key in environment} - {_FLAGS}):
         values = {environment[key] for environment in environments if key in environment}
+        title, unit = _FACTS.get(key, (key.replace("_", " "), None))
         if len(values) == 1:
-            facts.append((key, _text(values.pop())))
+            facts.append((title, _text(values.pop(), unit)))
         elif all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
             least, greatest = min(values, key=float), max(values, key=float)
-            facts.append((key, f"{_text(least)} to {_text(greatest)}"))
-    return tuple(facts)
+            # The unit once, where both ends have the same.
+            facts.append((title, f"{_text(least, unit).removesuffix(' processors')} to {_text(greatest, unit)}"))
+    return (*facts, *_flags(environments))
 
 
-def _text(value: Scalar) -> str:
+def _flags(environments: Sequence[Mapping[str, Scalar]]) -> list[tuple[str, str]]:
+    """How many records have each flag, which says that a number is to be trusted less.
+
+    >>> _flags([{"flags": "busy latency:wide"}, {"flags": "busy"}, {}])
+    [('flags', 'busy on 2 records, latency:wide on 1')]
+    """
+    counts = Counter(flag for environment in environments for flag in str(environment.get(_FLAGS, "")).split())
+    told = [f"{flag} on {count}" for flag, count in counts.most_common()]
+    if told:
+        told[0] += " record" if counts.total() == 1 else " records"
+    return [("flags", ", ".join(told))] if told else []
+
+
+def _text(value: Scalar, unit: str | None = None) -> str:
+    """A value for people, with its unit where it has one.
+
+    >>> _text(True), _text(0.25), _text(25274793984, "B"), _text(1.019, "processors")
+    ('yes', '0.25', '23.5 GiB', '1.02 processors')
+    """
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if unit is not None and isinstance(value, int | float):
+        return format_quantity(value, unit)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -131,9 +166,29 @@ def _protocols(records: Iterable[Record]) -> tuple[Protocol, ...]:
     for record in records:
         for name, reading in record.metrics.items():
             methods.setdefault(name, Counter())[reading.method or "not told"] += 1
-    return tuple(
-        Protocol(metric, tuple(methods[name].most_common())) for name, metric in METRICS.items() if name in methods
-    )
+    return tuple(Protocol(metric, _ways(methods[name])) for name, metric in METRICS.items() if name in methods)
+
+
+def _ways(methods: Counter[str]) -> tuple[tuple[str, int], ...]:
+    """The methods, those that differ in nothing but numbers as one with the numbers' ranges, the most used first.
+
+    >>> _ways(Counter({"21 calls at batch size 1": 2, "9 calls at batch size 1": 1, "printed": 5}))
+    (('printed', 5), ('9 to 21 calls at batch size 1', 3))
+    """
+    alike: dict[str, list[str]] = {}
+    for method in methods:
+        alike.setdefault(_NUMBER.sub("0", method), []).append(method)
+    ways: Counter[str] = Counter()
+    for group in alike.values():
+        ranges = (_range(column) for column in zip(*(_NUMBER.findall(method) for method in group), strict=True))
+        told = _NUMBER.sub(lambda _, ranges=ranges: next(ranges), group[0])  # type: ignore[misc]
+        ways[told] = sum(methods[method] for method in group)
+    return tuple(ways.most_common())
+
+
+def _range(numbers: Sequence[str]) -> str:
+    least, greatest = min(numbers, key=float), max(numbers, key=float)
+    return least if least == greatest else f"{least} to {greatest}"
 
 
 def _failure(record: Record) -> Failure:

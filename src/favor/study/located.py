@@ -8,6 +8,7 @@ import yaml
 from favor.errors import RequestError
 
 Step = str | int
+_TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
 class LocatedYaml:
@@ -17,14 +18,16 @@ class LocatedYaml:
         self.place = place
         try:
             self._root = yaml.compose(text, Loader=yaml.SafeLoader)
-            content = yaml.safe_load(text)
+            self.content = _with_tuples(yaml.safe_load(text), {})
+        except RecursionError as error:
+            why = "it is nested without end, or an alias stands inside of what it names"
+            raise RequestError(f"{place}: {why}; a study is a list of `key: value`") from error
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f"{place}:{mark.line + 1}" if mark else place
             why = getattr(error, "problem", None) or " ".join(str(error).split())
             raise RequestError(f"{where}: not YAML: {why}; a study is a list of `key: value`") from error
-        self._refuse_double_keys()
-        self.content = _with_tuples(content)
+        self._refuse_wrong_keys()
 
     @classmethod
     def read(cls, file: Path) -> "LocatedYaml":
@@ -55,14 +58,16 @@ class LocatedYaml:
         named = _path_text(path)
         return RequestError(f"{self.place}:{self.line(path)}: {named + ': ' if named else ''}{why}")
 
-    def _refuse_double_keys(self) -> None:
-        """YAML would silently keep the last of two values under one key."""
+    def _refuse_wrong_keys(self) -> None:
+        """YAML would silently keep the last of two values under one key, and read a key such as `yes` as no text."""
         for node in _mappings(self._root):
             seen: set[str] = set()
             for key, _ in node.value:
+                where = f"{self.place}:{key.start_mark.line + 1}: the key {key.value!r}"
+                if key.tag not in _TEXT_TAGS:
+                    raise RequestError(f"{where} is no text; put it in quotes if it is meant so")
                 if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise RequestError(f"{self.place}:{line}: the key {key.value!r} is there twice; keep one of them")
+                    raise RequestError(f"{where} is there twice; keep one of them")
                 seen.add(str(key.value))
 
 
@@ -105,9 +110,13 @@ def _path_text(path: Sequence[Step]) -> str:
     return text
 
 
-def _with_tuples(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(_with_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _with_tuples(item) for key, item in value.items()}
-    return value
+def _with_tuples(value: object, made: dict[int, object]) -> object:
+    """Lists as tuples; what aliases name again is made once, or aliases of aliases would take for ever."""
+    if not isinstance(value, list | dict):
+        return value
+    if id(value) not in made:
+        if isinstance(value, list):
+            made[id(value)] = tuple(_with_tuples(item, made) for item in value)
+        else:
+            made[id(value)] = {key: _with_tuples(item, made) for key, item in value.items()}
+    return made[id(value)]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
-from favor.records.store import FILE_NAME, read
+from favor.records.store import FILE_NAME, Problem, read
 from favor.study.plan import CountJob, Job
 from favor.study.resolved import Machine
 from favor.study.training import TrainJob, final_record, is_of
@@ -30,6 +30,11 @@ class JobState:
 def records_of(folder: Path) -> tuple[Record, ...]:
     """The records that a folder has so far."""
     return read(folder).records if (folder / FILE_NAME).exists() else ()
+
+
+def unreadable_in(folder: Path) -> tuple[Problem, ...]:
+    """The lines of a folder's records that cannot be read, as a killed process leaves one; their jobs are left."""
+    return read(folder).problems if (folder / FILE_NAME).exists() else ()
 
 
 def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) -> tuple[JobState, ...]:
@@ -84,6 +89,11 @@ def _is_on(machine: Machine, record: Record) -> bool:
 
 def _age(record: Record) -> str:
     return record.time or ""
+
+
+def is_busy(record: Record | None) -> bool:
+    """Whether others used the machine while a record was made, so that its times are not to be trusted."""
+    return record is not None and "busy" in str(record.environment.get("flags", "")).split()
 
 
 def jobs_to_do(states: Sequence[JobState], retry: bool) -> tuple[Job, ...]:

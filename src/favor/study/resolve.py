@@ -12,10 +12,12 @@ from favor.errors import RequestError, unknown_name
 from favor.measure.device import Device, find_device
 from favor.measure.environment import usable_threads
 from favor.measure.meters import TRAINING_BATCH, TRAINING_BATCH_ELSEWHERE
+from favor.records import published
 from favor.study.located import LocatedYaml, Step
 from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Stage, StudyFile, Train
 from favor.study.training import recipe_of
+from favor.train.epoch_record import pipeline_of
 from favor.zoo.registry import card, list_models, load_plugin, loaded_plugins
 
 WILDCARDS = "*?["
@@ -28,6 +30,7 @@ def resolve(study: StudyFile, source: LocatedYaml) -> tuple[ResolvedStudy, Devic
     device = _try(source, ("device",), find_device, study.device)
     names = _names(study.models, source)
     train = None if study.train is None else _resolved_train(study.train, names, source)
+    _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
     resolved = ResolvedStudy(
         name=study.name,
         models=tuple(_planned(name, study, source) for name in names),
@@ -94,6 +97,16 @@ def _planned(name: str, study: StudyFile, source: LocatedYaml) -> PlannedModel:
     for number, side in enumerate(sizes):
         _try(source, ("img_sizes", number), known.image_sizes.check, name, (side, side))
     return PlannedModel(name=name, how=known.how.key if known.how else None, img_sizes=sizes)
+
+
+def _check_pipeline(wanted: str | None, train: Train | None) -> None:
+    """A pipeline that nobody has published and that this study does not train by would leave it without accuracies."""
+    known = {str(record.conditions["pipeline"]) for record in published.records() if "pipeline" in record.conditions}
+    if train is not None:
+        last = train.finetune or train
+        known.add(pipeline_of(recipe_of(last, train.seeds[0]), last.minutes))
+    if wanted is not None and wanted not in known:
+        raise unknown_name("pipeline", wanted, known, "published, or trained here, are " + ", ".join(sorted(known)))
 
 
 def _resolved_train(train: Train, names: Sequence[str], source: LocatedYaml) -> Train:

@@ -1,12 +1,14 @@
 """What each figure shows, as data: truth tables for the info objects behind the drawings."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from favor.analyze import memory_from_flops
+from favor.analyze.disagreement import Flip, PairDisagreement
 from favor.analyze.settings import RunSetting
 from favor.errors import RequestError
 from favor.records.published import pareto_optimal
@@ -14,6 +16,7 @@ from favor.report.figures.classes import classes_of
 from favor.report.figures.correlations import own_costs, published_costs
 from favor.report.figures.evidence import evidence_of
 from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
+from favor.report.figures.guide import guide_figure
 from favor.report.figures.hardware import short, two_devices
 from favor.report.figures.misnomer import (
     CostFactor,
@@ -21,7 +24,9 @@ from favor.report.figures.misnomer import (
     cost_factors,
     depth_and_width,
     factor_sentence,
+    flip_sentence,
     flips_of,
+    lead_sentence,
 )
 from favor.report.figures.parameters import parameter_bars
 from favor.report.figures.pareto_table import TableRow, pareto_table
@@ -113,12 +118,52 @@ def test_the_pareto_table_has_every_member_once_with_its_fronts() -> None:
         ),
         FrontMembers("memory", "training", None, 0, (Member("baseline", "ViT", "vit"),)),
     )
-    info = pareto_table(fronts)
+    info = pareto_table(fronts, {})
     assert info.columns == ("Speed, inference", "Memory, training")
     assert info.rows == (
         TableRow("ViT", "Baseline", ("Speed, inference", "Memory, training")),
         TableRow("Hydra", "Kernel Attention", ("Speed, inference",)),
     )
+
+
+def test_a_model_of_ones_own_without_a_class_is_on_its_front_like_others() -> None:
+    table = rows(
+        name=["vit_s16", "mine", "slow_a", "slow_b", "slow_c"],
+        family=["vit", None, "slow", "slow", "slow"],
+        how=["baseline", None, "kernel", "kernel", "kernel"],
+        status="ok",
+        source="measured",
+        dataset="imagenet-1k",
+        device="cpu",
+        top1=[80.0, 82.0, 70.0, 71.0, 72.0],
+        throughput=[100.0, 50.0, 1.0, 1.0, 1.0],
+    )
+    evidence = evidence_of(table)
+    speed = front_members(evidence)[0]
+    assert speed.members == (Member("baseline", "vit_s16", "vit"), Member("unknown", "mine", "mine"))
+    last = pareto_table((speed,), {}).rows[-1]
+    assert (last.name, last.class_title) == ("mine", "Class unknown")
+    assert "in no class of the taxonomy: mine." in guide_figure(evidence).caption
+
+
+def test_a_family_has_one_row_where_the_readers_fronts_stand_beside_the_papers() -> None:
+    own = (
+        Member("baseline", "vit_s16", "vit"),
+        Member("baseline", "vit_ti16", "vit"),
+        Member("hybrid", "cvt_13", "cvt"),
+    )
+    paper = (Member("baseline", "ViT", "vit"),)
+    mixed = (
+        FrontMembers("speed", "inference", "throughput", 9, own),
+        FrontMembers("memory", "training", None, 0, paper),
+    )
+    both = ("Speed, inference", "Memory, training")
+    assert pareto_table(mixed, {"vit": "Vision Transformer", "cvt": "CvT"}).rows == (
+        TableRow("ViT", "Baseline", both, ("vit_s16", "vit_ti16")),
+        TableRow("CvT", "Hybrid Attention", both[:1], ("cvt_13",)),
+    )
+    assert [row.name for row in pareto_table(mixed[:1], {"vit": "ViT"}).rows] == ["vit_s16", "vit_ti16", "cvt_13"]
+    assert "speed at inference (throughput of 9 models)" in sources_of(mixed)
 
 
 def test_own_correlations_are_above_the_diagonal_and_the_papers_below(study: pd.DataFrame) -> None:
@@ -258,6 +303,8 @@ def test_depth_and_width_are_the_papers_ladders(published: pd.DataFrame) -> None
     info = depth_and_width(table, ["macs", "throughput"])
     assert [plot.x.column for plot in info.plots] == ["macs", "throughput"]
     assert [sum(point.way == way for point in info.plots[0].points) for way in ("depth", "width")] == [6, 5]
+    leads = [f"{plot.lead_of_depth:+.1f}" for plot in info.plots]
+    assert lead_sentence(info).endswith(f": {leads[0]} at equal multiply-adds, {leads[1]} at equal throughput.")
     widest = next(point for point in info.plots[0].points if point.name == "misnomer_w4096")
     assert (widest.cost, widest.top1) == (7.8, 63.3)
 
@@ -267,6 +314,15 @@ def test_flips_are_over_costs_that_five_models_have_in_common(study: pd.DataFram
     assert result is not None
     assert {"params", "macs", "throughput"} <= set(result.indicators)
     assert flips_of(rows(name=list("abcd"), params=1e6, macs=1e9)) is None
+
+
+def test_the_strongest_flip_is_told_in_words() -> None:
+    pair = PairDisagreement("params", "inference_memory", 5, 10, 4, 0.4, (Flip("a", "b", 2.0, 3.0, 2.0),))
+    assert flip_sentence(pair) == (
+        "Parameters and inference memory order 4 of 10 pairs differently (40%): a costs 2.0 times less than b by "
+        "parameters and 3.0 times more by inference memory."
+    )
+    assert flip_sentence(replace(pair, strongest=())) == "The indicators order all models alike."
 
 
 def test_x_formers_are_told_apart_by_attention_and_embedding() -> None:

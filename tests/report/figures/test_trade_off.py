@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from favor.report.figures.scatter import scatter_layers
-from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers
+from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers, trade_off_panels
 
 
 def table(*rows: tuple[str, float, float, int], **columns: Any) -> pd.DataFrame:
@@ -64,7 +64,10 @@ def test_simulated_numbers_are_hollow_and_said_to_be() -> None:
     assert [point.simulated for point in info.scatter.points] == [False, True, False, False, False]
     assert "Hollow" in info.scatter.hollow_sentence()
     layer = layer_of_points(trade_off_layers(info).to_dict())
-    assert layer["encoding"]["fillOpacity"]["scale"] == {"domain": ["no", "yes"], "range": [0.85, 0]}
+    assert layer["encoding"]["fillOpacity"] == {
+        "condition": [{"test": "(datum['simulated'] === 'yes')", "value": 0}],
+        "value": 0.85,
+    }
     assert [row["simulated"] for row in layer["data"]["values"]] == ["no", "yes", "no", "no", "no"]
 
 
@@ -122,6 +125,18 @@ def test_an_unknown_class_and_an_unknown_size_are_drawn() -> None:
 def layer_of_points(spec: dict[str, Any]) -> dict[str, Any]:
     (found,) = [layer for layer in spec["layer"] if layer["mark"]["type"] == "point"]
     return found
+
+
+def test_a_class_has_its_colour_and_marker_in_every_panel() -> None:
+    first = table(*FIVE).assign(how=["kernel", "fixed", "fixed", "kernel", "kernel"])
+    second = table(*FIVE).assign(how="fourier")
+    infos = {title: trade_off(rows, "throughput", base_size=224) for title, rows in (("a", first), ("b", second))}
+    looks = [layer_of_points(panel)["encoding"] for panel in trade_off_panels(infos).to_dict()["concat"]]
+    assert [look["fill"]["scale"]["domain"] for look in looks] == [
+        ["Fixed Attention", "Kernel Attention", "Fourier Attention"]
+    ] * 2
+    for channel in ("fill", "stroke", "shape"):
+        assert looks[0][channel] == looks[1][channel]
 
 
 @pytest.mark.parametrize("columns", [{}, {"throughput_low": 1.0, "throughput_high": 200.0}])

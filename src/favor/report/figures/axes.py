@@ -132,6 +132,4 @@ def y_axis(axis: Axis, field: str = "y") -> alt.Y:
 
 
 def _scale(axis: Axis) -> alt.Scale:
-    return alt.Scale(
-        type="log" if axis.log else "linear", domain=[axis.low, axis.high], nice=False, zero=False, clamp=True
-    )
+    return alt.Scale(type="log" if axis.log else "linear", domain=[axis.low, axis.high], nice=False, clamp=True)

@@ -1,13 +1,11 @@
 """The front of throughput and accuracy on each data set (Figure 8)."""
 
-import altair as alt
 import pandas as pd
 
 from favor.report.figures.commands import QUICK, to_fill
-from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, datasets_of, evidence_of, sources_sentence
+from favor.report.figures.evidence import LEAST_TO_DRAW, datasets_of, evidence_of, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import PANEL_HEIGHT, PANEL_WIDTH, several_plots
-from favor.report.figures.trade_off import trade_off, trade_off_layers
+from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
 MOST_DATASETS = 6
 
@@ -15,22 +13,16 @@ MOST_DATASETS = 6
 def datasets_figure(table: pd.DataFrame) -> Figure:
     """Figure 8: every data set whose accuracies go with throughputs."""
     identity = ("benchmark-data-sets", BENCHMARK, "Figure 8", "The front on each data set")
-    plots: list[alt.LayerChart] = []
+    fronts: dict[str, TradeOff] = {}
     drawn: list[str] = []
     for dataset in datasets_of(table)[:MOST_DATASETS]:
         evidence = evidence_of(table, ["throughput", "top1"], dataset)
         rows = evidence.rows(["throughput", "top1"])
         if len(rows) >= LEAST_TO_DRAW:
-            plots.append(_plot(dataset, evidence, rows))
+            fronts[dataset] = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
             drawn.append(f"{dataset}: {sources_sentence(rows, ['top1']).removeprefix('Sources: ')}")
-    if not plots:
+    if not fronts:
         needs = "throughput of two models or more that have an accuracy"
         return Figure(*identity, "The front on each data set.", None, to_fill(needs, QUICK))
     caption = f"Pareto fronts (dotted) of throughput and accuracy. Sources: {' '.join(drawn)}"
-    return Figure(*identity, caption, several_plots(plots), None)
-
-
-def _plot(dataset: str, evidence: Evidence, rows: pd.DataFrame) -> alt.LayerChart:
-    info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
-    layers = trade_off_layers(info, widths=(PANEL_WIDTH,), height=PANEL_HEIGHT)
-    return layers.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=dataset)
+    return Figure(*identity, caption, trade_off_panels(fronts), None)

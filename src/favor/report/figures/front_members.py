@@ -3,14 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from favor.analyze import pareto_by_class
+import pandas as pd
+
+from favor.analyze import pareto
 from favor.records.published import pareto_optimal
+from favor.report.figures.axes import quantity
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.fronts import TRAINING_TIMES, first_known
+from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 
 Constraint = Literal["speed", "memory"]
 Phase = Literal["inference", "training"]
 
+CLASS_ORDER = (*CLASS_STYLES, UNKNOWN_CLASS.key)
 LEAST_FOR_A_FRONT = 5  # with fewer models than this nearly everyone is on the front
 
 _COSTS: dict[tuple[Constraint, Phase], tuple[str, ...]] = {
@@ -51,7 +56,11 @@ def front_members(evidence: Evidence) -> tuple[FrontMembers, ...]:
 
 def sources_of(fronts: tuple[FrontMembers, ...]) -> str:
     """Which fronts are the reader's and which are the paper's, in one sentence."""
-    own = [f"{f.constraint} at {f.phase} (of {f.models} models by {f.metric})" for f in fronts if f.metric is not None]
+    own = [
+        f"{front.constraint} at {front.phase} ({quantity(front.metric).title.lower()} of {front.models} models)"
+        for front in fronts
+        if front.metric is not None
+    ]
     paper = [f"{front.constraint} at {front.phase}" for front in fronts if front.metric is None]
     parts = [f"from the records: {', '.join(own)}"] if own else []
     parts += [f"published in the paper's Table 7: {', '.join(paper)}"] if paper else []
@@ -64,14 +73,20 @@ def _own(evidence: Evidence, constraint: Constraint, phase: Phase, costs: tuple[
     rows = rows[~rows["name"].isin(list(evidence.flags))]
     if rows["name"].nunique() < LEAST_FOR_A_FRONT:
         return None
-    families = dict(zip(rows["name"], rows["family"], strict=True))
-    found = pareto_by_class(rows, {"front": cost})
-    members = tuple(
-        Member(group.how, name, str(families[name.partition("@")[0]]))
-        for group in found.classes
-        for name in group.members.get("front", ())
-    )
-    return FrontMembers(constraint, phase, cost, int(rows["name"].nunique()), members)
+    found = pareto(rows, [cost, "top1"], draws=1).front
+    members = tuple(_member(rows.iloc[point.row], point.name, point.img_size, evidence.base_size) for point in found)
+    return FrontMembers(constraint, phase, cost, int(rows["name"].nunique()), _by_class(members))
+
+
+def _member(row: pd.Series, name: str, img_size: int | None, base_size: int | None) -> Member:
+    """A model on a front; one's own may have no class, and a network of timm no family but itself."""
+    shown = name if img_size in (None, base_size) else f"{name}@{img_size}"
+    family = row["family"] if isinstance(row["family"], str) else name
+    return Member(class_style(row["how"]).key, shown, family)
+
+
+def _by_class(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    return tuple(sorted(members, key=lambda member: CLASS_ORDER.index(member.how)))
 
 
 def _published(constraint: Constraint, phase: Phase) -> FrontMembers:

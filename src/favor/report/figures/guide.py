@@ -11,8 +11,9 @@ from favor.analyze.guide import Guide
 from favor.records.published import GUIDE_CLASSES
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.front_members import FrontMembers, front_members, sources_of
+from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
 from favor.report.figures.style import class_encodings, layered, one_plot
+from favor.report.style import UNKNOWN_CLASS
 
 _LINE_HEIGHT = 17
 _CONSTRAINT, _PHASE, _MODEL = 0.0, 0.3, 0.62  # where the columns start, as shares of the width
@@ -55,12 +56,19 @@ def guide_figure(evidence: Evidence) -> Figure:
     titles = evidence.titles
     entries = [entry for front in fronts for entry in _entries(front, evidence.base_size or 224, titles)]
     info = guide_lines(guide(entries, evidence.rows(["top1"])))
+    outside = dict.fromkeys(member.name for front in fronts for member in front.members if _is_outside(member))
+    left_out = f" On a front, and in no class of the taxonomy: {', '.join(outside)}." if outside else ""
     caption = (
         "Choose the main constraint, then the phase in which it matters; the models there are on that Pareto front "
-        f"with accuracy. {sources_of(fronts)}"
+        f"with accuracy.{left_out} {sources_of(fronts)}"
     )
     chart = one_plot(_chart(info), height=_LINE_HEIGHT * len(info.suggestions))
     return Figure("benchmark-guide", BENCHMARK, "Figure 6", "Which transformer to favor", caption, chart, None)
+
+
+def _is_outside(member: Member) -> bool:
+    """Whether a model is in no class: the guide is one of classes, so that it can only be told of."""
+    return member.how == UNKNOWN_CLASS.key
 
 
 def _entries(front: FrontMembers, base_size: int, titles: Mapping[str, str]) -> list[GuideEntry]:
@@ -68,7 +76,11 @@ def _entries(front: FrontMembers, base_size: int, titles: Mapping[str, str]) -> 
     if front.metric is None:
         named = {(member.how, member.name): member.family for member in front.members if member.how in GUIDE_CLASSES}
     else:
-        named = {(member.how, titles.get(member.family, member.family)): member.family for member in front.members}
+        named = {
+            (member.how, titles.get(member.family, member.family)): member.family
+            for member in front.members
+            if not _is_outside(member)
+        }
     return [
         GuideEntry(front.constraint, front.phase, how, family, title, base_size)
         for (how, title), family in named.items()

@@ -1,6 +1,8 @@
 """How speed on one device tells speed on another, and whether the front stays (Figures 10 and 11, Table 6)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import count
 
 import altair as alt
 import numpy as np
@@ -16,8 +18,8 @@ from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.style import PANEL_HEIGHT, PANEL_WIDTH, one_plot, several_plots
-from favor.report.figures.trade_off import trade_off, trade_off_layers
+from favor.report.figures.style import one_plot
+from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
 _FILL = to_fill(
     "throughput on two devices",
@@ -107,20 +109,30 @@ def _relation_chart(info: TwoDevices) -> alt.LayerChart:
 def device_fronts_figure(evidence: Evidence) -> Figure:
     """Figure 11: the front of throughput and accuracy on each device."""
     identity = ("benchmark-fronts-by-device", BENCHMARK, "Figure 11", "The front on each device")
-    plots, told, hollow = [], [], ""
+    fronts: dict[str, TradeOff] = {}
+    told, hollow = [], ""
     for setting in evidence.settings("throughput")[:MOST_DEVICES]:
         rows = evidence.rows_in(setting, ["throughput", "top1"])
         if len(rows) < LEAST_TO_DRAW:
             continue
         info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
         hollow = hollow or info.scatter.hollow_sentence()
-        layers = trade_off_layers(info, widths=(PANEL_WIDTH,), height=PANEL_HEIGHT)
-        plots.append(layers.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=short(setting)))
+        fronts[_free(short(setting), fronts)] = info
         told.append(f"{short(setting)} {_source(rows, 'throughput').partition(' (')[0]}, {len(rows)} points")
-    if len(plots) < LEAST_TO_DRAW:
+    if len(fronts) < LEAST_TO_DRAW:
         return Figure(*identity, "The front on each device.", None, _FILL)
     caption = f"Pareto fronts (dotted) of throughput and accuracy.{hollow} Sources: throughput on {'; '.join(told)}."
-    return Figure(*identity, caption, several_plots(plots), None)
+    return Figure(*identity, caption, trade_off_panels(fronts), None)
+
+
+def _free(title: str, taken: Collection[str]) -> str:
+    """A title, numbered where others have it already: two machines may both be called cpu.
+
+    >>> _free("cpu, fp32", ["cpu, fp32"])
+    'cpu, fp32 (2)'
+    """
+    titles = (title if number == 1 else f"{title} ({number})" for number in count(1))
+    return next(one for one in titles if one not in taken)
 
 
 def device_correlation_figure(evidence: Evidence) -> Figure:

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import compare, depth_or_width, disagreement
-from favor.analyze.disagreement import DisagreementResult
+from favor.analyze.disagreement import DisagreementResult, PairDisagreement
 from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, factor_scale, quantity, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
@@ -292,9 +292,16 @@ def depth_or_width_figure(table: pd.DataFrame) -> Figure:
     if info is None:
         missing = to_fill("costs and accuracies of both ladders", RUN_MISNOMER)
         return Figure(*identity, "Two ladders of ViTs.", None, missing)
-    verdict = info.verdict[0].upper() + info.verdict[1:]
-    caption = f"ViTs made deeper or wider. {verdict}. {sources_sentence(rows, [*costs, 'top1'])}"
+    caption = (
+        f"ViTs made deeper or wider: {info.verdict}. {lead_sentence(info)} {sources_sentence(rows, [*costs, 'top1'])}"
+    )
     return Figure(*identity, caption, several_plots([_ladder_plot(plot) for plot in info.plots]), None)
+
+
+def lead_sentence(info: DepthAndWidth) -> str:
+    """By how much depth leads at equal cost: the ladders may cross, so that a verdict alone could mislead."""
+    leads = [f"{plot.lead_of_depth:+.1f} at equal {plot.x.title.lower()}" for plot in info.plots]
+    return f"Points by which depth leads, on average over the costs that both cover: {', '.join(leads)}."
 
 
 def _ladder_plot(info: LadderPlot) -> alt.LayerChart:
@@ -349,12 +356,24 @@ def flips_figures(evidence: Evidence) -> list[Figure]:
     chart = one_plot(heatmap(cells, form=".0%"), height=max(60, 42 * (len(result.indicators) - 1)))
     caption = f"Share of pairs of models of which one is cheaper by one indicator and dearer by the other. {said}"
     worst = max(result.pairs, key=lambda pair: pair.share)
-    flipped = f"{result.warning or 'The indicators order all models alike.'} {said}"
+    flipped = f"{flip_sentence(worst)} {said}"
     if not worst.strongest:
         missing = to_fill("models that two costs order differently", QUICK)
         return [Figure(*shares, caption, chart, None), Figure(*strongest, flipped, None, missing)]
     drawn = one_plot(_flip_chart(worst.x, worst.y, result), height=34 * len(worst.strongest))
     return [Figure(*shares, caption, chart, None), Figure(*strongest, flipped, drawn, None)]
+
+
+def flip_sentence(pair: PairDisagreement) -> str:
+    """How often two indicators disagree, and over which two models the most."""
+    if not pair.strongest:
+        return "The indicators order all models alike."
+    x, y, flip = quantity(pair.x).title, quantity(pair.y).title.lower(), pair.strongest[0]
+    return (
+        f"{x} and {y} order {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): {flip.cheaper_by_x} "
+        f"costs {flip.factor_x:.1f} times less than {flip.cheaper_by_y} by {x.lower()} and {flip.factor_y:.1f} times "
+        f"more by {y}."
+    )
 
 
 def _flip_chart(x: str, y: str, result: DisagreementResult) -> alt.LayerChart:

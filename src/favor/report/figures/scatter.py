@@ -59,6 +59,11 @@ class Scatter:
     points: tuple[Point, ...]
     base_size: int | None
 
+    @property
+    def classes(self) -> list[str]:
+        """The titles of the classes that have a point."""
+        return list(dict.fromkeys(point.class_title for point in self.points))
+
     def hollow_sentence(self) -> str:
         """What hollow markers mean, with a space before it; empty where there are none."""
         return " Hollow: simulated." if any(point.simulated for point in self.points) else ""
@@ -116,18 +121,22 @@ def scatter_layers(
     in_the_way: Sequence[tuple[float, float]] = (),
     widths: Sequence[int] = (WIDE, NARROW),
     height: int = HEIGHT,
+    classes: Collection[str] | None = None,
 ) -> alt.LayerChart:
-    """The drawing, with other layers below the points; names keep off what is `in_the_way`, in the axes' units."""
+    """The drawing, with other layers below the points; names keep off what is `in_the_way`, in the axes' units.
+
+    `classes` are those of the legend, where it is also that of other drawings: colours are given out by their order.
+    """
     x, y = x_axis(info.x), y_axis(info.y)
-    layers = [*_interval_layers(info, x, y), *below, _point_layer(info, x, y)]
+    layers = [*_interval_layers(info, x, y), *below, _point_layer(info, x, y, classes or info.classes)]
     names, others = _names(info)
     layers += name_layers(names, info.x, info.y, others=others, in_the_way=in_the_way, widths=widths, height=height)
     return layered(*layers)
 
 
-def _point_layer(info: Scatter, x: alt.X, y: alt.Y) -> alt.Chart:
+def _point_layer(info: Scatter, x: alt.X, y: alt.Y, legend_classes: Collection[str]) -> alt.Chart:
     sizes = sorted({point.img_size for point in info.points if point.img_size is not None})
-    encodings = class_encodings(point.class_title for point in info.points)
+    encodings = class_encodings(legend_classes)
     tooltip = [
         alt.Tooltip("name:N", title="Model"),
         alt.Tooltip("class:N", title="Class"),
@@ -140,22 +149,25 @@ def _point_layer(info: Scatter, x: alt.X, y: alt.Y) -> alt.Chart:
         scale = alt.Scale(domain=[sizes[0], sizes[-1]], range=[35, 130])
         encodings["size"] = alt.Size("px:Q", scale=scale, legend=legend)
     if any(point.simulated for point in info.points):
-        scale = alt.Scale(domain=["no", "yes"], range=[0.85, 0])
-        encodings["fillOpacity"] = alt.FillOpacity("simulated:N", scale=scale, legend=None)
+        encodings["fillOpacity"] = hollow("simulated")
         tooltip.append(alt.Tooltip("simulated:N", title="Simulated"))
     if any(point.flag is not None for point in info.points):
-        scale = alt.Scale(domain=["yes", "no"], range=[1, 0.35])
-        encodings["opacity"] = alt.Opacity("decides:N", scale=scale, legend=None)
+        encodings["opacity"] = alt.when(alt.datum.decides == "no").then(alt.value(0.35)).otherwise(alt.value(1))
         tooltip.append(alt.Tooltip("flag:N", title="Accuracy of another configuration"))
-    classes = list(dict.fromkeys(point.class_title for point in info.points))
-    titles = alt.Data(values=[{"how": number, "class": title} for number, title in enumerate(classes)])
-    values = [_point_data(point, classes.index(point.class_title), encodings) for point in info.points]
+    titles = alt.Data(values=[{"how": number, "class": title} for number, title in enumerate(info.classes)])
+    places = {title: number for number, title in enumerate(info.classes)}
+    values = [_point_data(point, places[point.class_title], encodings) for point in info.points]
     return (
         alt.Chart(alt.Data(values=values))
         .transform_lookup("how", from_=alt.LookupData(titles, key="how", fields=["class"]))
         .mark_point(size=60, strokeWidth=1.2, fillOpacity=0.85, clip=True)
         .encode(x=x, y=y, tooltip=tooltip, **encodings)
     )
+
+
+def hollow(field: str) -> Any:
+    """The opacity of a marker's inside: none where the field says "yes"."""
+    return alt.when(alt.datum[field] == "yes").then(alt.value(0)).otherwise(alt.value(0.85))
 
 
 def _point_data(point: Point, how: int, encodings: Collection[str]) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def theme(dark: bool) -> dict[str, Any]:
 def class_encodings(titles: Iterable[str], *, legend_columns: int = 2) -> dict[str, Any]:
     """Marker and colour by the field `class`, in the taxonomy's order, with one legend of those that are there.
 
-    A legend starts where the plot does: beside long names there is room for one column only on a phone.
+    A legend starts where the plot does: beside long names there is room for one column only on a phone. Whoever has
+    more room may raise `columns`.
     """
     shown = _styles_of(titles)
     domain = [style.title for style in shown]

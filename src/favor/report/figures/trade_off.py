@@ -1,6 +1,6 @@
 """Quality against one cost: the points, the Pareto front, and the front of the high-resolution models alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -11,7 +11,7 @@ import pandas as pd
 from favor.analyze import pareto
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.scatter import NARROW, WIDE, Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.style import HEIGHT
+from favor.report.figures.style import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, several_plots
 
 _STEPS = 24  # parts in which each piece of a front is passed to the placing of names
 
@@ -71,7 +71,24 @@ def _front(rows: pd.DataFrame, x: Axis, y: Axis) -> tuple[FrontPoint, ...]:
     return tuple(sorted(corners, key=lambda corner: (corner.x, corner.y)))
 
 
-def trade_off_layers(info: TradeOff, *, widths: Sequence[int] = (WIDE, NARROW), height: int = HEIGHT) -> alt.LayerChart:
+def trade_off_panels(infos: Mapping[str, TradeOff]) -> alt.ConcatChart:
+    """Several drawings by their titles, with one legend of all their classes."""
+    classes = {title for info in infos.values() for title in info.scatter.classes}
+    return several_plots(
+        trade_off_layers(info, widths=(PANEL_WIDTH,), height=PANEL_HEIGHT, classes=classes).properties(
+            width=PANEL_WIDTH, height=PANEL_HEIGHT, title=title
+        )
+        for title, info in infos.items()
+    )
+
+
+def trade_off_layers(
+    info: TradeOff,
+    *,
+    widths: Sequence[int] = (WIDE, NARROW),
+    height: int = HEIGHT,
+    classes: Collection[str] | None = None,
+) -> alt.LayerChart:
     """The drawing: intervals, fronts, points, and names along the front; `widths` are those it may be drawn at."""
     x, y = x_axis(info.scatter.x), y_axis(info.scatter.y)
     fronts = []
@@ -80,7 +97,8 @@ def trade_off_layers(info: TradeOff, *, widths: Sequence[int] = (WIDE, NARROW), 
             values = [{"x": corner.x, "y": corner.y} for corner in corners]
             line = alt.Chart(alt.Data(values=values)).mark_line(style=style, interpolate=info.step, clip=True)
             fronts.append(line.encode(x=x, y=y, order="x:Q"))
-    return scatter_layers(info.scatter, below=fronts, in_the_way=list(_along(info)), widths=widths, height=height)
+    way = list(_along(info))
+    return scatter_layers(info.scatter, below=fronts, in_the_way=way, widths=widths, height=height, classes=classes)
 
 
 def _along(info: TradeOff) -> Iterator[tuple[float, float]]:

@@ -108,7 +108,7 @@ def _chart(info: Sequence[Spread]) -> alt.LayerChart:
     ]
     shown = list(dict.fromkeys(spread.source for spread in info))
     colours = {_OWN: FIRST_SERIES, _PAPER: SECOND_SERIES}
-    title = "Range [% of the value], lower is better"
+    title = "Range [%], lower is better"
     base = alt.Chart(alt.Data(values=values)).encode(
         y=alt.Y("metric:N", title=None, axis=alt.Axis(grid=True)),
         yOffset=alt.YOffset("source:N", scale=alt.Scale(domain=shown)),

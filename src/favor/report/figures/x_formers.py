@@ -10,7 +10,7 @@ from favor.report.figures.commands import X_FORMERS as RUN_X_FORMERS
 from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, evidence_of, sources_sentence
 from favor.report.figures.figure import X_FORMERS, Figure
-from favor.report.figures.scatter import Name, name_layers
+from favor.report.figures.scatter import Name, hollow, name_layers
 from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered, one_plot
 
 DATASET = "cifar10"
@@ -96,16 +96,13 @@ def _chart(info: XFormers) -> alt.LayerChart:
             "embedding": m.embedding,
             "x": m.memory,
             "y": m.top1,
-            "solid": "no" if m.simulated else "yes",
+            "simulated": "yes" if m.simulated else "no",
         }
         for m in info.models
     ]
     colours = alt.Scale(domain=[_QUADRATIC, _LINEAR], range=[SECOND_SERIES, FIRST_SERIES])
     shapes = alt.Scale(domain=[_PLAIN, _CONVOLUTIONS], range=["square", "triangle-up"])
     legend = alt.Legend(title=None, orient="bottom", columns=2)
-    encodings = {
-        "fillOpacity": alt.FillOpacity("solid:N", scale=alt.Scale(domain=["yes", "no"], range=[0.85, 0]), legend=None)
-    }
     points = (
         alt.Chart(alt.Data(values=values))
         .mark_point(size=60, fillOpacity=0.85, clip=True)
@@ -120,7 +117,7 @@ def _chart(info: XFormers) -> alt.LayerChart:
                 alt.Tooltip("x:Q", title=info.x.described()),
                 alt.Tooltip("y:Q", title=info.y.described()),
             ],
-            **(encodings if simulated else {}),
+            **({"fillOpacity": hollow("simulated")} if simulated else {}),
         )
     )
     names = [Name(model.title, model.memory, model.top1) for model in info.models]

@@ -14,8 +14,13 @@ function setUpExplorer() {
   );
   svg.append(...Object.values(plot.layers));
   svg.addEventListener("pointermove", (event) => showCard(nearest(event)));
-  svg.addEventListener("pointerleave", () => showCard(document.activeElement?.dataset?.model ?? null));
-  svg.addEventListener("click", (event) => toggleKept(nearest(event)));
+  // A finger leaves with every tap, and its card is to stay.
+  svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && showCard(document.activeElement?.dataset?.model ?? null));
+  svg.addEventListener("click", (event) => {
+    const row = nearest(event);
+    toggleKept(row);
+    showCard(row);
+  });
   // Not on the picture itself: browsers let an SVG element that listens for keys take the focus.
   const box = byId("plot-box");
   box.addEventListener("keydown", onPlotKey);

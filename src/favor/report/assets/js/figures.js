@@ -1,7 +1,8 @@
 // The papers' figures: Vega is unpacked and a chart is drawn when the reader comes to it.
 
 const PLOT_WIDTH = 360; // pixels for one of several plots beside each other
-const ERRORS = 1; // of Vega's levels of talking: a chart's advice to its author is nothing for its reader
+const WIDE = 480; // pixels of a figure
+const BESIDE_A_PLOT = 76; // pixels of them for its axis and for what is between two plots
 const drawnCharts = new Map();
 
 function setUpFigures() {
@@ -23,13 +24,28 @@ function setUpFigures() {
 async function drawChart(box) {
   const embed = await vega();
   const spec = JSON.parse(await unpacked(box.dataset.spec));
-  if (spec.concat) spec.columns = columnsFor(spec.concat.length, Math.max(1, Math.floor(box.clientWidth / PLOT_WIDTH)));
+  if (spec.concat) spreadPlots(spec, box.clientWidth);
+  if (box.clientWidth >= WIDE) widenLegends(spec);
   const config = JSON.parse(byId("chart-themes").textContent)[isDark() ? "dark" : "light"];
   // The page's policy forbids making code from text, so expressions are interpreted.
-  const options = { config, logLevel: ERRORS, actions: false, ast: true, defaultStyle: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
+  const options = { config, actions: false, ast: true, defaultStyle: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
   drawnCharts.get(box)?.finalize();
   drawnCharts.set(box, await embed(box, spec, options));
   box.removeAttribute("aria-busy");
+}
+
+// Legends are made for a phone; with more room they take another column.
+function widenLegends(part) {
+  if (part === null || typeof part !== "object") return;
+  if (part.legend?.columns) part.legend = { ...part.legend, columns: part.legend.columns + 1 };
+  Object.entries(part).forEach(([key, inner]) => key !== "legend" && key !== "data" && widenLegends(inner));
+}
+
+// Several plots side by side as far as there is room, each as wide as its share of it.
+function spreadPlots(spec, room) {
+  spec.columns = columnsFor(spec.concat.length, Math.max(1, Math.floor(room / PLOT_WIDTH)));
+  const width = Math.floor(room / spec.columns) - BESIDE_A_PLOT;
+  spec.concat = spec.concat.map((plot) => ({ ...plot, width: Math.max(width, plot.width) }));
 }
 
 // Rows of equal length: four plots, where three have room, are two rows of two.

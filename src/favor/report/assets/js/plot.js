@@ -97,7 +97,7 @@ function drawWhiskers({ xColumn, yColumn }, row, x, y) {
   if (isKnown(low) && isKnown(high)) plot.layers.whiskers.append(makeSvg("line", { x1: atX, x2: atX, y1: y.place(low), y2: y.place(high) }));
 }
 
-// Names beside the front, each where it covers no other name, or not at all.
+// Names beside the front, each where it covers no other name and the fewest points, or not at all.
 function drawLabels(front, width, height) {
   const taken = [];
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -105,16 +105,19 @@ function drawLabels(front, width, height) {
     const [x, y] = plot.places.get(row);
     const text = shortened(MODELS[row].label);
     const wide = 7.2 * text.length;
+    const others = plot.shown.filter((other) => other !== row).map((other) => plot.places.get(other));
     const spots = [[9, -7, "start"], [-9, -7, "end"], [9, 15, "start"], [-9, 15, "end"], [0, -12, "middle"], [0, 21, "middle"]];
-    for (const [dx, dy, anchor] of spots) {
+    const free = spots.flatMap(([dx, dy, anchor]) => {
       const left = x + dx - { start: 0, middle: wide / 2, end: wide }[anchor];
       const box = [left, y + dy - 11, left + wide, y + dy + 3];
       const isInside = box[0] > EDGE.left && box[2] < width - 2 && box[1] > EDGE.top - 8 && box[3] < height - EDGE.bottom;
-      if (!isInside || taken.some((other) => meets(box, other))) continue;
-      taken.push(box);
-      plot.layers.labels.append(makeSvg("text", { x: x + dx, y: y + dy, "text-anchor": anchor }, text));
-      break;
-    }
+      if (!isInside || taken.some((other) => meets(box, other))) return [];
+      return [{ box, dx, dy, anchor, covered: others.filter(([atX, atY]) => meets(box, [atX - 5, atY - 5, atX + 5, atY + 5])).length }];
+    });
+    if (!free.length) continue;
+    const { box, dx, dy, anchor } = free.reduce((a, b) => (b.covered < a.covered ? b : a));
+    taken.push(box);
+    plot.layers.labels.append(makeSvg("text", { x: x + dx, y: y + dy, "text-anchor": anchor }, text));
   }
 }
 

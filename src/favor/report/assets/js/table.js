@@ -28,7 +28,9 @@ function drawTable() {
   byId("table-body").replaceChildren();
   listing.drawn = 0;
   addRows();
-  byId("table-count").textContent = `${listing.rows.length} of ${countOf(MODELS.length)}`;
+  const names = new Set(listing.rows.map((model) => model.name)).size;
+  const bySize = names < listing.rows.length ? `, ${listing.rows.length} with their image sizes` : "";
+  byId("table-count").textContent = `${names} of ${countOf(new Set(MODELS.map((model) => model.name)).size)}${bySize}`;
 }
 
 function sortedModels() {
@@ -76,7 +78,7 @@ function tableRow(model) {
   return make(
     "tr",
     {},
-    make("th", { scope: "row" }, marker(model.style), model.label),
+    make("th", { scope: "row", title: model.label }, marker(model.style), model.label),
     ...FACTS.slice(1).map(({ of }) => make("td", {}, String(of(model) ?? ""))),
     ...numbers,
   );
