@@ -2,6 +2,8 @@
 
 import math
 import re
+from decimal import Decimal
+from typing import Literal
 
 from favor.errors import RequestError
 
@@ -100,6 +102,21 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{value:.2f} %"
     number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{number} {unit}"
+
+
+def format_outward(value: float, unit: str, outward: Literal[1, -1]) -> str:
+    """As `format_quantity`, but rounded only upwards (1) or downwards (-1): a limit there holds the value.
+
+    >>> format_quantity(3_423_256, "1"), format_outward(3_423_256, "1", 1)
+    ('3.42M', '3.43M')
+    """
+    text = format_quantity(value, unit)
+    if (value - parse_quantity(text, unit)) * outward <= 0:
+        return text
+    digits = text[: len(text) - len(text.lstrip("0123456789,."))]
+    number = Decimal(digits.replace(",", ""))
+    moved = number + outward * Decimal(1).scaleb(int(number.as_tuple().exponent))
+    return f"{moved:,}{text.removeprefix(digits)}"
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str | None:

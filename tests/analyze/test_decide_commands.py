@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from favor.analyze.limits import RelaxedLimit
-from favor.cli import decide, decision_text
+from favor.cli import decide
 from favor.errors import RequestError
 from favor.records import Record, append, example, reading
 from favor.records.published import card_fields
@@ -192,22 +191,6 @@ def test_a_limit_relaxed_as_the_answer_says_is_kept(study: Path, asked: list[str
     assert way is not None, refused.stdout
     followed = run_json(*among, asked[0], way[1])
     assert followed["favored"]["name"] == way[2]
-
-
-@pytest.mark.parametrize(
-    ("to", "limit", "unit", "shown"),
-    [
-        (3_423_256, 1e6, "1", "3.43M"),
-        (3_420_000, 1e6, "1", "3.42M"),
-        (999_999_999, 1e6, "1", "1,000M"),
-        (307.2 * 2**20, 300 * 2**20, "B", "308 MiB"),
-        (0.05004, 0.01, "s", "50.1 ms"),
-        (81.528, 90.0, "%", "81.52 %"),
-        (81.523, 90.0, "%", "81.52 %"),
-    ],
-)
-def test_a_relaxed_limit_is_rounded_away_from_the_old_one(to: float, limit: float, unit: str, shown: str) -> None:
-    assert decision_text._far_enough(RelaxedLimit("any", "any", unit, limit, to, abs(to - limit))) == shown
 
 
 @pytest.mark.parametrize(

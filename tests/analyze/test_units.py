@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from favor.errors import RequestError
-from favor.units import format_quantity, parse_quantity
+from favor.units import format_outward, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,19 @@ def test_formats_fit_the_size() -> None:
     assert format_quantity(0.00123, "s") == "1.23 ms"
     assert format_quantity(3.2e9, "B") == "2.98 GiB"
     assert format_quantity(12345.6, "img/s") == "12,346 img/s"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "outward", "shown"),
+    [
+        (3_423_256, "1", 1, "3.43M"),
+        (3_420_000, "1", 1, "3.42M"),
+        (999_999_999, "1", 1, "1,000M"),
+        (307.2 * 2**20, "B", 1, "308 MiB"),
+        (0.05004, "s", 1, "50.1 ms"),
+        (81.528, "%", -1, "81.52 %"),
+        (81.523, "%", -1, "81.52 %"),
+    ],
+)
+def test_a_limit_is_rounded_so_that_it_holds_the_value(value: float, unit: str, outward: int, shown: str) -> None:
+    assert format_outward(value, unit, outward) == shown

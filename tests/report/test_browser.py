@@ -21,7 +21,7 @@ from favor.analyze.settings import run_setting
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.questions import LIMITS
-from favor.units import format_quantity
+from favor.units import format_outward, format_quantity
 from report.made_up import HOSTILE_NAME
 
 Visit = Callable[..., Any]
@@ -394,6 +394,19 @@ def test_quantities_read_as_python_writes_them(visit: Visit, decision_page: Path
         "(pairs) => pairs.map(([number, unit]) => favor.formatQuantity(number, unit))", pairs
     )
     assert shown == [format_quantity(number, unit) for number, unit in pairs]
+
+
+def test_limits_to_relax_to_are_rounded_as_python_rounds_them(visit: Visit, decision_page: Path) -> None:
+    pick = random.Random(4)  # noqa: S311
+    limits = [
+        (pick.uniform(*within), unit, pick.choice([1, -1]))
+        for unit, within in (("1", (1e3, 1e9)), ("B", (1e4, 1e11)), ("s", (1e-4, 90.0)), ("%", (40.0, 90.0)))
+        for _ in range(100)
+    ]
+    shown = visit(decision_page).evaluate(
+        "(limits) => limits.map(([value, unit, outward]) => favor.formatOutward(value, unit, outward))", limits
+    )
+    assert shown == [format_outward(value, unit, outward) for value, unit, outward in limits]
 
 
 def test_fronts_with_ties_are_those_of_the_analysis(visit: Visit, decision_page: Path) -> None:

@@ -1,20 +1,19 @@
 """How decisions read on a terminal: the tables and sentences of `favor recommend` and its like."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 
 from favor.analyze.answer import Choice, Reading, Recommendation
 from favor.analyze.compare import Comparison, MetricComparison, Side
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.guide import Guide, GuideModel
-from favor.analyze.limits import Relaxation, RelaxedLimit
+from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
 from favor.analyze.pareto import ParetoPoint, ParetoResult
 from favor.analyze.selection import Excluded
 from favor.cli.console import emit_table, note, stdout_console
 from favor.metrics import METRICS
-from favor.units import format_quantity, parse_quantity
+from favor.units import format_outward, format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
 
 _SHOWN = 10
@@ -88,28 +87,11 @@ def _print_reason(answer: Recommendation) -> None:
 def _relaxation(way: Relaxation) -> str:
     moved = []
     for limit in way.limits:
-        to = _far_enough(limit)
+        to = format_outward(limit.to, limit.unit, 1 if limit.to > limit.limit else -1)
         by = abs(parse_quantity(to, limit.unit) - limit.limit)
         from_ = format_quantity(limit.limit, limit.unit)
         moved.append(f"{limit.option} from {from_} to {to} (by {format_quantity(by, limit.unit)})")
     return f"{', '.join(moved)} gives {_sized(way.name, way.img_size)}"
-
-
-def _far_enough(limit: RelaxedLimit) -> str:
-    """Where a limit has to move, rounded so that the model keeps what is shown.
-
-    >>> _far_enough(RelaxedLimit("max_params", "params", "1", 1e6, 3_423_256, 2_423_256))
-    '3.43M'
-    """
-    text = format_quantity(limit.to, limit.unit)
-    short = limit.to - parse_quantity(text, limit.unit)
-    outward = 1 if limit.to > limit.limit else -1
-    if short * outward <= 0:
-        return text
-    digits = text[: len(text) - len(text.lstrip("0123456789,."))]
-    number = Decimal(digits.replace(",", ""))
-    moved = number + outward * Decimal(1).scaleb(int(number.as_tuple().exponent))
-    return f"{moved:,}{text.removeprefix(digits)}"
 
 
 def print_guide(chart: Guide) -> None:

@@ -157,9 +157,10 @@ function choiceTable({ choices, question, deciding, values }, chances) {
 
 function relaxList({ each, together, unknown }) {
   const way = ({ row, limits }) => {
-    const moved = limits.map(
-      ({ option, metric, value, to }) => `${option} from ${quantity(metric, value)} to ${quantity(metric, to)} (by ${quantity(metric, Math.abs(to - value))})`,
-    );
+    const moved = limits.map(({ option, metric, value, to }) => {
+      const enough = formatOutward(to, METRICS.get(metric).unit, Math.sign(to - value));
+      return `${option} from ${quantity(metric, value)} to ${enough} (by ${quantity(metric, Math.abs(to - value))})`;
+    });
     return `${moved.join(", ")} gives ${MODELS[row].label}`;
   };
   const isNew = together && !each.some(({ row }) => row === together.row);

@@ -57,6 +57,7 @@ window.favor = {
   decide,
   chancesOf,
   paretoFront,
+  formatOutward,
   formatQuantity,
   questionNow,
   valuesOf: (metric) => [...numbersOf(current(metric))],

@@ -12,6 +12,18 @@ function formatQuantity(value, unit) {
   return `${Math.abs(value) >= 1000 ? grouped(fixed(value, 0)) : general(value, 3)} ${unit}`;
 }
 
+// As `favor.units.format_outward`: rounded upwards (1) or downwards (-1) only, so that a limit there holds the value.
+function formatOutward(value, unit, outward) {
+  const text = formatQuantity(value, unit);
+  const [digits] = /^[\d,.]+/.exec(text);
+  const suffix = text.slice(digits.length);
+  const factor = [...COUNT_SCALES, ...BYTE_SCALES, ...TIME_SCALES].find(([, of]) => of === suffix)?.[0] ?? 1;
+  const number = Number(digits.replaceAll(",", ""));
+  if ((value - number * factor) * outward <= 0) return text;
+  const places = digits.split(".")[1]?.length ?? 0;
+  return grouped(fixed(number + outward * 10 ** -places, places)) + suffix;
+}
+
 function scaled(value, scales) {
   for (const [factor, suffix] of scales) {
     const size = Math.abs(value / factor);
