@@ -159,6 +159,22 @@ def test_no_branch_is_dropped_unless_asked_for(name: str) -> None:
     assert max(rates(miniature(name)[0]), default=0.0) == 0.0
 
 
+TELLS_PLACES = {"class_token", "positions.weight", "bias.table", "attention_biases"}
+"""How the names of parameters end that are a token or say where one is, in our words and in those of timm's we wrap."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(name for name in FAMILIES.values() if favor.card(name).origin == "own"), "vix_pit", "efficientformerv2_s0"],
+)
+def test_class_tokens_and_what_tells_places_are_not_decayed(name: str) -> None:
+    model, _ = miniature(name)
+    names = {parameter for parameter, _ in model.named_parameters()}
+    places = {parameter for parameter in names if any(f".{parameter}".endswith(f".{end}") for end in TELLS_PLACES)}
+    exempt = model.no_weight_decay() if hasattr(model, "no_weight_decay") else set()
+    assert places <= exempt <= names
+
+
 @families
 def test_a_card_speaks_of_an_inference_form_where_there_is_one(name: str) -> None:
     _, differs = inference_form(miniature(name)[0])

@@ -10,6 +10,8 @@ import torch
 import favor
 from favor.errors import RequestError
 from favor.zoo import registry
+from favor.zoo.baseline.vit import vit
+from favor.zoo.encoder import Size
 from favor.zoo.registry import Card, ImageSizes, Variant
 from favor.zoo.taxonomy import How, Where
 
@@ -151,6 +153,16 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_behind_and_loads_once_it_is_
         registry._forget(favor.list_models("halfway_*"))
 
 
+def test_a_plugin_that_loads_another_one_goes_on_as_a_plugin(tmp_path: Path) -> None:
+    inner, outer = plugin(tmp_path, "inner"), plugin(tmp_path, "outer")
+    outer.write_text(f"import favor\nfavor.load_plugin({str(inner)!r})\n" + outer.read_text())
+    favor.load_plugin(outer)
+    try:
+        assert favor.card("inner_s16").origin == favor.card("outer_s16").origin == "plugin"
+    finally:
+        registry._forget(favor.list_models("inner_*") + favor.list_models("outer_*"))
+
+
 def test_a_relative_plugin_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "div.py").write_text("x = 1\ny = x / 0\n")
     monkeypatch.chdir(tmp_path)
@@ -167,6 +179,8 @@ def test_a_relative_plugin_is_told_with_its_line(tmp_path: Path, monkeypatch: py
         ({"num_classes": True}, "num_classes must be a whole number"),
         ({"num_classes": 2.5}, "num_classes must be a whole number"),
         ({"drop_path": "0.1"}, "drop_path is a share"),
+        ({"drop_path": None}, "drop_path is a share"),
+        ({"drop_path": [0.1]}, "drop_path is a share"),
         ({"size": "xl"}, "unknown size 'xl'"),
         ({"architecture": "convnext_tiny"}, "unknown setting"),
     ],
@@ -194,6 +208,45 @@ def test_names_are_found_in_any_case() -> None:
     assert favor.card("ViT-B/32").name == "vit_b32"
     with pytest.raises(RequestError, match="not by 5"):
         favor.card(5)  # type: ignore[arg-type]
+
+
+def test_patterns_fit_in_any_case() -> None:
+    assert favor.list_models("VIT_?16") == favor.list_models("vit_?16") == ["vit_s16", "vit_b16", "vit_l16"]
+
+
+def test_a_network_of_timm_has_one_name_however_it_is_asked_for() -> None:
+    assert favor.card("TIMM:resnet18").name == "timm:resnet18"
+
+
+def one_model(*names: str) -> None:
+    """Register a ViT of the smallest size under a name and its aliases."""
+    variant = Variant(names[0], {"size": Size(48, 1, 3)}, aliases=names[1:])
+    favor.register([variant], title="", how=None, year=None, paper=None, changes="")(vit)
+
+
+@pytest.mark.parametrize("names", [("VIT_S16",), ("new_s16", "LINFORMER_S16"), ("new_s16", "vit-s/16")])
+def test_a_name_that_differs_from_a_known_one_in_its_case_only_is_taken(names: tuple[str, ...]) -> None:
+    with pytest.raises(RequestError, match="registered twice"):
+        one_model(*names)
+
+
+def test_a_name_with_capitals_is_found_in_any_case() -> None:
+    one_model("MyNet_S16")
+    try:
+        assert favor.card("mynet_s16").name == favor.card("MyNet_S16").name == "MyNet_S16"
+        assert favor.list_models("mynet*") == ["MyNet_S16"]
+    finally:
+        registry._forget(["MyNet_S16"])
+    with pytest.raises(RequestError, match="unknown model"):
+        favor.card("mynet_s16")
+
+
+@pytest.mark.parametrize("name", ["", "my*net", "my?net", "my[net", "timm:mine", "Timm:mine"])
+def test_what_could_not_be_asked_for_cannot_name_a_model(name: str) -> None:
+    with pytest.raises(RequestError, match="cannot name a model"):
+        one_model(name)
+    with pytest.raises(RequestError, match="cannot name a model"):
+        one_model("my_net", name)
 
 
 def test_a_plugin_that_is_not_there_is_refused() -> None:

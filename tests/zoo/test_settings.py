@@ -6,6 +6,7 @@ import torch
 
 import favor
 from favor.errors import RequestError
+from favor.zoo.encoder import Size
 from favor.zoo.registry import create_miniature
 
 REFUSED = [
@@ -30,6 +31,17 @@ REFUSED = [
     ("wavevit_s", {"reductions": (4, 0, None, None)}, "reductions of wavevit_s is 4 values"),
     ("performer_s16", {"features": "tanh"}, "features of performer_s16 is one of 'softmax', 'relu', not 'tanh'"),
     ("vit_s16", {"pad": 1}, "pad of vit_s16 is true or false, not 1"),
+    ("vit_s16", {"patch_size": 0}, "patch_size of vit_s16 is a whole number of 1 or more, not 0"),
+    ("misnomer_d6", {"patch_size": -32}, "patch_size of misnomer_d6 is a whole number of 1 or more, not -32"),
+    ("vix_vit", {"grid": 0}, "grid of vix_vit is a whole number of 1 or more, not 0"),
+    ("vix_vit", {"grid": 33}, "33 tokens along the shorter side cannot be made of 32 px"),
+    ("vix_vin", {"landmarks": 0}, "landmarks of vix_vin is a whole number of 1 or more or None, not 0"),
+    ("vix_vit", {"landmarks": 8}, "landmarks is a setting of x='n', not of x='t'"),
+    ("vix_vip", {"kv_heads": 2}, "kv_heads is a setting of x='l', not of x='p'"),
+    ("vix_vil", {"kv_heads": 3}, "4 heads of queries cannot share 3 heads"),
+    ("vix_cvt", {"head_dim": 0}, "head_dim of vix_cvt is a whole number of 1 or more, not 0"),
+    ("vix_cvt", {"key_stride": 0}, "key_stride of vix_cvt is a whole number of 1 or more, not 0"),
+    ("vix_pit", {"size": Size(50, 4, 4)}, "50 channels cannot be split into 4 heads"),
     ("swin_ti", {"network": 7}, "network of swin_ti is a mapping or None, not 7"),
     ("swin_ti", {"network": {"bogus": 1}}, "unknown setting of timm's swin_tiny_patch4_window7_224 'bogus'"),
     ("swin_ti", {"network": {"embed_dims": 7}}, "did you mean 'embed_dim'"),
@@ -47,6 +59,22 @@ def test_a_value_that_makes_no_sense_is_refused_in_one_line(
     with torch.device("meta"), pytest.raises(RequestError, match=message) as raised:
         create_miniature(name, **settings)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"dim": 0}, "dim of a size is a whole number of 1 or more, not 0"),
+        ({"dim": 48.0}, "dim of a size is a whole number of 1 or more, not 48.0"),
+        ({"depth": -1}, "depth of a size is a whole number of 1 or more, not -1"),
+        ({"heads": 0}, "heads of a size is a whole number of 1 or more, not 0"),
+        ({"mlp_ratio": float("nan")}, "mlp_ratio of a size is a number, not nan"),
+        ({"mlp_ratio": 0.01}, "an MLP of 0.01 times 48 channels has no hidden unit"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_refused_in_one_line(size: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        Size(**{"dim": 48, "depth": 2, "heads": 3, **size})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

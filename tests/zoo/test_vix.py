@@ -14,6 +14,7 @@ from torch import nn
 
 import favor
 from equality import images, largest_difference
+from favor.errors import RequestError
 from favor.measure.count import count
 from favor.measure.paper_params import params_paper
 from favor.records import published
@@ -173,6 +174,15 @@ def test_224_and_384_px_both_work(name: str) -> None:
         with torch.device("meta"):
             model = favor.create_model(name, img_size=side, num_classes=7).eval()
             assert model(torch.zeros(1, 3, side, side)).shape == (1, 7)
+
+
+@pytest.mark.parametrize("name", ["vix_vit", "vix_levin", "vix_ccp", "vix_cvp", "vix_cvt", "vix_pit", "vix_hybrid_pin"])
+def test_an_image_of_another_shape_is_refused_even_where_it_has_as_many_tokens(name: str) -> None:
+    with torch.device("meta"):
+        model = create_miniature(name).eval()
+        for height, width in ((16, 64), (64, 64)):
+            with pytest.raises(RequestError, match=f"built for images of 32 x 32 px, not {height} x {width}"):
+                model(torch.zeros(1, 3, height, width))
 
 
 @pytest.mark.parametrize("name", MODELS)

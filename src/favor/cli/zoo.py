@@ -25,7 +25,8 @@ def remember_plugins(paths: list[str]) -> None:
     """Keep the plugins that the door was given until a command needs the zoo; loading them wants torch."""
     for path in paths:
         if not Path(path).is_file():
-            raise RequestError(f"plugin {path!r} is not there; give the path of a Python file")
+            what = "is a folder" if Path(path).is_dir() else "is not there"
+            raise RequestError(f"plugin {path!r} {what}; give the path of a Python file")
     _plugins[:] = paths
 
 
@@ -59,10 +60,12 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List the zoo, grouped by the taxonomy: where and how each architecture changes ViT."""
-    from favor.zoo.registry import card, list_models
+    from favor.zoo.registry import TIMM, WILDCARDS, card, list_models
 
     load_plugins()
-    if not any(wildcard in pattern for wildcard in "*?["):
+    if pattern.lower().startswith(TIMM):
+        raise RequestError("the networks of timm are not listed; `favor show timm:NAME` tells about one of them")
+    if not any(wildcard in pattern for wildcard in WILDCARDS):
         pattern = card(pattern).name  # an alias leads to its model, and a name that is close is told
     cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]
     if as_json:
@@ -77,13 +80,18 @@ def _print_groups(cards: "list[Card]") -> None:
     from itertools import groupby
 
     console = stdout_console()
+    defined = None
     for how, group in groupby(cards, key=lambda card: card.how):
         members = list(group)
         if how is None:
             console.print("\n[bold]Not in the taxonomy[/]")
+        elif how.where.title == how.title:
+            console.print(f"\n[bold]{how.title}[/] - {how.where.definition} {how.definition}")
         else:
-            title = how.title if how.where.title == how.title else f"{how.where.title}: {how.title}"
-            console.print(f"\n[bold]{title}[/] - {how.definition}")
+            if how.where is not defined:
+                console.print(f"\n[bold]{how.where.title}[/] - {how.where.definition}")
+            console.print(f"\n[bold]{how.where.title}: {how.title}[/] - {how.definition}")
+            defined = how.where
         families: dict[str, list[Card]] = {}
         for card in members:
             families.setdefault(card.family, []).append(card)
@@ -119,8 +127,11 @@ def show_command(
     if as_json:
         emit_json({**found.as_dict(), "variants": variants})
         return
+    from rich.table import Table
+    from rich.text import Text
+
     console = stdout_console()
-    console.print(f"[bold]{found.name}[/] - {found.title}")
+    console.print(Text.assemble((found.name, "bold"), f" - {found.title}"))
     rows = [
         ("changes", found.changes),
         ("where", f"{found.where.title} - {found.where.definition}" if found.where else "not in the taxonomy"),
@@ -135,9 +146,6 @@ def show_command(
         ("breaks the graph", found.graph_breaks or ""),
         *(("note", text) for text in found.notes),
     ]
-    from rich.table import Table
-    from rich.text import Text
-
     grid = Table.grid(padding=(0, 2))
     for label, value in rows:
         if value:

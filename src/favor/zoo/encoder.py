@@ -15,6 +15,7 @@ from favor.zoo.attention import Attention
 from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed, check_image_size
 from favor.zoo.pools import ClassTokenPool
 from favor.zoo.positions import Learned
+from favor.zoo.settings import Positive, check_setting
 from favor.zoo.slots import (
     Attends,
     EmbedFactory,
@@ -30,6 +31,7 @@ from favor.zoo.slots import (
     ReducerFactory,
     Tokens,
 )
+from favor.zoo.training import tokens_and_places
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class Size:
     depth: int
     heads: int
     mlp_ratio: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "depth", "heads"):
+            check_setting(f"{name} of a size", getattr(self, name), Positive)
+        check_setting("mlp_ratio of a size", self.mlp_ratio, float)
+        if self.hidden < 1:
+            raise RequestError(f"an MLP of {self.mlp_ratio} times {self.dim} channels has no hidden unit")
 
     @property
     def hidden(self) -> int:
@@ -229,8 +238,7 @@ class Encoder(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """The parameters that an optimiser is not to pull towards zero: where tokens are, and the class token."""
-        names = (name for name, _ in self.named_parameters())
-        return {name for name in names if name == "class_token" or name.startswith("positions.")}
+        return tokens_and_places(self) | {name for name, _ in self.named_parameters() if name.startswith("positions.")}
 
     def _init_weights(self) -> None:
         """ViT's initial values; a part that wants others has an `init_weights` method, which is called after that."""

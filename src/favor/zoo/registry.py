@@ -4,6 +4,7 @@ import fnmatch
 import importlib
 import importlib.util
 import inspect
+import numbers
 import operator
 import os
 import pkgutil
@@ -27,6 +28,9 @@ Builder = Callable[..., nn.Module]
 ImageSize = int | tuple[int, int]
 Level = TypeVar("Level", Where, How)
 PLUGINS_VARIABLE = "FAVOR_PLUGINS"
+TIMM = "timm:"
+"""What a name starts with that is timm's own."""
+WILDCARDS = "*?["
 COMMON_OPTIONS = ("num_classes", "img_size", "in_chans", "drop_path")
 
 
@@ -135,7 +139,8 @@ class Entry:
 
 
 _entries: dict[str, Entry] = {}
-_names_by_alias: dict[str, str] = {}
+_names: dict[str, str] = {}
+"""Every name and alias in lower case -> the name of the model that it leads to."""
 _plugins: dict[Path, list[str]] = {}
 _origin_of_new_entries: Origin | None = None
 
@@ -213,11 +218,16 @@ def _miniature(build: Builder, given: Mapping[str, object] | None) -> Mapping[st
 
 def _enter(entry: Entry) -> None:
     name = entry.card.name
-    for taken in (name, *entry.card.aliases):
-        if taken in _entries or taken.lower() in _names_by_alias:
-            raise RequestError(f"the name {taken!r} is registered twice; choose another name for the new model")
+    for word in (name, *entry.card.aliases):
+        if not word or word.lower().startswith(TIMM) or any(mark in word for mark in WILDCARDS):
+            raise RequestError(
+                f"{word!r} cannot name a model: a name is not empty, has none of {' '.join(WILDCARDS)}, which make "
+                f"patterns, and does not start with {TIMM}"
+            )
+        if word.lower() in _names:
+            raise RequestError(f"the name {word!r} is registered twice; choose another name for the new model")
     _entries[name] = entry
-    _names_by_alias.update({alias.lower(): name for alias in entry.card.aliases})
+    _names.update({word.lower(): name for word in (name, *entry.card.aliases)})
 
 
 def list_models(
@@ -240,7 +250,7 @@ def list_models(
     return [
         card.name
         for card in _ordered_cards()
-        if fnmatch.fnmatchcase(card.name, pattern)
+        if fnmatch.fnmatchcase(card.name.lower(), pattern.lower())
         and (where is None or card.where is where)
         and (how is None or card.how is how)
         and (origin is None or card.origin == origin)
@@ -271,7 +281,7 @@ def create_model(
     entry = _entry(name)
     sides = _sides(entry.card.image_sizes.default if img_size is None else img_size)
     entry.card.image_sizes.check(name, sides)
-    if isinstance(drop_path, str) or not 0.0 <= drop_path < 1.0:
+    if not _is_share(drop_path):
         raise RequestError(f"drop_path is a share of images, 0 or more and less than 1, not {drop_path!r}")
     settings = _with_size_by_name(settings)
     _check_settings(entry, settings)
@@ -342,8 +352,8 @@ def _execute(file: Path) -> None:
 def _forget(names: Collection[str]) -> None:
     """Take models out of the registry."""
     for name in names:
-        for alias in _entries.pop(name).card.aliases:
-            del _names_by_alias[alias.lower()]
+        for word in (name, *_entries.pop(name).card.aliases):
+            del _names[word.lower()]
 
 
 def vit_sizes(
@@ -380,11 +390,11 @@ def _line_in(file: Path, error: BaseException) -> int | str:
 @contextmanager
 def _entries_of(origin: Origin) -> Iterator[None]:
     global _origin_of_new_entries  # `register` is a decorator: it cannot be handed the loader's state
-    _origin_of_new_entries = origin
+    before, _origin_of_new_entries = _origin_of_new_entries, origin
     try:
         yield
     finally:
-        _origin_of_new_entries = None
+        _origin_of_new_entries = before  # a plugin may load another one, and goes on registering after it
 
 
 @cache
@@ -409,22 +419,20 @@ def _all_entries() -> dict[str, Entry]:
 def _entry(name: str) -> Entry:
     if not isinstance(name, str):
         raise RequestError(f"a model is asked for by its name, such as 'vit_s16', not by {name!r}")
-    if name.lower().startswith("timm:"):
-        return _timm_entry(name)
+    if name.lower().startswith(TIMM):
+        return _timm_entry(name[len(TIMM) :])
     entries = _all_entries()
-    known = entries.get(name.lower()) or entries.get(name) or entries.get(_names_by_alias.get(name.lower(), ""))
-    if known is None:
-        raise unknown_name("model", name, [*entries, *_names_by_alias], "`favor list` shows all")
-    return known
+    if name.lower() not in _names:
+        raise unknown_name("model", name, _names, "`favor list` shows all")
+    return entries[_names[name.lower()]]
 
 
-def _timm_entry(name: str) -> Entry:
+def _timm_entry(architecture: str) -> Entry:
     from favor.zoo.timm_models import build_any_timm, timm_defaults
 
-    architecture = name[len("timm:") :]
     defaults = timm_defaults(architecture)
     timm_card = Card(
-        name=name,
+        name=TIMM + architecture,
         family="timm",
         title=architecture,
         where=None,
@@ -464,6 +472,10 @@ def _count(what: str, value: SupportsIndex) -> int:
     if number < 1 or isinstance(value, bool):
         raise RequestError(f"{what} must be a whole number of 1 or more, not {value!r}")
     return number
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, numbers.Real) and 0.0 <= float(value) < 1.0
 
 
 def _sides(img_size: ImageSize) -> tuple[int, int]:

@@ -100,6 +100,10 @@ class OneHead(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.body(images))
 
+    def no_weight_decay(self) -> set[str]:
+        """What timm exempts of its network."""
+        return {f"body.{name}" for name in self.body.no_weight_decay()}
+
     def own_names(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """timm's weights under the names of this model; one head of mean weights gives the mean of timm's two."""
         if any(name.startswith("body.") for name in state):

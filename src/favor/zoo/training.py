@@ -3,6 +3,7 @@
 - A part with a loss term of its own has `extra_losses = ExtraLosses()` and fills it in every training forward pass; the
   loop adds `take_extra_losses(model)` to its objective. Terms are weighted as their paper says.
 - A part that changes in the course of training has a method `set_progress(fraction)`; the loop calls `tell_progress`.
+- A model with parameters that an optimiser is not to pull towards zero names them in a method `no_weight_decay()`.
 """
 
 from typing import Protocol, runtime_checkable
@@ -10,6 +11,8 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.layers import LearnedPositions
+from favor.zoo.relative_bias import RelativeBias
 
 
 class ExtraLosses(dict[str, Tensor]):
@@ -54,3 +57,15 @@ def tell_progress(model: nn.Module, fraction: float) -> None:
     for part in model.modules():
         if isinstance(part, FollowsProgress):
             part.set_progress(fraction)
+
+
+def tokens_and_places(model: nn.Module) -> set[str]:
+    """The names of a model's class tokens, learned positions and relative biases, which are not to be decayed."""
+    tokens = {name for name, _ in model.named_parameters() if name.rpartition(".")[2] == "class_token"}
+    places = {
+        f"{path}.{name}"
+        for path, part in model.named_modules()
+        if isinstance(part, LearnedPositions | RelativeBias)
+        for name, _ in part.named_parameters()
+    }
+    return tokens | places

@@ -13,6 +13,7 @@ from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import PatchEmbed
 from favor.zoo.positions import Learned
 from favor.zoo.registry import ImageSizes, Variant, register
+from favor.zoo.settings import Positive
 from favor.zoo.taxonomy import How
 
 GRID = {
@@ -30,7 +31,7 @@ MISPRINT = (
 )
 
 
-def misnomer(size: Size, patch_size: int = 32, **options: Unpack[Options]) -> nn.Module:
+def misnomer(size: Size, patch_size: Positive = 32, **options: Unpack[Options]) -> nn.Module:
     embed = partial(PatchEmbed, patch_size=patch_size)
     return Encoder(size, embed=embed, positions=Learned(class_token=True), layer_scale=None, **options)
 

@@ -14,6 +14,7 @@ from favor.zoo.encoder import SIZES, Encoder, Options, Size
 from favor.zoo.layers import PatchEmbed
 from favor.zoo.positions import Learned
 from favor.zoo.registry import ImageSizes, Variant, register, vit_sizes
+from favor.zoo.settings import Positive
 from favor.zoo.taxonomy import How
 
 PATCH_NOTES = {
@@ -57,7 +58,7 @@ def _patches(patch_size: int) -> Variant:
 )
 def vit(
     size: Size,
-    patch_size: int = 16,
+    patch_size: Positive = 16,
     pad: bool = False,
     layer_scale: float | None = 1e-4,
     class_position: bool = False,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.pools import MeanPool
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
@@ -61,7 +62,7 @@ class CompactEncoder(Encoder):
         return (self.attention_pool(x).softmax(dim=1).mT @ x).squeeze(1)
 
 
-def vix_ccx(size: Size, x: str = "t", grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_ccx(size: Size, x: str = "t", grid: Positive = GRID, **options: Unpack[Options]) -> nn.Module:
     return CompactEncoder(
         replace(size, mlp_ratio=4.0),
         embed=partial(ConvPoolEmbed, strides=conv_strides(options["img_size"], grid)),

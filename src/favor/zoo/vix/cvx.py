@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Block, Options, Size
-from favor.zoo.layers import Mlp
+from favor.zoo.layers import Mlp, check_image_size
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Flow, InitialisesItself, MixerFactory, Tokens
 from favor.zoo.stages import GridBatchNorm, GridConv, as_grid, drop_path_rates, init_linear_layers
 from favor.zoo.taxonomy import How
@@ -77,7 +78,7 @@ class CvX(nn.Module):
         if size.depth < 3:
             raise RequestError(f"three stages need 3 blocks at least, not {size.depth}")
         depths = (1, 1, size.depth - 2)
-        height, width = options["img_size"]
+        self.img_size = height, width = options["img_size"]
         self.stages = nn.ModuleList()
         channels = options["in_chans"]
         rates = drop_path_rates(options["drop_path"], depths)
@@ -93,6 +94,7 @@ class CvX(nn.Module):
                 module.init_weights()
 
     def forward(self, images: Tensor) -> Tensor:
+        check_image_size(images, self.img_size)
         grid = as_grid(images)
         for stage in self.stages:
             grid = stage(grid)
@@ -129,7 +131,12 @@ class Stage(nn.Module):
 
 
 def vix_cvx(
-    size: Size, x: str = "t", head_dim: int = 64, key_stride: int = 2, grid: int = GRID, **options: Unpack[Options]
+    size: Size,
+    x: str = "t",
+    head_dim: Positive = 64,
+    key_stride: Positive = 2,
+    grid: Positive = GRID,
+    **options: Unpack[Options],
 ) -> nn.Module:
     own: MixerFactory = partial(SeparableAttention, head_dim=head_dim, key_stride=key_stride)
     return CvX(size, own if x == "t" else x_former(x).mixer, conv_strides(options["img_size"], grid), **options)

@@ -17,6 +17,7 @@ from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import ConvEmbed
 from favor.zoo.pools import MeanPool
 from favor.zoo.positions import NoPositions
+from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
@@ -63,7 +64,7 @@ def no_norm(dim: int) -> nn.Module:
     return nn.Identity()
 
 
-def vix_levix(size: Size, x: str = "t", grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_levix(size: Size, x: str = "t", grid: Positive = GRID, **options: Unpack[Options]) -> nn.Module:
     return Encoder(
         size,
         embed=partial(ConvEmbed, strides=conv_strides(options["img_size"], grid)),

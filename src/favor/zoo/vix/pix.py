@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.encoder import Block, Options, Size
-from favor.zoo.layers import LayerNorm, LearnedPositions, Mlp
+from favor.zoo.layers import LayerNorm, LearnedPositions, Mlp, check_image_size
+from favor.zoo.settings import Positive
 from favor.zoo.slots import EmbedFactory, Flow, MixerFactory, Tokens
 from favor.zoo.stages import GridConv, drop_path_rates, init_linear_layers
 from favor.zoo.taxonomy import How
+from favor.zoo.training import tokens_and_places
 from favor.zoo.vix.plain import embedding
 from favor.zoo.vix.setting import GRID, NYSTROM, PERFORMER, SOFTMAX, enter, x_former
 
@@ -46,6 +48,7 @@ class PiX(nn.Module):
         super().__init__()
         if size.depth < 2:
             raise RequestError(f"two stages need 2 blocks at least, not {size.depth}")
+        self.img_size = options["img_size"]
         self.patch_embed = embed(options["in_chans"], size.dim, options["img_size"])
         height, width = self.patch_embed.grid
         fine = Tokens(height, width, class_token=True)
@@ -64,6 +67,7 @@ class PiX(nn.Module):
         nn.init.normal_(self.class_token, std=1e-6)
 
     def forward(self, images: Tensor) -> Tensor:
+        check_image_size(images, self.img_size)
         x = self.patch_embed(images)
         x = self.positions(torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1))
         flow = Flow()
@@ -74,6 +78,10 @@ class PiX(nn.Module):
             x = block(x, flow)
         return self.head(self.norm(x[:, 0]))
 
+    def no_weight_decay(self) -> set[str]:
+        """The class token and the positions."""
+        return tokens_and_places(self)
+
 
 def blocks(size: Size, tokens: Tokens, mixer: MixerFactory, drop_path: list[float]) -> nn.ModuleList:
     """A stage: one block for each rate of drop path."""
@@ -83,7 +91,11 @@ def blocks(size: Size, tokens: Tokens, mixer: MixerFactory, drop_path: list[floa
     )
 
 
-def vix_pix(size: Size, x: str = "t", hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_pix(
+    size: Size, x: str = "t", hybrid: bool = False, grid: Positive = GRID, **options: Unpack[Options]
+) -> nn.Module:
+    if size.dim % size.heads:
+        raise RequestError(f"{size.dim} channels cannot be split into {size.heads} heads of equal size")
     mixer = partial(x_former(x).mixer, head_dim=size.dim // size.heads)
     return PiX(size, mixer, embedding(options["img_size"], hybrid, grid), **options)
 

@@ -12,14 +12,19 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
+from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import ConvEmbed, PatchEmbed, resize_tokens
 from favor.zoo.mixing.fourier.fnet import FNetMixer
 from favor.zoo.pools import MeanPool
 from favor.zoo.positions import Learned, NoPositions, RotaryPositions
+from favor.zoo.settings import Positive
 from favor.zoo.slots import EmbedFactory, Tokens
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_former
+
+LETTER_OF = {"kv_heads": "l", "landmarks": "n"}
+"""The attention that a further setting belongs to."""
 
 
 class TokenMlp(nn.Module):
@@ -64,29 +69,33 @@ def vix(
     x: str = "t",
     hybrid: bool = False,
     rotary: bool = False,
-    kv_heads: int | None = None,
-    landmarks: int | None = None,
-    grid: int = GRID,
+    kv_heads: Positive | None = None,
+    landmarks: Positive | None = None,
+    grid: Positive = GRID,
     **options: Unpack[Options],
 ) -> nn.Module:
     mixer = x_former(x).mixer
-    further = {"kv_heads": kv_heads, "landmarks": landmarks}
+    asked = {"kv_heads": kv_heads, "landmarks": landmarks}
+    further = {name: value for name, value in asked.items() if value is not None}
+    for name in further:
+        if x != LETTER_OF[name]:
+            raise RequestError(f"{name} is a setting of x={LETTER_OF[name]!r}, not of x={x!r}")
     return Encoder(
         size,
         embed=embedding(options["img_size"], hybrid, grid),
         positions=RotaryPositions() if rotary else Learned(class_token=True),
-        mixer=partial(mixer, **{name: value for name, value in further.items() if value is not None}),
+        mixer=partial(mixer, **further),
         layer_scale=None,
         **options,
     )
 
 
-def vix_fnet(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_fnet(size: Size, hybrid: bool = False, grid: Positive = GRID, **options: Unpack[Options]) -> nn.Module:
     embed = embedding(options["img_size"], hybrid, grid)
     return Encoder(size, embed=embed, positions=Learned(class_token=True), mixer=FNetMixer, layer_scale=None, **options)
 
 
-def vix_mixer(size: Size, hybrid: bool = False, grid: int = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_mixer(size: Size, hybrid: bool = False, grid: Positive = GRID, **options: Unpack[Options]) -> nn.Module:
     return Encoder(
         replace(size, mlp_ratio=1.0),
         embed=embedding(options["img_size"], hybrid, grid),

@@ -16,6 +16,7 @@ from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.settings import Positive
 from favor.zoo.stages import ConvEmbedding, GridBatchNorm, GridConv, as_grid, init_linear_layers
 from favor.zoo.taxonomy import How
+from favor.zoo.training import tokens_and_places
 
 
 class ConvProjection(nn.Module):
@@ -137,6 +138,10 @@ class CvT(nn.Module):
             tokens, grid = stage(x)
             x = tokens[:, -grid[0] * grid[1] :].unflatten(1, grid)
         return self.head(self.norm(tokens[:, 0]))
+
+    def no_weight_decay(self) -> set[str]:
+        """The class token."""
+        return tokens_and_places(self)
 
 
 @register(

@@ -130,6 +130,8 @@ class HaltingEncoder(Encoder):
         if not self.halts_by_score or x.is_meta or isinstance(x, FakeTensor):
             return self._impose(x, index, halting)
         running = halting.running[:, 1:]
+        if not len(running):
+            return x  # no image says how many tokens survive
         fewest, most = torch.stack(running.sum(dim=1).aminmax()).tolist()
         if most < running.shape[1]:
             survivors = running.to(torch.int8).topk(most, dim=1).indices

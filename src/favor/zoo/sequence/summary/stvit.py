@@ -21,6 +21,7 @@ from favor.zoo.settings import FourPositive, Positive
 from favor.zoo.slots import Tokens
 from favor.zoo.stages import ConvEmbedding, PatchMerging, as_grid, drop_path_rates, init_linear_layers, window_size
 from favor.zoo.taxonomy import How
+from favor.zoo.training import tokens_and_places
 
 Grid = tuple[int, int]
 SEMANTIC_BLOCKS = 6
@@ -261,6 +262,10 @@ class STViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         check_image_size(images, self.img_size)
         return self.head(self.norm(self.stages(as_grid(images))).mean(dim=(1, 2)))
+
+    def no_weight_decay(self) -> set[str]:
+        """The biases of relative positions, as in Swin."""
+        return tokens_and_places(self)
 
 
 @register(
