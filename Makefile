@@ -26,8 +26,9 @@ format: $(INSTALLED)
 clean:
 	rm -rf $(VENV)
 
-# The stamp is newer than what decides the installation, so a second call installs nothing.
+# The stamp is newer than what decides the installation, so a second call installs nothing. Modules are compiled when they
+# are first imported: most of the several GB never are.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
