@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from favor.cli import count, decide, measure, records, report, study, train, zoo
+from favor.cli import count, decide, measure, records, report, simulate, study, train, zoo
 from favor.cli.console import note
 from favor.errors import FavorError, RequestError
 from favor.version import __version__
@@ -23,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for group in (zoo, count, measure, train, decide, records, study, report):
+for group in (zoo, count, measure, simulate, train, decide, records, study, report):
     group.add_commands(app)
 
 

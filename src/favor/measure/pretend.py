@@ -21,6 +21,8 @@ from favor.measure.trace import Trace, trace
 
 aten = torch.ops.aten
 
+_FUSED_DIMENSIONS = 4  # images, heads, tokens, channels: what the fused kernels take
+
 # Nodes of equal rank, as those of all weights are, run as they came, so that two traces of a network are alike.
 _ARRIVALS = itertools.count()
 
@@ -61,7 +63,7 @@ def trace_on(
     `autocast` is the type of automatic mixed precision; None runs everything in the weights' own type, which the
     images' `dtype` has to fit. With `channels_last`, images and filters lie in memory in that order. On `cuda`
     attention is one operator, the one that PyTorch takes there: flash for half precision without a mask, else the
-    memory-efficient one.
+    memory-efficient one; tensors that are not images x heads x tokens x channels have none and are taken apart.
     """
     place = torch.device(f"{device}:0" if device == "cuda" else device)
 
@@ -122,6 +124,10 @@ def _attention_on_cuda(
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    if query.dim() != _FUSED_DIMENSIONS:
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale
+        )[0]
     half = query.dtype in (torch.float16, torch.bfloat16)
     if half and attn_mask is None:
         return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]

@@ -1,0 +1,39 @@
+"""Make src/favor/simulate/simulated.csv: every model of the zoo on every built-in device, inference in mixed precision.
+
+python benchmarks/make_simulated.py --keep DIR        about 8 minutes on a quiet machine
+
+To be run again when a model, a device, or the calibration changes; tests compare the file with the simulation and the
+zoo. DIR is a study that keeps what is made, so that a run that was stopped goes on; a new one starts anew.
+"""
+
+import argparse
+from pathlib import Path
+
+from favor.records.store import FILE_NAME as STUDY_FILE
+from favor.records.store import append, read
+from favor.simulate.calibration import shipped_calibration
+from favor.simulate.devices import built_in_devices
+from favor.simulate.shipped import FILE_NAME, to_csv
+from favor.simulate.simulation import Asked, simulate
+from favor.zoo.registry import list_models
+
+HERE = Path(__file__).parent.parent / "src" / "favor" / "simulate"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, required=True, metavar="DIR", help="study that keeps what is made")
+    study: Path = parser.parse_args().keep
+    calibration, devices = shipped_calibration(), built_in_devices()
+    kept = read(study).records if (study / STUDY_FILE).exists() else ()
+    made = {record.name for record in kept if record.status != "failed"}
+    for name in list_models():
+        if name not in made:
+            found = simulate(name, devices, Asked(), calibration)
+            append(study, found)
+            print(name, found[0].status, found[0].reason or "", flush=True)
+    (HERE / FILE_NAME).write_text(to_csv(read(study).records), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

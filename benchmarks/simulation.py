@@ -1,0 +1,129 @@
+"""How good simulated times are against one of timm's speed tables, with baselines beside them.
+
+python benchmarks/simulation.py --truth benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv --on rtx3090 [--limit 200]
+python benchmarks/simulation.py --truth ...rtx3090.csv --on rtx3090 --hold-out     families held out, refitted
+python benchmarks/simulation.py --truth ...h100.csv --on h100 --reference ...rtx3090.csv
+
+Any of timm's speed tables of a GPU will do: NCHW or NHWC, amp, bf16, fp16 or fp32, inference or training. The
+conditions are in the file's name. A second or two a network; --cache DIR keeps the traces, so that it can be stopped
+and run again. The baselines by multiply-adds, activations and bytes are given one factor each, fitted to the truth
+itself; the simulation and the scaling by bandwidth are given none, except where it is said.
+"""
+
+import argparse
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from favor.simulate.calibration import shipped_calibration
+from favor.simulate.correction import NO_CORRECTION
+from favor.simulate.devices import Device, device, known_as
+from favor.simulate.evidence import Row, Traced, rows_of, trace_all
+from favor.simulate.fit import Observation, hold_out_families
+from favor.simulate.spread import Z, spread
+from favor.simulate.time_model import estimate_counted
+
+FOLDS = 10
+
+
+def main() -> None:
+    arguments = _arguments()
+    place = device(arguments.on)
+    rows = rows_of(arguments.truth)
+    if not known_as(place, rows[0].device):
+        print(f"note: the table calls its device {rows[0].device}, which {place.name} is not known as")
+    if rows[0].compiled:
+        print("note: the table is of compiled networks, and what is simulated is eager")
+    if arguments.limit is not None and arguments.limit < len(rows):
+        rows = random.Random(0).sample(rows, arguments.limit)  # noqa: S311 - a sample, no secret
+    rows, traced = _traced(rows, arguments.cache)
+    images = np.array([row.batch_size for row in rows])
+    true = np.array([row.seconds for row in rows]) / images
+    print(f"{arguments.truth.name}: {len(rows)} rows on {place.title}\n")
+    print("| time of an image | networks | Spearman | median error | p90 error | in the 95 % interval |")
+    print("|---|---:|---:|---:|---:|---:|")
+    calibration = shipped_calibration()
+    factor = calibration.training_factor if rows[0].training else 1.0
+    found = [estimate_counted(place, each.kernels, each.counts, calibration) for each in traced]
+    simulated = factor * np.array([each.seconds for each in found]) / images
+    reference = device(calibration.device)
+    deviations = np.array(
+        [spread(each, place, reference, calibration.residuals, NO_CORRECTION, rows[0].training) for each in found]
+    )
+    _report("simulated", simulated, true, deviations)
+    by_image = dict(zip([row.key for row in rows], simulated, strict=True))
+    _baseline("simulated, given a factor as the baselines are", rows, true, lambda row: by_image[row.key])
+    if arguments.hold_out:
+        observations = [Observation(each, row.seconds) for row, each in zip(rows, traced, strict=True)]
+        held_out = hold_out_families(observations, place, FOLDS) / images
+        _report("simulated, its family held out of the fit", held_out, true, deviations)
+    _baseline("multiply-adds", rows, true, lambda row: row.macs)
+    _baseline("activations", rows, true, lambda row: row.activations)
+    if arguments.reference is not None:
+        elsewhere = {(row.architecture, row.img_size): row for row in rows_of(arguments.reference)}
+        scale = reference.bandwidth / place.bandwidth
+        title = f"{reference.name}'s time x {scale:.2f}, by bandwidth"
+        _baseline(title, rows, true, lambda row: _scaled(elsewhere.get((row.architecture, row.img_size)), scale), False)
+    moved = dict(zip([row.key for row in rows], [_bytes_time(each, place) for each in traced], strict=True))
+    _baseline("bytes over bandwidth", rows, true, lambda row: moved[row.key] / row.batch_size)
+
+
+def _scaled(row: Row | None, scale: float) -> float | None:
+    return None if row is None else scale * row.seconds / row.batch_size
+
+
+def _bytes_time(traced: Traced, place: Device) -> float:
+    moved = sum(kernel.bytes_moved * count for kernel, count in zip(traced.kernels, traced.counts, strict=True))
+    return moved / place.bandwidth
+
+
+def _baseline(
+    title: str, rows: list[Row], true: np.ndarray, per_image: Callable[[Row], float | None], fitted: bool = True
+) -> None:
+    known = [(value, seconds) for row, seconds in zip(rows, true, strict=True) if (value := per_image(row))]
+    if len(known) < 3:
+        return
+    guess, seconds = np.array(known).T
+    if fitted:
+        guess = guess * np.exp(np.median(np.log(seconds / guess)))
+    _report(title, guess, seconds, None)
+
+
+def _report(title: str, simulated: np.ndarray, true: np.ndarray, deviations: np.ndarray | None) -> None:
+    off = np.log(simulated / true)
+    error = np.abs(np.expm1(off))
+    held = "" if deviations is None else f"{np.mean(np.abs(off) <= Z * deviations):.1%}"
+    print(
+        f"| {title} | {len(true)} | {spearmanr(simulated, true)[0]:.4f} | {np.median(error):.1%} | "
+        f"{np.quantile(error, 0.9):.1%} | {held} |"
+    )
+
+
+def _traced(rows: list[Row], cache: Path | None) -> tuple[list[Row], list[Traced]]:
+    kept, traced, left_out = [], [], 0
+    for row, found in trace_all(rows, cache):
+        if isinstance(found, Traced):
+            kept.append(row)
+            traced.append(found)
+        else:
+            left_out += 1
+    print(f"left out: {left_out} of {len(rows)} rows, whose network this timm does not have or cannot be traced")
+    return kept, traced
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--truth", type=Path, required=True, help="one of timm's benchmark-*.csv, under its own name")
+    parser.add_argument("--on", required=True, help="the device of the table")
+    parser.add_argument("--reference", type=Path, help="the table of the fit's device, for scaling by bandwidth")
+    parser.add_argument("--hold-out", action="store_true", help="refit without each family; for the device of the fit")
+    parser.add_argument("--limit", type=int, help="only so many rows, drawn at random")
+    parser.add_argument("--cache", type=Path, help="folder that keeps the traces")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

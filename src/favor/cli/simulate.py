@@ -1,0 +1,205 @@
+"""`favor simulate`, `favor devices`: what models would cost on devices that are not here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
+from favor.cli.count import expand
+from favor.cli.zoo import AsJson, load_plugins
+from favor.errors import RequestError
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from favor.records.schema import Reading, Record
+    from favor.simulate.calibration import Calibration
+    from favor.simulate.correction import Correction
+    from favor.simulate.devices import Device
+
+SIMULATE_EXAMPLES = examples(
+    ("favor simulate vit_s16 swin_ti --on a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
+    ("favor simulate 'vit_*' --on h100 --batch-size 256 --json", "at one batch size, for programs"),
+    ("favor simulate vit_b16 --on a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
+    ("favor simulate vit_s16 --on my-gpu.yaml --into my-study", "your own device, kept for `favor recommend`"),
+)
+
+DEVICES_EXAMPLES = examples(
+    ("favor devices", "the devices that can be simulated on"),
+    ("favor devices a100 --json", "all that is known of one, with its sources"),
+)
+
+# Short headings, so that a row fits a terminal; the glossary has the whole names.
+_SHOWN = {
+    "throughput": "speed",
+    "best_batch_size": "best batch",
+    "latency_p50": "latency",
+    "inference_memory": "memory",
+    "inference_memory_best_batch": "at best",
+    "max_batch_size": "fits",
+    "train_step_time": "step",
+    "train_throughput": "speed",
+    "train_hours_per_epoch": "epoch",
+    "train_memory": "memory",
+    "train_max_batch_size": "fits",
+}
+_TIMES = frozenset(
+    {"throughput", "latency_p50", "train_step_time", "train_throughput", "train_hours_per_epoch"}
+)  # whose interval is worth a column's width
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("simulate", epilog=SIMULATE_EXAMPLES)(simulate_command)
+    app.command("devices", epilog=DEVICES_EXAMPLES)(devices_command)
+
+
+def simulate_command(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Names or patterns with * and ?; also timm:NAME.")
+    ],
+    on: Annotated[
+        str, typer.Option("--on", metavar="DEVICE[,DEVICE...]", help="Devices by name, or .yaml files of your own.")
+    ],
+    batch_size: Annotated[
+        str | None,
+        typer.Option(metavar="N|best", help="Images at once. Unless given: the best for inference, 64 for training."),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="amp (automatic mixed precision), fp32 or bf16.")] = "amp",
+    phase: Annotated[str, typer.Option(help="inference or training.")] = "inference",
+    img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
+    num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
+    optimiser: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="STUDY", help="Add the records to this study; its measurements correct the simulation."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate what models would cost on GPUs that are not here, from their operator trace and the specification.
+
+    Every number is a record of source `simulated` with a 95 % interval. docs/simulation.md says how good they are.
+    """
+    from favor.measure.request import PHASES
+    from favor.records.store import append
+    from favor.simulate.calibration import shipped_calibration
+    from favor.simulate.devices import device
+    from favor.simulate.simulation import Asked, simulate
+
+    if phase not in PHASES:
+        raise RequestError(f"--phase {phase}: choose from {', '.join(PHASES)}")
+    asked = Asked(phase, precision, _batch_size(batch_size), img_size, num_classes, optimiser)
+    devices = [device(name.strip()) for name in on.split(",") if name.strip()]
+    if not devices:
+        raise RequestError("--on: name a device; `favor devices` shows them")
+    load_plugins()
+    wanted = expand(names)
+    calibration = shipped_calibration()
+    corrections = _corrections(into, devices, precision, calibration)
+    records: list[Record] = []
+    with progress_bar() as bar:
+        task = bar.add_task("simulating", total=len(wanted), visible=len(wanted) > 1)
+        for name in wanted:
+            bar.update(task, description=name)
+            found = simulate(name, devices, asked, calibration, corrections)
+            if into is not None:
+                append(into, found)
+            records += found
+            bar.advance(task)
+    if as_json:
+        from favor.records.schema import to_data
+
+        emit_json([to_data(record) for record in records])
+    else:
+        _print(records, asked.phase, precision)
+    if all(record.status != "ok" for record in records):
+        raise typer.Exit(1)
+
+
+def devices_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[DEVICE]", help="One device, or a .yaml file; else all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the devices that can be simulated on, as their specifications describe them."""
+    from favor.simulate.devices import built_in_devices, device
+
+    shown = built_in_devices() if name is None else (device(name),)
+    if as_json:
+        emit_json([each.model_dump() for each in shown])
+        return
+    columns = ("Name", "Device", "fp16", "bf16", "tf32", "fp32", "GB/s", "Cache", "Memory", "SMs", "MHz", "Sustained")
+    rows = [
+        (
+            each.name,
+            each.title,
+            *(f"{peak:g}" if peak else "-" for peak in _peaks(each)),
+            f"{each.bandwidth_gb_s:g}",
+            f"{each.cache_mb:g} MB",
+            f"{each.memory_gib:g} GiB",
+            str(each.multiprocessors),
+            f"{each.clock_mhz:g}",
+            f"{each.sustained:.0%}",
+        )
+        for each in shown
+    ]
+    emit_table("Devices; products in dense TFLOP/s, summed in float32", columns, rows, right=columns[2:])
+    if name is not None:
+        for source in shown[0].sources:
+            note(f"source: {source}")
+
+
+def _peaks(device: "Device") -> "tuple[float | None, ...]":
+    return (device.tflops.fp16, device.tflops.bf16, device.tflops.tf32, device.tflops.fp32)
+
+
+def _batch_size(text: str | None) -> "int | Literal['best'] | None":
+    if text is None or text == "best":
+        return "best" if text else None
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"--batch-size: {text!r} is neither a whole number of 1 or more nor 'best'")
+    return int(text)
+
+
+def _corrections(
+    study: Path | None, devices: "list[Device]", precision: str, calibration: "Calibration"
+) -> "dict[str, Correction]":
+    """The corrections that a study's measurements give, told to the user."""
+    from favor.records.store import FILE_NAME, read
+    from favor.simulate.local import local_corrections
+
+    if study is None or not (study / FILE_NAME).exists():
+        return {}
+    found = local_corrections(read(study).records, devices, precision, calibration)
+    for name, correction in found.items():
+        if correction.measurements:
+            note(f"{name}: times corrected by {correction.factor:.3f} from {correction.measurements} measurements")
+    return found
+
+
+def _print(records: "list[Record]", phase: str, precision: str) -> None:
+    present = [name for name in _SHOWN if any(name in record.metrics for record in records)]
+    titles = [_SHOWN[name] for name in present]
+    rows = []
+    for record in records:
+        cells = [_cell(name, record.metrics.get(name)) for name in present]
+        batch = str(record.conditions.get("batch_size", "best"))
+        place = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
+        rows.append((*place, *cells, record.status))
+    columns = ("Model", "Device", "px", "batch", *titles, "status")
+    emit_table(f"Simulated {phase}, {precision}; ± is half the 95 % interval", columns, rows, right=columns[2:-1])
+    for record in records:
+        if record.status != "ok":
+            note(f"{record.name} on {record.conditions['device']}: {record.reason}")
+
+
+def _cell(name: str, found: "Reading | None") -> str:
+    from favor.units import format_quantity
+
+    if found is None:
+        return ""
+    text = format_quantity(found.value, found.unit)
+    if name in _TIMES and found.low is not None and found.high is not None:
+        return f"{text} ±{(found.high - found.low) / 2 / found.value:.0%}"
+    return text

@@ -1,0 +1,74 @@
+"""Local correction: with enough measurements of the target device, one factor takes up what all of them are off by."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from statistics import median
+
+from favor.records.schema import Record
+from favor.simulate.devices import Device, known_as
+
+LEAST = 5
+"""Measurements that a correction needs: fewer tell a card's peculiarity from a model's too badly."""
+_MEDIAN_OF_NORMAL = 1.2533  # the standard error of a median is so much larger than that of a mean
+_MAD_TO_DEVIATION = 1.4826
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A factor on simulated times, from so many measurements; `deviation` is the standard error of its logarithm."""
+
+    factor: float = 1.0
+    measurements: int = 0
+    deviation: float = 0.0
+
+
+NO_CORRECTION = Correction()
+
+
+def correction_from(ratios: Sequence[float]) -> Correction:
+    """The correction from measured over simulated times; none where there are too few.
+
+    >>> correction_from([1.1, 1.2, 1.2, 1.2, 1.3]).factor
+    1.2
+    >>> correction_from([1.1, 1.2]).measurements
+    0
+    """
+    if len(ratios) < LEAST:
+        return NO_CORRECTION
+    logs = [log(ratio) for ratio in ratios]
+    middle = median(logs)
+    deviation = _MAD_TO_DEVIATION * median(abs(value - middle) for value in logs)
+    return Correction(round(exp(middle), 12), len(ratios), _MEDIAN_OF_NORMAL * deviation / sqrt(len(ratios)))
+
+
+def measurements_on(device: Device, records: Iterable[Record], precision: str) -> list[Record]:
+    """The inference throughputs of a device in a precision, each model's newest at a known batch size."""
+    found: dict[tuple[str, object], Record] = {}
+    for record in records:
+        if (
+            record.status == "ok"
+            and record.source in ("measured", "imported")
+            and record.task == "inference"
+            and "throughput" in record.metrics
+            and batch_size_of(record) is not None
+            and not record.conditions.get("compile")
+            and record.conditions.get("precision") == precision
+            and _is_on(device, record)
+        ):
+            found[record.name, record.conditions.get("img_size")] = record
+    return list(found.values())
+
+
+def batch_size_of(record: Record) -> int | None:
+    """The batch that a throughput was measured at: given, or found to be the best."""
+    given = record.conditions.get("batch_size")
+    if isinstance(given, int | float):
+        return int(given)
+    best = record.metrics.get("best_batch_size")
+    return None if best is None else int(best.value)
+
+
+def _is_on(device: Device, record: Record) -> bool:
+    names = (record.conditions.get("device"), record.environment.get("device_name"))
+    return any(isinstance(name, str) and known_as(device, name) for name in names)

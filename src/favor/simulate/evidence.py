@@ -1,0 +1,199 @@
+"""What simulations are held against: the rows of timm's published speed tables, and the kernels of their networks."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from math import isinf
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from favor.errors import FavorError, RequestError, WorkError
+from favor.measure.pretend import trace_on
+from favor.measure.shapes import Uninitialised
+from favor.records.schema import Record
+from favor.records.timm_results import import_timm
+from favor.simulate.kernels import Kernel, kernels_of
+from favor.zoo.registry import create_model
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What the tables call a precision: the weights' type, and that of automatic mixed precision."""
+
+    weights: torch.dtype
+    autocast: torch.dtype | None
+
+
+_PRECISIONS = {
+    "amp": _Numbers(torch.float32, torch.float16),
+    "amp_fp16": _Numbers(torch.float32, torch.float16),
+    "amp_bf16": _Numbers(torch.float32, torch.bfloat16),
+    "fp32": _Numbers(torch.float32, None),
+    "fp16": _Numbers(torch.float16, None),
+    "bf16": _Numbers(torch.bfloat16, None),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the network, how it ran, the seconds of a pass, and the counts that timm prints."""
+
+    architecture: str
+    device: str
+    torch_version: str
+    img_size: int
+    batch_size: int
+    training: bool
+    precision: str
+    channels_last: bool
+    compiled: bool
+    seconds: float
+    macs: float | None
+    activations: float | None
+
+    @property
+    def key(self) -> str:
+        """A name that no other row of a table has."""
+        return f"{self.architecture}-{self.img_size}-{self.batch_size}"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The kernels of a row's pass, each with how often it runs, and the module of timm that the network is from."""
+
+    family: str
+    kernels: tuple[Kernel, ...]
+    counts: tuple[int, ...]
+
+
+def rows_of(file: Path) -> list[Row]:
+    """The rows of one of timm's speed tables, eager or compiled, whose conditions are in its name."""
+    imported = import_timm(file)
+    if imported.task not in ("inference", "training"):
+        raise RequestError(f"{file.name} is a table of accuracies; a benchmark-*.csv is wanted")
+    if imported.records and not {"cuda", "rocm"} & imported.records[0].environment.keys():
+        raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
+    rows = [_row(record) for record in imported.records]
+    for row in rows:
+        if row.precision not in _PRECISIONS:
+            raise RequestError(f"precision {row.precision!r} is not simulated; known: {', '.join(_PRECISIONS)}")
+    return rows
+
+
+def _row(record: Record) -> Row:
+    training = record.task == "training"
+    batch_size = int(record.conditions["batch_size"])
+    rate = record.metrics["train_throughput" if training else "throughput"].value
+    return Row(
+        architecture=str(record.provenance["row"]).partition(".")[0],
+        device=str(record.conditions["device"]),
+        torch_version=str(record.environment["torch"]),
+        img_size=int(record.conditions["img_size"]),
+        batch_size=batch_size,
+        training=training,
+        precision=str(record.conditions["precision"]),
+        channels_last=record.conditions["layout"] == "nhwc",
+        compiled=bool(record.conditions["compile"]),
+        seconds=batch_size / rate,
+        macs=record.metrics["macs"].value if "macs" in record.metrics else None,
+        activations=record.metrics["activations"].value if "activations" in record.metrics else None,
+    )
+
+
+def trace_row(row: Row, cache: Path | None = None) -> Traced:
+    """The kernels of a row's network, from the cache folder where they are there."""
+    file = None if cache is None else cache / f"{row.key}.json"
+    if file is not None and file.exists():
+        return _from_json(file.read_text(encoding="utf-8"))
+    traced = _trace(row)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        half_written = file.with_suffix(".part")
+        half_written.write_text(_to_json(traced), encoding="utf-8")
+        half_written.replace(file)
+    return traced
+
+
+def _trace(row: Row) -> Traced:
+    import timm
+
+    numbers = _PRECISIONS[row.precision]
+    if not timm.is_model(row.architecture):
+        raise WorkError(f"this timm has no network {row.architecture}")
+    try:
+        with torch.device("meta"), Uninitialised():
+            model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
+    except RuntimeError as error:  # of old names, whose weights timm has dropped
+        raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
+    _keep_norms_in_half_precision(model)
+    with _attention_of(row.torch_version):
+        trace = trace_on(
+            "cuda",
+            model.to(numbers.weights),
+            (row.batch_size, 3, row.img_size, row.img_size),
+            training=row.training,
+            autocast=numbers.autocast,
+            dtype=numbers.weights,
+            channels_last=row.channels_last,
+            subject=row.architecture,
+        )
+    counted = Counter(_with_tf32(kernel) for kernel in kernels_of(trace.ops))
+    return Traced(type(model).__module__.rpartition(".")[2], tuple(counted), tuple(counted.values()))
+
+
+def _with_tf32(kernel: Kernel) -> Kernel:
+    """The kernel as timm's script runs it, which allows TF32 for all products of float32."""
+    return replace(kernel, unit="tf32") if kernel.unit == "fp32" else kernel
+
+
+def _keep_norms_in_half_precision(model: nn.Module) -> None:
+    """Switch timm's fast norms on, which the tables' times show to have been used.
+
+    Not by timm's global option: with that on, networks that run a part of themselves when built cannot be on meta.
+    """
+    for module in model.modules():
+        if "_fast_norm" in vars(module):
+            vars(module)["_fast_norm"] = True
+
+
+@contextmanager
+def _attention_of(version: str) -> Iterator[None]:
+    """Attention without a fused kernel as a version of PyTorch computes it: in float32 from 2.5 on, before in half."""
+    in_half = tuple(int(part) for part in version.split(".")[:2]) < (2, 5)
+    before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(in_half)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
+
+
+def _to_json(traced: Traced) -> str:
+    kernels = [asdict(kernel) | {"reads": _finite(kernel.reads)} for kernel in traced.kernels]
+    return json.dumps({"family": traced.family, "kernels": kernels, "counts": traced.counts})
+
+
+def _finite(reads: tuple[tuple[int, float], ...]) -> list[tuple[int, float | None]]:
+    return [(size, None if isinf(distance) else distance) for size, distance in reads]
+
+
+def _from_json(text: str) -> Traced:
+    data = json.loads(text)
+    kernels = []
+    for kernel in data["kernels"]:
+        reads = tuple((size, float("inf") if distance is None else distance) for size, distance in kernel.pop("reads"))
+        kernels.append(Kernel(**kernel, reads=reads))
+    return Traced(data["family"], tuple(kernels), tuple(data["counts"]))
+
+
+def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced | FavorError]]:
+    """Every row with its kernels, or with why there are none."""
+    for row in rows:
+        try:
+            yield row, trace_row(row, cache)
+        except FavorError as error:
+            yield row, error

@@ -1,0 +1,183 @@
+"""The fit: efficiencies of all operator classes at once, from the times of whole networks.
+
+The logarithm of every network's time is fitted, outliers count little (pseudo-Huber), and every efficiency is held near
+what is usual for its kind, so that classes which few networks use stay plausible. No efficiency exceeds what is there:
+products are bounded by the sustained peak, bytes by what a streaming kernel reaches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from favor.simulate.calibration import Calibration, Efficiency, Residuals
+from favor.simulate.devices import Device
+from favor.simulate.evidence import Traced
+from favor.simulate.kernels import CLASSES
+from favor.simulate.time_model import CACHE_COST, Demands, demands_on, estimate_counted
+
+TINY = 1e-15  # seconds, so that a power of nothing has a slope
+MOST_MATRIX, MOST_MEMORY = 1.0, 0.95
+"""The largest efficiencies: of the sustained peak, and of the bandwidth."""
+USUAL_MATRIX = {
+    "gemm": 0.85,
+    "gemm_unaligned": 0.4,
+    "gemm_full": 0.6,
+    "bmm": 0.4,
+    "bmm_unaligned": 0.2,
+    "bmm_full": 0.3,
+    "attention_flash": 0.6,
+    "attention_efficient": 0.4,
+    "conv": 0.75,
+    "conv_pointwise": 0.75,
+    "conv_first": 0.4,
+    "conv_patch": 0.5,
+    "conv_grouped": 0.4,
+    "conv_full": 0.5,
+}
+USUAL_MEMORY, USUAL_LANES, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
+KNOWN, UNKNOWN = 0.2, 0.7
+"""Standard deviations of the logarithm of what an efficiency loses against the largest one, and of lane operations."""
+JUMPING = frozenset(
+    {
+        *("layout", "layer_norm_strided", "group_norm", "elementwise_strided", "transpose", "cat", "cat_strided"),
+        *("rearrange", "gather", "resize", "fourier", "sort"),
+    }
+)
+"""Classes that do not read in order, and may waste bursts of memory. One GPU alone does not tell a kernel that is slow
+in its lanes from one that is slow in memory, and on another GPU they differ. So a kernel that reads in order and falls
+short of the bandwidth is taken to be held up by its lanes, and one that jumps by memory."""
+USUAL_CYCLES = {"tile_cycles": 600.0, "step_cycles": 500.0}
+USUAL_KERNEL_SECONDS = 4e-6
+_SHARED_DEVIATIONS = (0.5, 0.5, 0.05)
+"""Of the logarithms of tile cycles, step cycles and kernel seconds. The last is held: kernels of the tables' batches
+take a millisecond, which tells little of the microseconds at their start, and faster devices have shorter ones."""
+NOISE = 0.05
+"""Deviation of the logarithm of a time that the prior is weighed against."""
+OUTLIER = 0.08
+STEPS = 120
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A network's kernels, how often each runs, and the seconds that were measured."""
+
+    traced: Traced
+    seconds: float
+
+
+class _Networks:
+    """The demands of many networks on a device in one table."""
+
+    def __init__(self, observations: Sequence[Observation], device: Device, classes: Sequence[str]) -> None:
+        place = {name: index for index, name in enumerate(classes)}
+        kernels = [kernel for each in observations for kernel in each.traced.kernels]
+        counts = [count for each in observations for count in each.traced.counts]
+        sizes = [len(each.traced.kernels) for each in observations]
+        demands = demands_on(device, kernels)
+        self.length = len(observations)
+        self.owner = torch.from_numpy(np.repeat(np.arange(self.length), sizes))
+        self.group = torch.tensor([place[group] for group in demands.groups])
+        self.counts = torch.tensor(counts, dtype=torch.float64)
+        self.seconds = torch.tensor([each.seconds for each in observations], dtype=torch.float64)
+        self.powers = torch.from_numpy(demands.exponents)
+        self.matrix, self.tiles, self.lanes, self.memory, self.steps = _tensors(demands)
+
+    def times(self, prices: Tensor, shared: Tensor) -> Tensor:
+        """The seconds of every network; `prices` are 3 x classes, `shared` what all classes have in common."""
+        matrix, lanes, memory = prices[:, self.group]
+        tile_cycles, step_cycles, kernel_seconds = shared.exp()
+        power = self.powers
+        bound = (
+            (matrix * self.matrix + tile_cycles * self.tiles + TINY) ** power
+            + (lanes * self.lanes + TINY) ** power
+            + (memory * self.memory + TINY) ** power
+        ) ** (1 / power)
+        each = (bound + step_cycles * self.steps + kernel_seconds) * self.counts
+        return torch.zeros(self.length, dtype=torch.float64).index_add(0, self.owner, each)
+
+
+def _tensors(demands: Demands) -> list[Tensor]:
+    memory = demands.memory - (1 - CACHE_COST) * demands.cached
+    arrays = (demands.matrix, demands.tiles, demands.lanes, memory, demands.steps)
+    return [torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in arrays]
+
+
+def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> Calibration:
+    """The calibration that explains the times best; its residuals are still to be found by holding families out."""
+    classes = CLASSES
+    networks = _Networks(observations, device, classes)
+    least = torch.tensor([[1 / MOST_MATRIX], [0.0], [1 / MOST_MEMORY]], dtype=torch.float64)
+    usual = torch.tensor(
+        [[1 / USUAL_MATRIX.get(name, USUAL_OTHER_MATRIX), USUAL_LANES, 1 / USUAL_MEMORY] for name in classes],
+        dtype=torch.float64,
+    ).T
+    prior = torch.log(usual - least).contiguous()
+    deviation = torch.full_like(prior, UNKNOWN)
+    deviation[1] = torch.tensor([KNOWN if name in JUMPING else UNKNOWN for name in classes])
+    deviation[2] = torch.tensor([UNKNOWN if name in JUMPING else KNOWN for name in classes])
+    shared_prior = torch.tensor([*USUAL_CYCLES.values(), USUAL_KERNEL_SECONDS], dtype=torch.float64).log()
+    deviations = torch.tensor(_SHARED_DEVIATIONS, dtype=torch.float64)
+    losses, shared = prior.clone().requires_grad_(), shared_prior.clone().requires_grad_()
+    wanted = networks.seconds.log()
+    optimiser = torch.optim.LBFGS([losses, shared], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def objective() -> Tensor:
+        optimiser.zero_grad()
+        off = networks.times(least + losses.exp(), shared).log() - wanted
+        misfit = (OUTLIER / NOISE) ** 2 * ((1 + (off / OUTLIER) ** 2).sqrt() - 1).sum()
+        held = ((losses - prior) / deviation).square().sum() / 2
+        held = held + ((shared - shared_prior) / deviations).square().sum() / 2
+        total = misfit + held
+        total.backward()
+        return total
+
+    optimiser.step(objective)
+    prices = (least + losses.exp()).detach().numpy()
+    tile_cycles, step_cycles, kernel_seconds = shared.detach().exp().tolist()
+    efficiencies = {
+        name: Efficiency(float(1 / matrix), float(lanes), float(1 / memory))
+        for name, (matrix, lanes, memory) in zip(classes, prices.T, strict=True)
+    }
+    return Calibration(
+        device=device.name,
+        fitted_on=fitted_on,
+        networks=len(observations),
+        tile_cycles=tile_cycles,
+        step_cycles=step_cycles,
+        kernel_seconds=kernel_seconds,
+        training_factor=1.0,
+        residuals=Residuals(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+        classes=efficiencies,
+    )
+
+
+def hold_out_families(observations: Sequence[Observation], device: Device, folds: int) -> np.ndarray:
+    """Simulated seconds of every network by a fit that has seen no network of its family."""
+    fold_of = _folds([each.traced.family for each in observations], folds)
+    simulated = np.zeros(len(observations))
+    for fold in range(folds):
+        held = [place for place, its in enumerate(fold_of) if its == fold]
+        if held:
+            seen = [each for each, its in zip(observations, fold_of, strict=True) if its != fold]
+            calibration = fit(seen, device, "")
+            simulated[held] = times_on(device, [observations[place].traced for place in held], calibration)
+    return simulated
+
+
+def _folds(families: Sequence[str], folds: int) -> list[int]:
+    """The fold of each network, a family in one fold, the folds about equally large."""
+    names, sizes = np.unique(np.array(families), return_counts=True)
+    filled = np.zeros(folds)
+    fold_of = {}
+    for place in np.argsort(-sizes, kind="stable"):
+        fold_of[str(names[place])] = emptiest = int(filled.argmin())
+        filled[emptiest] += sizes[place]
+    return [fold_of[family] for family in families]
+
+
+def times_on(device: Device, traced: Sequence[Traced], calibration: Calibration) -> np.ndarray:
+    """Seconds of networks on a device."""
+    return np.array([estimate_counted(device, each.kernels, each.counts, calibration).seconds for each in traced])

@@ -1,0 +1,372 @@
+"""From operators to kernels: what a GPU runs for each operator of a trace, in terms that no device enters into.
+
+A kernel belongs to an operator class, in which all kernels have the same efficiency, and states how much it asks of the
+three things that a GPU has: multiply-adds of its matrix units, operations of its lanes, and bytes of its memory.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, log2, prod
+from typing import Literal
+
+import torch
+
+from favor.measure.trace import Op, TensorSpec
+from favor.simulate.tiles import tiling
+
+HALF = frozenset({torch.float16, torch.bfloat16})
+Unit = Literal["fp16", "bf16", "tf32", "fp32"]
+_FAR = float("inf")
+
+
+CLASSES = (
+    *("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full", "attention_flash"),
+    *("attention_efficient", "conv", "conv_pointwise", "conv_first", "conv_patch", "conv_grouped", "conv_full"),
+    *("layout", "bias", "depthwise_small", "depthwise_middle", "depthwise_large", "depthwise_last"),
+    *("batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm", "softmax"),
+    *("elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
+    *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "resize", "pool", "reduction"),
+    *("fourier", "sort", "factory", "other"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel: its class and its work.
+
+    `macs` are multiply-adds of the matrix units of a type, padding included; `lanes` counts operations of single lanes,
+    `blocks` the thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the
+    bytes of each input with the bytes that were touched since it was: a cache that holds more than that still has it.
+    """
+
+    group: str
+    macs: int = 0
+    unit: Unit = "fp16"
+    lanes: int = 0
+    blocks: int = 0
+    steps: int = 0
+    reads: tuple[tuple[int, float], ...] = ()
+    written: int = 0
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written, as if there were no cache."""
+        return sum(size for size, _ in self.reads) + self.written
+
+
+def runs_kernels(op: Op) -> bool:
+    """Whether an operator runs anything on the device; views and unwritten tensors do not."""
+    return op.kind != "view" and op.bytes_read + op.bytes_written > 0
+
+
+def kernels_of(ops: Sequence[Op]) -> tuple[Kernel, ...]:
+    """The kernels of a trace's operators, in the order in which they run."""
+    return tuple(_kernels(ops))
+
+
+def _kernels(ops: Sequence[Op]) -> Iterator[Kernel]:
+    touched = 0
+    last_touch: dict[int, int] = {}
+    for op in ops:
+        if not runs_kernels(op):
+            continue
+        reads = tuple(
+            (size, float(touched - last_touch[storage]) if storage in last_touch else _FAR)
+            for storage, size in _read_sizes(op).items()
+        )
+        touched += op.bytes_read + op.bytes_written
+        for spec in (*op.inputs, *op.outputs):
+            last_touch[spec.storage] = touched
+        yield from _PRICES.get(op.kind, _other)(op, reads)
+
+
+def _read_sizes(op: Op) -> dict[int, int]:
+    """The bytes read of each storage; the trace's figure for the whole is kept."""
+    asked: dict[int, int] = {}
+    for spec in op.inputs:
+        asked.setdefault(spec.storage, prod(spec.shape) * spec.dtype.itemsize)
+    total = sum(asked.values())
+    if not total:
+        return {}
+    return {storage: round(size * op.bytes_read / total) for storage, size in asked.items()}
+
+
+Reads = tuple[tuple[int, float], ...]
+
+
+def _elements(spec: TensorSpec) -> int:
+    return prod(spec.shape)
+
+
+def _product_unit(dtype: torch.dtype) -> Unit:
+    """The units of a matrix product; PyTorch keeps TF32 for convolutions unless told otherwise."""
+    return "fp16" if dtype == torch.float16 else "bf16" if dtype == torch.bfloat16 else "fp32"
+
+
+def _is_channels_last(spec: TensorSpec) -> bool:
+    """Whether an image tensor has its channels next to each other in memory, and not its columns."""
+    return len(spec.shape) == 4 and spec.shape[1] > 1 and spec.strides[1] == 1 and prod(spec.shape[2:]) > 1
+
+
+def _is_dense(spec: TensorSpec) -> bool:
+    """Whether the elements lie in memory in the order of the shape, without gaps."""
+    expected = 1
+    for length, stride in zip(reversed(spec.shape), reversed(spec.strides), strict=True):
+        if length > 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def _order(spec: TensorSpec) -> tuple[int, ...]:
+    """The axes from the slowest to the fastest in memory; those of length 1 and spread ones do not count."""
+    axes = [axis for axis, length in enumerate(spec.shape) if length > 1 and spec.strides[axis]]
+    return tuple(sorted(axes, key=lambda axis: -spec.strides[axis]))
+
+
+# ---- matrix products
+
+
+def _product(op: Op, reads: Reads) -> Iterator[Kernel]:
+    name = op.name.split(".")[1]
+    factors = [spec for spec in op.inputs if len(spec.shape) >= 2]
+    if len(factors) < 2:
+        yield Kernel("reduction", lanes=op.work.macs_matmul, reads=reads, written=op.bytes_written)
+        return
+    left, right = factors[-2:]
+    rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
+    batch = prod(left.shape[:-2])
+    half = left.dtype in HALF
+    cut = tiling(rows, columns, inner, batch)
+    aligned = all(length % 8 == 0 for length in (inner, columns)) or not half
+    group = "bmm" if name in ("bmm", "baddbmm") and batch > 1 else "gemm"
+    if not half:
+        group += "_full"
+    elif not aligned:
+        group += "_unaligned"
+    yield Kernel(group, cut.macs, _product_unit(left.dtype), 0, cut.tiles, 0, reads, op.bytes_written)
+
+
+def _convolution(op: Op, reads: Reads) -> Iterator[Kernel]:
+    if op.name.split(".")[1] == "convolution_backward":
+        yield from _convolution_backward(op, reads)
+        return
+    data, weight = op.inputs[:2]
+    out = op.outputs[0]
+    yield from _one_convolution(data, weight, out, reads, op.bytes_written)
+    if len(op.inputs) > 2:  # cuDNN leaves the bias to a kernel of its own
+        written = _elements(out) * out.dtype.itemsize
+        yield Kernel("bias", lanes=_elements(out), reads=((written, float(written)),), written=written)
+
+
+def _one_convolution(
+    data: TensorSpec, weight: TensorSpec, out: TensorSpec, reads: Reads, written: int
+) -> Iterator[Kernel]:
+    if out.shape[-1] > data.shape[-1] and weight.shape[0] == data.shape[1]:  # transposed: the other way round
+        data, out = out, data
+    per_filter, window = weight.shape[1], prod(weight.shape[2:])
+    groups = max(1, data.shape[1] // max(1, per_filter))
+    pixels = _elements(out) // out.shape[1]
+    filters = out.shape[1] // groups
+    half = data.dtype in HALF
+    unit = _product_unit(data.dtype) if half else "tf32"
+    last = _is_channels_last(data)
+    stride = max(1, round(data.shape[-1] / out.shape[-1]))
+    if groups > 1 and per_filter == 1:
+        yield _depthwise(out, window, last, reads, written)
+        return
+    if groups > 1:
+        padded_in, padded_out = 16 * ceil(per_filter / 16), 16 * ceil(filters / 16)
+        cut_macs = pixels * groups * padded_in * padded_out * window
+        yield Kernel(
+            "conv_grouped" if half else "conv_full",
+            cut_macs,
+            unit,
+            pixels * groups * padded_out // 8,
+            ceil(pixels / 128) * groups,
+            0,
+            reads,
+            written,
+        )
+    else:
+        padded = 8 * ceil(per_filter / 8) if half else per_filter
+        cut = tiling(pixels, filters, padded * window)
+        if not half:
+            group = "conv_full"
+        elif per_filter <= 4:
+            group = "conv_first"
+        elif window == 1:
+            group = "conv_pointwise"
+        elif stride > 1 and stride * stride == window:
+            group = "conv_patch"
+        else:
+            group = "conv"
+        yield Kernel(group, cut.macs, unit, 0, cut.tiles, 0, reads, written)
+    if half and not last and per_filter > 4 and window > 1:
+        # The kernels for matrix units want channels next to each other, so data is turned before and after; a
+        # pointwise convolution is a plain product either way.
+        size_in, size_out = (_elements(spec) * spec.dtype.itemsize for spec in (data, out))
+        turned = size_in + size_out
+        yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((turned, _FAR),), written=turned)
+
+
+def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: int) -> Kernel:
+    if last:
+        group = "depthwise_last"
+    else:
+        group = "depthwise_small" if window <= 9 else "depthwise_middle" if window <= 25 else "depthwise_large"
+    return Kernel(group, lanes=_elements(out) * window, reads=reads, written=written)
+
+
+def _convolution_backward(op: Op, reads: Reads) -> Iterator[Kernel]:
+    """The gradients of the data and of the weight are a convolution each, of the work of the forward one."""
+    grad, data, weight = op.inputs[:3]
+    made = [spec for spec in op.outputs if len(spec.shape) == len(weight.shape)]
+    for _ in made:
+        yield from _one_convolution(data, weight, grad, reads, op.bytes_written // len(made))
+
+
+def _attention(op: Op, reads: Reads) -> Iterator[Kernel]:
+    query, key, value = op.inputs[:3] if "backward" not in op.name else op.inputs[1:4]
+    queries, keys, width = query.shape[-2], key.shape[-2], query.shape[-1]
+    heads = prod(query.shape[:-2])
+    backward = "backward" in op.name
+    flash = "flash" in op.name
+    depth = _padded_width(width) + _padded_width(value.shape[-1])
+    tile = 128 if flash else 64
+    scores = heads * (tile * ceil(queries / tile)) * (64 * ceil(keys / 64))
+    passes = 5 / 2 if backward else 1
+    yield Kernel(
+        "attention_flash" if flash else "attention_efficient",
+        round(scores * depth * passes),
+        _product_unit(query.dtype),
+        round(scores * passes),
+        heads * ceil(queries / tile),
+        0,
+        reads,
+        op.bytes_written,
+    )
+
+
+def _padded_width(width: int) -> int:
+    """The width of a head as the kernels are compiled for it."""
+    return next((known for known in (32, 64, 96, 128, 192, 256) if width <= known), width)
+
+
+# ---- everything that is bound by memory or lanes
+
+
+def _norm(op: Op, reads: Reads) -> Iterator[Kernel]:
+    name = op.name.split(".")[1]
+    data = op.inputs[0]
+    # A backward pass sums up what the weights get in a pass of its own.
+    is_read_twice = "backward" in name
+    if "batch_norm" in name:
+        group = "batch_norm_last" if _is_channels_last(data) else "batch_norm"
+        # Statistics of the batch are made, and returned, in training only; they are a pass over the data.
+        is_read_twice = is_read_twice or (len(op.outputs) > 1 and _elements(op.outputs[1]) > 0)
+    elif "group_norm" in name:
+        # A group is too large for a multiprocessor: its statistics are one pass, the result is another.
+        group, is_read_twice = "group_norm", True
+    else:
+        group = "layer_norm" if _is_dense(data) else "layer_norm_strided"
+    if is_read_twice:
+        reads = tuple((2 * size, distance) for size, distance in reads)
+    yield Kernel(group, lanes=_elements(data), reads=reads, written=op.bytes_written)
+
+
+def _elementwise(op: Op, reads: Reads) -> Iterator[Kernel]:
+    out = op.outputs[0]
+    large = [spec for spec in op.inputs if _elements(spec) * 2 > _elements(out)]
+    name = op.name.split(".")[1].rstrip("_")
+    if any(_order(spec) != _order(out) for spec in large):
+        group = "elementwise_strided"
+    elif name in _TRANSCENDENTAL:
+        group = "activation"
+    elif len({spec.dtype for spec in (*op.inputs, out) if _elements(spec) > 1}) > 1:
+        group = "elementwise_mixed"
+    elif any(_elements(spec) not in (1, _elements(out)) for spec in op.inputs):
+        group = "elementwise_spread"
+    else:
+        group = "elementwise"
+    yield Kernel(group, lanes=_elements(out), reads=reads, written=op.bytes_written)
+
+
+_TRANSCENDENTAL = frozenset(
+    {
+        *("gelu", "silu", "sigmoid", "tanh", "exp", "log", "mish", "hardswish", "hardsigmoid"),
+        *("erf", "softplus", "pow", "sin", "cos", "elu", "log_sigmoid_forward"),
+    }
+)
+
+
+def _copy(op: Op, reads: Reads) -> Iterator[Kernel]:
+    name = op.name.split(".")[1]
+    out = op.outputs[0] if op.outputs else op.inputs[0]
+    source = op.inputs[-1] if name.startswith("copy") else op.inputs[0]
+    if name in ("cat", "stack"):
+        turned = any(_order(spec) != _order(op.inputs[0]) for spec in op.inputs)
+        group = "cat_strided" if turned else "cat"
+    elif name in ("constant_pad_nd", "roll", "im2col", "col2im", "flip") or "pad" in name:
+        group = "rearrange"
+    elif source.shape != out.shape or _order(source) != _order(out):
+        group = "transpose"
+    elif source.dtype != out.dtype:
+        group = "cast"
+    else:
+        group = "copy"
+    yield Kernel(group, lanes=_elements(out), reads=reads, written=op.bytes_written)
+
+
+def _resize(op: Op, reads: Reads) -> Iterator[Kernel]:
+    data, out = op.inputs[0], op.outputs[0]
+    name = op.name
+    if ("bilinear" in name or "bicubic" in name) and len(out.shape) == 4 and not _is_channels_last(data):
+        # One thread makes a pixel of all images and channels, one after the other.
+        pixels = prod(out.shape[2:])
+        yield Kernel(
+            "resize", lanes=_elements(out), blocks=ceil(pixels / 1024), steps=out.shape[0] * out.shape[1],
+            reads=reads, written=op.bytes_written,
+        )  # fmt: skip
+        return
+    yield Kernel("rearrange", lanes=_elements(out), reads=reads, written=op.bytes_written)
+
+
+def _in_class(group: str, weight: Callable[[Op], int] | None = None) -> Callable[[Op, Reads], Iterator[Kernel]]:
+    def price(op: Op, reads: Reads) -> Iterator[Kernel]:
+        largest = max((_elements(spec) for spec in (*op.inputs, *op.outputs)), default=0)
+        lanes = weight(op) if weight is not None else largest
+        yield Kernel(group, lanes=lanes, reads=reads, written=op.bytes_written)
+
+    return price
+
+
+def _transform_lanes(op: Op) -> int:
+    return op.work.fft_flops
+
+
+def _sort_lanes(op: Op) -> int:
+    elements = _elements(op.inputs[0])
+    return elements * max(1, ceil(log2(max(2, op.inputs[0].shape[-1] if op.inputs[0].shape else 1))))
+
+
+_other = _in_class("other", lambda op: op.work.flops)
+
+_PRICES: dict[str, Callable[[Op, Reads], Iterator[Kernel]]] = {
+    "matmul": _product,
+    "convolution": _convolution,
+    "attention": _attention,
+    "norm": _norm,
+    "elementwise": _elementwise,
+    "copy": _copy,
+    "resize": _resize,
+    "softmax": _in_class("softmax"),
+    "reduction": _in_class("reduction"),
+    "pool": _in_class("pool"),
+    "gather": _in_class("gather"),
+    "scatter": _in_class("gather"),
+    "fourier": _in_class("fourier", _transform_lanes),
+    "sort": _in_class("sort", _sort_lanes),
+    "factory": _in_class("factory"),
+    "random": _in_class("factory"),
+}

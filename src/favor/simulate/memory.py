@@ -1,0 +1,56 @@
+"""Memory on a GPU: the peak of live storages of a pass at any batch size, and the largest batch that a device holds."""
+
+from dataclasses import dataclass
+
+from favor.measure.trace import Trace
+from favor.simulate.batches import Batches
+from favor.simulate.devices import Device
+
+CONTEXT = 600 * 2**20
+"""Bytes that the driver and PyTorch's libraries take before the first tensor: 0.4 to 0.7 GiB on the usual cards."""
+FRAGMENTS = 0.04
+"""Share of the memory that the caching allocator loses between its blocks."""
+WORKSPACE = 96 * 2**20
+"""Bytes that libraries may take as scratch during a pass (cuBLAS 8 to 32 MiB, cuDNN what its fastest kernel wants)."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The live bytes of a pass at any batch size; a training step holds the optimiser's state, and ends in its update.
+
+    `state` are the bytes of the optimiser's state, `update` the most that live during its step, `image` those of an
+    image, all of which are there until the step ends.
+    """
+
+    batches: Batches
+    image: int
+    state: int = 0
+    update: int = 0
+
+    def peak(self, batch_size: int) -> int:
+        """The most bytes of tensors that exist at one time."""
+        return max(self.batches.peak_bytes(batch_size) + self.state, self.update + self.image * batch_size)
+
+    def largest_batch(self, device: Device) -> int:
+        """The largest batch that a device holds; 0 where it does not hold one image."""
+        room = usable_memory(device)
+        by_update = (room - self.update) // self.image
+        return max(0, min(int(by_update), self.batches.largest_batch(room - self.state)))
+
+
+def usable_memory(device: Device) -> float:
+    """The bytes of a device that tensors can have.
+
+    >>> from favor.simulate.devices import device
+    >>> round(usable_memory(device("a100")) / 2**30, 1)
+    37.7
+    """
+    return (1 - FRAGMENTS) * (device.memory - CONTEXT) - WORKSPACE
+
+
+def footprint(batches: Batches, image: int, update: Trace | None = None) -> Footprint:
+    """The footprint of a pass, with the trace of the optimiser's update where it is a training step."""
+    if update is None:
+        return Footprint(batches, image)
+    state = sum(storage.size for storage in update.storages if storage.role == "buffer")
+    return Footprint(batches, image, state, update.peak_bytes)

@@ -1,0 +1,80 @@
+"""What is simulated: a network's passes on a GPU that is not there, traced at any batch size."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from favor.errors import RequestError
+from favor.measure.pretend import on_meta, trace_on
+from favor.measure.request import Phase
+from favor.measure.shapes import Uninitialised
+from favor.measure.trace import Role, Trace, trace_call
+from favor.measure.workload import Precision, build, make_optimiser
+from favor.simulate.batches import Batches
+from favor.zoo.fuse import inference_form
+from favor.zoo.registry import card
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the zoo, without memory, in the form in which it would be measured."""
+
+    name: str
+    phase: Phase
+    img_size: int
+    precision: str
+    model: nn.Module
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of one image as it is given to the network."""
+        return 3 * self.img_size**2 * Precision.named(self.precision, "cuda").weights.itemsize
+
+    def batches(self) -> Batches:
+        """The traces of its pass: forward, or forward, losses and backward."""
+        return Batches(self._trace)
+
+    def _trace(self, batch_size: int) -> Trace:
+        precision = Precision.named(self.precision, "cuda")
+        return trace_on(
+            "cuda",
+            self.model,
+            (batch_size, 3, self.img_size, self.img_size),
+            training=self.phase == "training",
+            autocast=precision.autocast,
+            dtype=precision.weights,
+            subject=self.name,
+        )
+
+    def update(self, optimiser: str) -> Trace:
+        """The trace of the optimiser's step once it has its state, on gradients that are there."""
+        # On meta tensors: optimisers count their steps on the CPU and read that, which fake tensors cannot.
+        weights = [weight for weight in on_meta(self.model).parameters() if weight.requires_grad]
+        stepper = make_optimiser(optimiser, weights)
+        for weight in weights:
+            weight.grad = torch.empty_like(weight)
+        stepper.step()
+        kept = [value for each in stepper.state.values() for value in each.values() if torch.is_tensor(value)]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        held: dict[Role, list[torch.Tensor]] = {
+            "parameter": [*weights],
+            "gradient": gradients,
+            "buffer": [value for value in kept if value.is_meta],
+        }
+        return trace_call(stepper.step, held, f"{optimiser} for {self.name}")
+
+
+def network(name: str, phase: Phase, precision: str, img_size: int | None = None, num_classes: int = 1000) -> Network:
+    """A model by name, built without allocating a weight; its own image size unless one is given."""
+    sizes = card(name).image_sizes
+    side = sizes.default if img_size is None else img_size
+    sizes.check(name, (side, side))
+    if num_classes < 1:
+        raise RequestError(f"the number of classes must be 1 or more, not {num_classes}")
+    with torch.device("meta"), Uninitialised():
+        model = build(name, phase, side, num_classes)
+        if phase == "inference":
+            model, _ = inference_form(model)
+        model = model.to(Precision.named(precision, "cuda").weights)
+    return Network(name, phase, side, precision, model)

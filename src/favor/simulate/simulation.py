@@ -1,0 +1,273 @@
+"""A model on devices: one trace, priced on each of them, as records of source `simulated` with intervals."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Literal
+
+from favor.errors import FavorError, RequestError, unknown_name
+from favor.measure.best_batch import search_best_batch
+from favor.measure.findings import one_line
+from favor.measure.meters import card_fields
+from favor.measure.request import IMAGENET_IMAGES, OPTIMISERS, PHASES, PRECISIONS, REFERENCE_BATCH, Phase
+from favor.measure.trace import Trace
+from favor.records.schema import Reading, Record, Scalar, Status, reading
+from favor.simulate.batches import Batches
+from favor.simulate.calibration import Calibration
+from favor.simulate.correction import NO_CORRECTION, Correction
+from favor.simulate.devices import Device, device
+from favor.simulate.kernels import Kernel, kernels_of
+from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
+from favor.simulate.networks import Network, network
+from favor.simulate.spread import bounds, spread
+from favor.simulate.time_model import Estimate, estimate
+from favor.units import format_quantity
+from favor.zoo.operating_point import operating_point
+from favor.zoo.registry import card
+
+LARGEST_BATCH = 1024
+TRAINING_BATCH = 64
+_LIVE = "peak of live storages in the trace; the interval is for the libraries' scratch and the allocator's rounding"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to simulate of every model; a batch size of None is the best one at inference and 64 in training."""
+
+    phase: Phase = "inference"
+    precision: str = "amp"
+    batch_size: int | Literal["best"] | None = None
+    img_size: int | None = None
+    num_classes: int = 1000
+    optimiser: str = "lamb"
+    reference_batch: int = REFERENCE_BATCH
+    epoch_images: int = IMAGENET_IMAGES
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("phase", self.phase, PHASES),
+            ("precision", self.precision, PRECISIONS),
+            ("optimiser", self.optimiser, OPTIMISERS),
+        ):
+            if value not in known:
+                raise unknown_name(what, value, known, "choose from " + ", ".join(known))
+        if isinstance(self.batch_size, int) and self.batch_size < 1:
+            raise RequestError(f"the batch size must be 1 or more, not {self.batch_size}")
+
+    @property
+    def given_batch(self) -> int | None:
+        """The batch that is asked for; None is to be searched."""
+        if self.batch_size is None and self.phase == "training":
+            return TRAINING_BATCH
+        return self.batch_size if isinstance(self.batch_size, int) else None
+
+
+class Passes:
+    """The passes of one network at any batch size, the same for all devices: kernels and memory."""
+
+    def __init__(self, subject: Network, optimiser: str) -> None:
+        self.network = subject
+        self._optimiser = optimiser
+        self._kernels: dict[int, tuple[Kernel, ...]] = {}
+
+    @cached_property
+    def batches(self) -> Batches:
+        return self.network.batches()
+
+    @cached_property
+    def update(self) -> Trace | None:
+        """The optimiser's update, in training."""
+        return self.network.update(self._optimiser) if self.network.phase == "training" else None
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """The memory of the pass."""
+        return footprint(self.batches, self.network.image_bytes, self.update)
+
+    @cached_property
+    def update_kernels(self) -> tuple[Kernel, ...]:
+        """The kernels of the optimiser's update; none at inference."""
+        return () if self.update is None else kernels_of(self.update.ops)
+
+    def kernels(self, batch_size: int) -> tuple[Kernel, ...]:
+        """The kernels of the pass, without the update."""
+        if batch_size not in self._kernels:
+            self._kernels[batch_size] = kernels_of(self.batches.working_ops(batch_size))
+        return self._kernels[batch_size]
+
+
+class Placed:
+    """A network's passes on one device: times with their spread."""
+
+    def __init__(self, passes: Passes, place: Device, calibration: Calibration, correction: Correction) -> None:
+        self.passes, self.device = passes, place
+        self._calibration, self._correction = calibration, correction
+        self._training = passes.network.phase == "training"
+        self._factor = correction.factor * (calibration.training_factor if self._training else 1.0)
+
+    def pass_estimate(self, batch_size: int) -> Estimate:
+        """The pass without the optimiser's update, not yet corrected."""
+        return estimate(self.device, self.passes.kernels(batch_size), self._calibration)
+
+    def seconds(self, batch_size: int) -> float:
+        """The time of a pass, the update included."""
+        update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
+        return self._factor * (self.pass_estimate(batch_size).seconds + update)
+
+    def accumulated_seconds(self, batch_size: int, images: int) -> float:
+        """The time of a step over more images, gathering gradients batch by batch and updating once."""
+        update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
+        return self._factor * (self.pass_estimate(batch_size).seconds * images / batch_size + update)
+
+    def deviation(self, batch_size: int) -> float:
+        """The standard deviation of the logarithm of a time."""
+        reference = device(self._calibration.device)
+        found = self.pass_estimate(batch_size)
+        return spread(found, self.device, reference, self._calibration.residuals, self._correction, self._training)
+
+    def reading(self, metric: str, value: float, batch_size: int, how: str) -> Reading:
+        """A time, or what follows from one, with its interval."""
+        low, high = bounds(value, self.deviation(batch_size))
+        corrected = (
+            f"; corrected by {self._correction.factor:.3f} from {self._correction.measurements} measurements"
+            if self._correction.measurements
+            else ""
+        )
+        return reading(metric, value, low, high, method=f"simulated from the operator trace, {how}{corrected}")
+
+
+def simulate(
+    name: str,
+    devices: Sequence[Device],
+    asked: Asked,
+    calibration: Calibration,
+    corrections: Mapping[str, Correction] | None = None,
+) -> list[Record]:
+    """A model on devices, one record each; a failure is a record with its status and reason."""
+    started = datetime.now(UTC)
+    try:
+        passes = Passes(network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes), asked.optimiser)
+        passes.batches.are_lines  # noqa: B018 - traces now, so that a network that cannot be traced fails here
+    except RequestError:
+        raise
+    except FavorError as error:
+        return [_failed(name, place, asked, str(error), started) for place in devices]
+    known = corrections or {}
+    placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
+    return [_record(passes, on_device, asked, started) for on_device in placed]
+
+
+def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> Record:
+    img_size = passes.network.img_size
+    smallest = asked.given_batch or 1
+    largest = passes.footprint.largest_batch(placed.device)
+    status: Status = "ok"
+    reason, metrics, batch_size = None, {}, smallest
+    if largest < smallest:
+        status = "out_of_memory"
+        reason = (
+            f"{smallest} images of {img_size} px need {format_quantity(passes.footprint.peak(smallest), 'B')} in "
+            f"{asked.phase}; {placed.device.title} has {format_quantity(usable_memory(placed.device), 'B')} for tensors"
+        )
+    else:
+        batch_size = asked.given_batch or _best_batch(placed, largest)
+        found = _training if asked.phase == "training" else _inference
+        metrics = dict(found(placed, asked, batch_size, largest))
+    conditions = _conditions(placed.device, asked, img_size) | operating_point(passes.network.model)
+    return _made(passes.network.name, placed.device, conditions, asked, started, metrics, status, reason)
+
+
+def _best_batch(placed: Placed, largest: int) -> int:
+    """The batch size with the highest throughput, by the search that measurements use."""
+    found = search_best_batch(
+        lambda batch_size: batch_size / placed.seconds(batch_size), largest=min(largest, LARGEST_BATCH)
+    )
+    return found.best
+
+
+def _inference(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
+    memory = placed.passes.footprint
+    yield "latency_p50", placed.reading("latency_p50", placed.seconds(1), 1, "batch size 1")
+    rate = batch_size / placed.seconds(batch_size)
+    yield "throughput", placed.reading("throughput", rate, batch_size, f"batch size {batch_size}")
+    yield "inference_memory", _memory("inference_memory", memory.peak(1), "batch size 1")
+    if asked.given_batch is None:
+        yield "best_batch_size", reading("best_batch_size", batch_size, method="the search of measurements, simulated")
+        peak = _memory("inference_memory_best_batch", memory.peak(batch_size), f"batch size {batch_size}")
+        yield "inference_memory_best_batch", peak
+    yield "max_batch_size", _largest("max_batch_size", largest, placed.device)
+
+
+def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
+    how = f"batch size {batch_size}, {asked.optimiser}"
+    seconds = placed.seconds(batch_size)
+    yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, how)
+    yield "train_throughput", placed.reading("train_throughput", batch_size / seconds, batch_size, how)
+    images = max(asked.reference_batch, batch_size)
+    hours = placed.accumulated_seconds(batch_size, images) * asked.epoch_images / images / 3600
+    by_accumulation = f"{asked.epoch_images} images, steps of {images} by accumulation of {batch_size}"
+    yield "train_hours_per_epoch", placed.reading("train_hours_per_epoch", hours, batch_size, by_accumulation)
+    yield "train_memory", _memory("train_memory", placed.passes.footprint.peak(batch_size), how)
+    yield "train_max_batch_size", _largest("train_max_batch_size", largest, placed.device)
+
+
+def _memory(metric: str, peak: int, how: str) -> Reading:
+    return reading(metric, peak, peak, peak * 1.02 + WORKSPACE, method=f"{_LIVE}; {how}")
+
+
+def _largest(metric: str, largest: int, place: Device) -> Reading:
+    room = format_quantity(usable_memory(place), "B")
+    return reading(metric, largest, method=f"live storages within {room} of {place.memory_gib:g} GiB")
+
+
+def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]:
+    """As on the record of a measurement of the same; the device is the simulated one."""
+    conditions: dict[str, Scalar] = {
+        "img_size": img_size,
+        "num_classes": asked.num_classes,
+        "device": place.name,
+        "precision": asked.precision,
+        "compile": False,
+        "batch": "best" if asked.given_batch is None else "given",
+        "fit_memory": place.memory,
+    }
+    if asked.given_batch is not None:
+        conditions["batch_size"] = asked.given_batch
+    if asked.phase == "training":
+        conditions |= {
+            "optimiser": asked.optimiser,
+            "reference_batch": asked.reference_batch,
+            "epoch_images": asked.epoch_images,
+        }
+    return conditions
+
+
+def _failed(name: str, place: Device, asked: Asked, why: str, started: datetime) -> Record:
+    img_size = asked.img_size or card(name).image_sizes.default
+    conditions = _conditions(place, asked, img_size)
+    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {one_line(why)}")
+
+
+def _made(
+    name: str,
+    place: Device,
+    conditions: Mapping[str, Scalar],
+    asked: Asked,
+    started: datetime,
+    metrics: Mapping[str, Reading],
+    status: Status,
+    reason: str | None,
+) -> Record:
+    return Record(
+        name=name,
+        model=card_fields(card(name)),
+        task=asked.phase,
+        source="simulated",
+        conditions=conditions,
+        metrics=metrics,
+        status=status,
+        reason=reason,
+        environment={"device_name": place.title},
+        time=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )

@@ -1,0 +1,57 @@
+"""How far a simulated time may be off, as an interval: what held-out families left, and what a specification leaves."""
+
+from math import exp, hypot, log2
+from statistics import NormalDist
+
+from favor.simulate.calibration import Residuals
+from favor.simulate.correction import Correction
+from favor.simulate.devices import Device
+from favor.simulate.time_model import Estimate
+
+Z = NormalDist().inv_cdf(0.975)
+PER_DOUBLING = 0.03
+"""How much less sure the share of the peak is, for every doubling of the products that a multiprocessor's cycle holds
+against the device of the fit: the faster the matrix units, the more of the time goes to feeding them."""
+
+
+def spread(
+    found: Estimate, device: Device, reference: Device, residuals: Residuals, correction: Correction, training: bool
+) -> float:
+    """The standard deviation of the logarithm of a simulated time.
+
+    On the device of the fit it is that of held-out families. Elsewhere the rates that bound the time are uncertain too,
+    each for its share of the time; measurements of the device replace that by what they leave open.
+    """
+    own = [residuals.within, residuals.training if training else 0.0]
+    total = max(found.seconds, 1e-12)
+    host = residuals.host * found.host / total
+    if correction.measurements:
+        return hypot(*own, host, correction.deviation)
+    if device.name == reference.name:
+        return hypot(*own, host)
+    matrix = hypot(residuals.matrix, device.sustained_deviation, PER_DOUBLING * abs(log2(_density(device, reference))))
+    return hypot(
+        *own,
+        host,
+        matrix * found.matrix / total,
+        residuals.lanes * found.lanes / total,
+        residuals.memory * found.memory / total,
+    )
+
+
+def _density(device: Device, reference: Device) -> float:
+    """Products per cycle of a multiprocessor, against those of the reference."""
+    return _per_cycle(device) / _per_cycle(reference)
+
+
+def _per_cycle(device: Device) -> float:
+    return device.peak_flops("fp16") / (device.multiprocessors * device.clock)
+
+
+def bounds(value: float, deviation: float) -> tuple[float, float]:
+    """The 95 % interval around a value whose logarithm deviates so much.
+
+    >>> [round(bound, 2) for bound in bounds(1.0, 0.1)]
+    [0.82, 1.22]
+    """
+    return value * exp(-Z * deviation), value * exp(Z * deviation)

@@ -1,0 +1,168 @@
+"""Time: what kernels ask of a device, priced with its specification and the efficiencies of the calibration.
+
+A kernel takes the p-norm of the times that its products, its lanes and its bytes would take alone, each divided by the
+efficiency of its class. The host issues kernels one after the other, and the device runs them as they come.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from favor.simulate.calibration import Calibration
+from favor.simulate.devices import Device
+from favor.simulate.kernels import Kernel, Unit
+
+Array = np.ndarray
+
+CACHE_COST = 0.3  # what a byte from the cache costs of one from memory
+_EXPONENT = 2.0
+_PRODUCTS = frozenset({*("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full"), "conv_pointwise"})
+_TILE_BYTES = 128 * 256 * 2
+_READS = 3  # inputs whose reuse is followed; further ones are small
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What kernels ask of one device, in seconds at its peak rates, one entry per kernel.
+
+    `tiles` and `steps` are seconds for each cycle that starting a tile or making a step takes. `cached` are the seconds
+    of memory, among those in `memory`, whose bytes are still in the cache. `exponents` are those of the p-norm: 1 where
+    one thing waits for the other, larger the better they overlap.
+    """
+
+    groups: tuple[str, ...]
+    matrix: Array
+    tiles: Array
+    lanes: Array
+    memory: Array
+    cached: Array
+    steps: Array
+    exponents: Array
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a pass, and how they divide into what bounds them: matrix units, lanes, memory, host."""
+
+    seconds: float
+    matrix: float
+    lanes: float
+    memory: float
+    host: float
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs."""
+
+    groups: tuple[str, ...]
+    units: tuple[Unit, ...]
+    macs: Array
+    lanes: Array
+    blocks: Array
+    steps: Array
+    reads: Array
+    distances: Array
+    moved: Array
+
+
+# A search for the best batch prices the same kernels on every device.
+@lru_cache(maxsize=32)
+def _columns(kernels: tuple[Kernel, ...]) -> _Columns:
+    macs, lanes, blocks, steps, moved = (
+        np.array([getattr(kernel, name) for kernel in kernels], dtype=float)
+        for name in ("macs", "lanes", "blocks", "steps", "bytes_moved")
+    )
+    reads = np.zeros((len(kernels), _READS))
+    distances = np.full((len(kernels), _READS), np.inf)
+    for place, kernel in enumerate(kernels):
+        for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
+            reads[place, slot], distances[place, slot] = size, distance
+    groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
+    return _Columns(groups, units, macs, lanes, blocks, steps, reads, distances, moved)
+
+
+def demands_on(device: Device, kernels: Sequence[Kernel]) -> Demands:
+    """What kernels ask of a device."""
+    columns = _columns(tuple(kernels))
+    groups = tuple(_group_on(device, group) for group in columns.groups)
+    used = {unit for unit, macs in zip(columns.units, columns.macs, strict=True) if macs}
+    peaks = {unit: device.peak_flops(unit) * device.sustained for unit in used}
+    peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
+    per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
+    # The last round of blocks takes as long as a full one.
+    rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
+    cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
+    return Demands(
+        groups=groups,
+        matrix=2 * columns.macs / peak * rounding,
+        tiles=np.where(columns.macs > 0, per_unit / device.clock, 0.0),
+        lanes=columns.lanes / device.lanes_per_second,
+        memory=columns.moved / device.bandwidth,
+        cached=cached / device.bandwidth,
+        steps=columns.steps * np.ceil(per_unit) / device.clock,
+        exponents=np.array([_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]),
+    )
+
+
+def _group_on(device: Device, group: str) -> str:
+    return "attention_efficient" if group == "attention_flash" and not device.has_flash_attention else group
+
+
+def _product_exponent(device: Device) -> float:
+    """How well a product's bytes hide behind its arithmetic.
+
+    All multiprocessors finish their tiles at about the same time and write them at once. A cache that holds a few such
+    bursts lets the next tiles start (as in RTX 4090); one that does not makes them wait (as in RTX 3090).
+    """
+    bursts = device.cache / (device.multiprocessors * _TILE_BYTES)
+    return 1 + 2 * (1 - min(1.0, 2 / bursts))
+
+
+def _share_in_cache(distance: Array, cache: float) -> Array:
+    """How much of a tensor a cache still holds after so many bytes were touched since: half at its own size."""
+    return 1 / (1 + (distance / cache) ** 2)
+
+
+def kernel_seconds(demands: Demands, calibration: Calibration) -> tuple[Array, Array]:
+    """Seconds of each kernel, and the powers (3 x kernels) whose shares say what bounds it."""
+    matrix, lanes, memory = calibration.prices(demands.groups)
+    power = demands.exponents
+    powers = np.stack(
+        [
+            (matrix * demands.matrix + calibration.tile_cycles * demands.tiles) ** power,
+            (lanes * demands.lanes) ** power,
+            (memory * (demands.memory - (1 - CACHE_COST) * demands.cached)) ** power,
+        ]
+    )
+    bound = powers.sum(axis=0) ** (1 / power)
+    return bound + calibration.step_cycles * demands.steps + calibration.kernel_seconds, powers
+
+
+def estimate(device: Device, kernels: Sequence[Kernel], calibration: Calibration) -> Estimate:
+    """The time of a pass: the device waits where the host is slower in issuing kernels than it is in running them."""
+    if not kernels:
+        return Estimate(0.0, 0.0, 0.0, 0.0, 0.0)
+    seconds, powers = kernel_seconds(demands_on(device, kernels), calibration)
+    issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
+    until_end = np.cumsum(seconds[::-1])[::-1]
+    return _divided(float((issued + until_end).max()), seconds, powers)
+
+
+def estimate_counted(
+    device: Device, kernels: Sequence[Kernel], counts: Sequence[int], calibration: Calibration
+) -> Estimate:
+    """The time of a pass of which only is known how often each kernel runs: the device's or the host's, if longer."""
+    seconds, powers = kernel_seconds(demands_on(device, kernels), calibration)
+    each = seconds * np.array(counts, dtype=float)
+    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers)
+
+
+def _divided(total: float, seconds: Array, powers: Array) -> Estimate:
+    """A time with its division: each kernel's into what bounds it, and what is left for the host."""
+    busy = float(seconds.sum())
+    shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
+    matrix, lanes, memory = (shares * seconds).sum(axis=1) * min(1.0, total / busy)
+    return Estimate(total, float(matrix), float(lanes), float(memory), max(0.0, total - busy))

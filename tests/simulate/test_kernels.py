@@ -1,0 +1,151 @@
+"""From operators to kernels: classes, work and bytes."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from favor.measure.pretend import trace_on
+from favor.simulate.kernels import CLASSES, kernels_of
+from favor.simulate.networks import network
+from favor.simulate.tiles import tiling
+
+sides = st.integers(1, 3000)
+
+
+@given(sides, sides, sides, st.integers(1, 5))
+def test_tiles_cover_the_product_and_waste_less_than_a_tile_on_each_side(rows, columns, inner, batch):
+    cut = tiling(rows, columns, inner, batch)
+    assert cut.macs >= batch * rows * columns * inner
+    assert cut.macs <= batch * (rows + 256) * (columns + 256) * (inner + 8)
+    assert cut.tiles % batch == 0
+
+
+@given(sides, sides, sides)
+def test_a_product_never_gets_cheaper_by_growing(rows, columns, inner):
+    assert tiling(rows + 256, columns, inner).macs > tiling(rows, columns, inner).macs
+
+
+def on_gpu(model: nn.Module, channels_last: bool = False, **options):
+    return kernels_of(trace_on("cuda", model.eval(), (2, 16, 32, 32), channels_last=channels_last, **options).ops)
+
+
+def groups(kernels) -> list[str]:
+    return [kernel.group for kernel in kernels]
+
+
+HALF = {"autocast": torch.float16}
+
+
+def test_a_convolution_in_mixed_precision_turns_its_data_and_adds_its_bias_apart():
+    found = on_gpu(nn.Conv2d(16, 32, 3, padding=1), **HALF)
+    assert groups(found) == ["cast", "cast", "cast", "conv", "layout", "bias"]
+    convolution, layout, bias = found[3:]
+    assert convolution.macs >= 2 * 32 * 32 * 32 * 16 * 9
+    assert layout.bytes_moved == 2 * (2 * 16 * 32 * 32 + 2 * 32 * 32 * 32) * 2
+    assert bias.bytes_moved == 2 * (2 * 32 * 32 * 32) * 2
+
+
+def test_channels_last_and_pointwise_convolutions_turn_nothing():
+    assert "layout" not in groups(on_gpu(nn.Conv2d(16, 32, 3), channels_last=True, **HALF))
+    assert "layout" not in groups(on_gpu(nn.Conv2d(16, 32, 1), **HALF))
+
+
+@pytest.mark.parametrize(
+    ("layer", "group"),
+    [
+        (nn.Conv2d(16, 16, 3, groups=16), "depthwise_small"),
+        (nn.Conv2d(16, 16, 5, groups=16), "depthwise_middle"),
+        (nn.Conv2d(16, 16, 7, groups=16), "depthwise_large"),
+        (nn.Conv2d(16, 16, 3, groups=2), "conv_grouped"),
+        (nn.Conv2d(16, 8, 4, stride=4), "conv_patch"),
+        (nn.ConvTranspose2d(16, 8, 2, stride=2), "conv_patch"),
+        (nn.BatchNorm2d(16), "batch_norm"),
+        (nn.GroupNorm(4, 16), "group_norm"),
+        (nn.Softmax(-1), "softmax"),
+        (nn.GELU(), "activation"),
+        (nn.Upsample(scale_factor=2, mode="bilinear"), "resize"),
+        (nn.Upsample(scale_factor=2, mode="nearest"), "rearrange"),
+        (nn.AvgPool2d(2), "pool"),
+        (nn.Linear(32, 64), "gemm"),
+        (nn.Linear(32, 63), "gemm_unaligned"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_an_operator_is_in_its_class(layer, group):
+    assert group in groups(on_gpu(layer, **HALF))
+
+
+def test_bilinear_resizing_is_as_many_steps_as_images_times_channels():
+    (resize,) = [k for k in on_gpu(nn.Upsample(scale_factor=2, mode="bilinear")) if k.group == "resize"]
+    assert resize.steps == 2 * 16
+    last = on_gpu(nn.Upsample(scale_factor=2, mode="bilinear"), channels_last=True)
+    assert all(kernel.steps == 0 for kernel in last)
+
+
+def test_norms_read_their_data_twice_where_statistics_or_gradients_are_a_pass_of_their_own():
+    norm = nn.BatchNorm2d(16)
+    data = 2 * 16 * 32 * 32 * 4
+    (whole,) = on_gpu(norm)
+    assert whole.reads[0][0] == pytest.approx(data, rel=0.01)
+    trace = trace_on("cuda", norm.train(), (2, 16, 32, 32), training=True)
+    forward, backward = (kernel for kernel in kernels_of(trace.ops) if kernel.group == "batch_norm")
+    assert forward.reads[0][0] == pytest.approx(2 * data, rel=0.01)
+    assert sum(size for size, _ in backward.reads) == pytest.approx(2 * 2 * data, rel=0.01)
+
+
+def test_a_long_sum_is_cut_into_parts_where_its_tiles_would_leave_a_gpu_idle():
+    whole, long = tiling(384, 384, 4096), tiling(384, 384, 65536)
+    assert long.tiles == 16 * whole.tiles
+    assert long.macs == 16 * whole.macs
+    assert tiling(65536, 4096, 65536).tiles == tiling(65536, 4096, 4096).tiles, "there are enough tiles"
+
+
+def test_float32_products_stay_off_the_half_precision_units():
+    (product,) = on_gpu(nn.Linear(32, 64))
+    assert (product.group, product.unit) == ("gemm_full", "fp32")
+    assert [k.unit for k in on_gpu(nn.Conv2d(16, 32, 3, bias=False))] == ["tf32"]
+
+
+def test_a_vit_in_mixed_precision_has_one_attention_and_four_products_a_block(small_vit):
+    found = Counter(groups(kernels_of(small_vit.batches().trace_at(2).ops)))
+    assert found["attention_flash"] == 4
+    assert found["gemm"] + found["gemm_unaligned"] == 4 * 4 + 1
+
+
+def test_attention_over_stretches_of_tokens_has_no_fused_kernel():
+    class Attention(nn.Module):
+        def forward(self, x):
+            x = x.unflatten(2, self.stretches)
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    model = Attention()
+    model.stretches = (32,)
+    assert groups(on_gpu(model, **HALF)).count("attention_flash") == 1
+    model.stretches = (4, 8)
+    apart = groups(on_gpu(model, **HALF))
+    assert not {"attention_efficient", "attention_flash"} & set(apart)
+    assert sum(group.startswith("bmm") for group in apart) == 2
+    assert "softmax" in apart
+
+
+def test_reuse_is_told_by_the_bytes_touched_since(small_vit):
+    found = kernels_of(small_vit.batches().trace_at(2).ops)
+    weight_casts = [kernel for kernel in found if kernel.group == "cast"]
+    assert weight_casts[0].reads[0][1] == float("inf"), "a weight has not been touched before"
+    reused = [distance for kernel in found for _, distance in kernel.reads if distance < float("inf")]
+    assert min(reused) >= 0
+    assert max(reused) <= sum(kernel.bytes_moved for kernel in found)
+
+
+@pytest.mark.parametrize("phase", ["inference", "training"])
+@pytest.mark.parametrize("name", ["vit_xs4", "resnet18", "vix_fnet"])
+def test_every_kernel_is_in_a_known_class_and_products_are_no_less_than_counted(name, phase):
+    trace = network(name, phase, "amp").batches().trace_at(2)
+    found = kernels_of(trace.ops)
+    assert {kernel.group for kernel in found} <= set(CLASSES)
+    counted = sum(op.work.macs_matmul for op in trace.ops)
+    assert sum(k.macs + (k.lanes if k.group.startswith("depthwise") else 0) for k in found) >= 0.99 * counted

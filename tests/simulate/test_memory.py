@@ -1,0 +1,71 @@
+"""Simulated memory against what the allocator says of the same network on a CPU in float32."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from favor.measure.memory import live_tensor_peak
+from favor.measure.workload import Inference, Precision, Training, build
+from favor.simulate.devices import device
+from favor.simulate.memory import Footprint, usable_memory
+from favor.simulate.networks import network
+from favor.simulate.simulation import Passes
+from favor.zoo.fuse import inference_form
+
+CPU = torch.device("cpu")
+FLOAT32 = Precision.named("fp32", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """With more threads oneDNN packs the filters of pointwise convolutions into scratch, which is no tensor's.
+
+    That is 4 MiB for FastViT's last blocks, 7 % of what it takes on small images.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def footprint(name: str, phase: str, img_size: int) -> Footprint:
+    return Passes(network(name, phase, "fp32", img_size=img_size), "lamb").footprint
+
+
+# On small images the scratch that convolutions take on a CPU is more than 2 % of what ResNet takes.
+@pytest.mark.parametrize(
+    ("name", "batch_size", "img_size"),
+    [("vit_ti16", 4, 64), ("resnet18", 4, 224), ("gfnet_ti16", 2, 224), ("fastvit_s12", 2, 64)],
+)
+def test_inference_memory_is_that_of_the_allocator(name, batch_size, img_size):
+    model, _ = inference_form(build(name, "inference", img_size, 1000))
+    call = Inference(model, img_size, CPU, FLOAT32, compiled=False).at(batch_size)
+    exact = live_tensor_peak(call.run, call.held)
+    simulated = footprint(name, "inference", img_size)
+    assert simulated.peak(batch_size) == pytest.approx(exact, rel=0.02)
+    assert simulated.peak(4 * batch_size) > 1.02 * exact, "the batch must matter, or the equality says little"
+
+
+@pytest.mark.parametrize(("name", "batch_size", "img_size"), [("vit_xs4", 64, 32), ("resnet18", 4, 224)])
+def test_training_memory_is_that_of_the_allocator(name, batch_size, img_size):
+    call = Training(build(name, "training", img_size, 1000), img_size, CPU, FLOAT32, False, "lamb").at(batch_size)
+    exact = live_tensor_peak(call.run, call.held)
+    simulated = footprint(name, "training", img_size)
+    assert simulated.peak(batch_size) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_largest_batch_of_a_training_step_grows_with_the_memory():
+    step = Passes(network("vit_xs4", "training", "amp"), "lamb").footprint
+    card = device("t4").model_copy(update={"memory_gib": 2.0})
+    assert step.peak(64) < usable_memory(card) < step.peak(2048)
+    largest = step.largest_batch(card)
+    assert step.peak(largest) <= usable_memory(card) < step.peak(largest + 1)
+    assert largest < step.largest_batch(device("t4"))
+
+
+def test_the_update_alone_can_be_the_peak_of_a_small_batch(small_vit):
+    batches = small_vit.batches()
+    small = Footprint(batches, image=100, state=10, update=10**12)
+    assert small.peak(1) == 10**12 + 100
+    assert small.largest_batch(device("a100")) == 0

@@ -1,0 +1,136 @@
+"""`favor simulate`, `favor devices`, and `favor recommend` with simulated numbers, as a user calls them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from favor.cli import app
+from favor.records.schema import Record, reading
+from favor.records.store import append, read
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_json_has_a_record_per_model_and_device_and_into_keeps_them(tmp_path):
+    study = tmp_path / "study"
+    result = run("simulate", "vit_xs4", "--on", "a100,t4", "--json", "--into", str(study))
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [(each["name"], each["conditions"]["device"]) for each in found] == [
+        ("vit_xs4", "a100"),
+        ("vit_xs4", "t4"),
+    ]
+    assert all(each["source"] == "simulated" for each in found)
+    assert [record.metrics for record in read(study).records] != []
+    assert [to["request"] for to in found] == [record.request for record in read(study).records]
+
+
+def test_the_table_says_that_it_is_simulated_and_how_surely():
+    result = run("simulate", "vit_xs4", "--on", "rtx3090", "--batch-size", "8")
+    assert "Simulated inference, amp" in result.stdout
+    assert "±" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["vit_ti16", "--on", "a10"], "unknown device"),
+        (["vit_ti16", "--on", ","], "name a device"),
+        (["vit_ti16", "--on", "a100", "--batch-size", "many"], "--batch-size"),
+        (["vit_ti16", "--on", "a100", "--phase", "sleep"], "--phase"),
+        (["vit_ti16", "--on", "t4", "--precision", "bf16"], "no units for bf16"),
+    ],
+)
+def test_a_wrong_request_is_one_line(arguments, told):
+    result = run("simulate", *arguments)
+    assert result.exit_code != 0
+    assert told in str(result.exception)
+
+
+def test_devices_are_listed_with_their_sources():
+    everything = json.loads(run("devices", "--json").stdout)
+    assert {"a100", "h100", "t4"} <= {each["name"] for each in everything}
+    assert all(each["sources"] for each in everything)
+    assert "NVIDIA A100" in run("devices").stdout
+
+
+WITHOUT_TORCH = """
+import sys
+from favor.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["devices", "--json"], ["recommend", "--device", "a100", "--prefer", "throughput", "--min-accuracy", "82"]],
+    ids=["devices", "recommend"],
+)
+def test_what_is_simulated_already_needs_no_torch(arguments):
+    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_recommend_answers_for_a_device_that_is_not_here_with_an_interval_and_says_so():
+    result = run("recommend", "--device", "a100", "--prefer", "throughput", "--min-accuracy", "82", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    speed = answer["favored"]["metrics"]["throughput"]
+    assert speed["source"] == "simulated"
+    assert speed["low"] < speed["value"] < speed["high"]
+    assert answer["ranked_by"] == "numbers"
+    assert any("throughput: simulated" in note for note in answer["notes"])
+    assert "(simulated)" in run("recommend", "--device", "a100", "--prefer", "throughput").stdout
+    assert "simulated, not measured" in run("pareto", "--device", "a100").output
+
+
+def test_without_a_device_nothing_simulated_is_used():
+    answer = json.loads(run("recommend", "--prefer", "throughput", "--json").stdout)
+    assert "simulated" not in json.dumps(answer)
+
+
+def test_compare_and_pareto_mark_what_is_simulated():
+    told = run("compare", "vit_s16", "swin_ti", "--device", "a100").stdout
+    assert "(simulated)" in " ".join(told.split())
+    assert "(simulated)" not in run("compare", "vit_s16", "swin_ti").stdout
+
+
+def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):
+    from favor.report.data import as_json, page_data
+    from favor.report.sources import gather
+
+    study = tmp_path / "study"
+    assert run("simulate", "vit_xs4", "--on", "a100", "--into", str(study)).exit_code == 0
+    data = as_json(page_data(gather([study])))
+    assert "a100, amp" in data
+    assert '"simulated"' in data
+
+
+def test_measurements_in_the_study_correct_the_simulation_and_the_user_is_told(tmp_path):
+    study, mine = tmp_path / "study", tmp_path / "mine"
+    names = ("vix_vit", "vix_vil", "vix_vin", "vix_fnet", "vix_mixer")
+    assert run("simulate", *names, "--on", "t4", "--batch-size", "8", "--into", str(study)).exit_code == 0
+    append(mine, [slowed(record, 1.25) for record in read(study).records])
+    result = run("simulate", "vix_vit", "--on", "t4", "--batch-size", "8", "--into", str(mine), "--json")
+    assert "t4: times corrected by 1.250 from 5 measurements" in result.stderr
+    (found,) = json.loads(result.stdout)
+    plain = next(record for record in read(study).records if record.name == "vix_vit")
+    assert found["metrics"]["throughput"]["value"] == pytest.approx(plain.metrics["throughput"].value / 1.25, rel=1e-6)
+
+
+def slowed(record: Record, factor: float) -> Record:
+    """A simulated record as a measurement of a device that is so much slower."""
+    rate = reading("throughput", record.metrics["throughput"].value / factor, method="a clock")
+    return replace(record, source="measured", metrics={"throughput": rate})

@@ -1,0 +1,88 @@
+"""Times: monotone in what a device has, divided into what bounds them, and waiting for the slower of two."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from favor.simulate.devices import device
+from favor.simulate.kernels import Kernel, kernels_of
+from favor.simulate.time_model import _product_exponent, demands_on, estimate, estimate_counted, kernel_seconds
+
+BIG_PRODUCT = Kernel("gemm", macs=10**12, blocks=10**5, reads=((10**6, float("inf")),), written=10**6)
+BIG_COPY = Kernel("copy", lanes=10**6, reads=((10**9, float("inf")),), written=10**9)
+
+
+def test_a_large_product_takes_its_arithmetic_over_the_sustained_peak_and_efficiency(calibration):
+    place = device("rtx3090")
+    expected = 2e12 / (place.peak_flops("fp16") * place.sustained * 0.5)
+    assert estimate(place, [BIG_PRODUCT], calibration).seconds == pytest.approx(expected, rel=0.01)
+
+
+def test_a_large_copy_takes_its_bytes_over_the_bandwidth_and_efficiency(calibration):
+    place = device("rtx3090")
+    assert estimate(place, [BIG_COPY], calibration).seconds == pytest.approx(2e9 / (936e9 * 0.8), rel=0.01)
+
+
+@given(st.sampled_from(["bandwidth_gb_s", "clock_mhz", "sustained"]), st.floats(1.01, 1.4))
+def test_a_better_device_is_never_slower(name, factor):
+    from favor.simulate.calibration import shipped_calibration
+
+    place = device("t4")
+    better = place.model_copy(update={name: getattr(place, name) * factor})
+    kernels = [BIG_PRODUCT, BIG_COPY, Kernel("softmax", lanes=10**8, reads=((10**7, 5e6),), written=10**7)]
+    calibration = shipped_calibration()
+    assert estimate(better, kernels, calibration).seconds <= estimate(place, kernels, calibration).seconds
+
+
+def test_the_parts_of_a_time_sum_to_it(calibration, small_vit):
+    found = estimate(device("a100"), kernels_of(small_vit.batches().trace_at(64).ops), calibration)
+    assert found.matrix + found.lanes + found.memory + found.host == pytest.approx(found.seconds, rel=1e-6)
+    assert min(found.matrix, found.lanes, found.memory) > 0
+
+
+def test_small_kernels_wait_for_the_host_and_large_ones_do_not(calibration):
+    place = device("rtx3090")
+    tiny = [Kernel("elementwise", lanes=10, reads=((10, float("inf")),), written=10)] * 100
+    assert estimate(place, tiny, calibration).seconds == pytest.approx(100 * 10e-6, rel=0.02)
+    large = estimate(place, [BIG_COPY] * 10, calibration)
+    assert large.host < 0.01 * large.seconds
+    # The host issues all small ones while the large one runs.
+    hidden = estimate(place, [BIG_COPY, *tiny[:50]], calibration)
+    assert hidden.seconds == pytest.approx(estimate(place, [BIG_COPY], calibration).seconds, rel=0.05)
+
+
+def test_counted_and_listed_kernels_take_equally_long(calibration):
+    place = device("a100")
+    listed = estimate(place, [BIG_COPY, BIG_PRODUCT, BIG_COPY], calibration)
+    counted = estimate_counted(place, [BIG_COPY, BIG_PRODUCT], [2, 1], calibration)
+    assert counted.seconds == pytest.approx(listed.seconds, rel=0.01)
+
+
+def test_what_was_just_touched_comes_from_the_cache_if_it_holds_it(calibration):
+    near = replace(BIG_COPY, reads=((10**7, 1e7),), written=0)
+    far = replace(BIG_COPY, reads=((10**7, float("inf")),), written=0)
+    for name, gain in (("rtx3090", 1.0), ("rtx4090", 2.0)):
+        times = [kernel_seconds(demands_on(device(name), [k]), calibration)[0][0] - 1e-6 for k in (near, far)]
+        assert times[1] / times[0] > gain
+
+
+def test_a_card_without_flash_attention_runs_the_memory_efficient_one():
+    attention = Kernel("attention_flash", macs=10**9, lanes=10**6, blocks=100)
+    assert demands_on(device("t4"), [attention]).groups == ("attention_efficient",)
+    assert demands_on(device("a100"), [attention]).groups == ("attention_flash",)
+
+
+def test_only_a_large_cache_hides_what_products_write():
+    assert _product_exponent(device("rtx3090")) == 1.0
+    assert _product_exponent(device("t4")) == 1.0
+    assert _product_exponent(device("rtx4090")) > 2.0
+
+
+def test_the_last_round_of_tiles_is_as_long_as_a_full_one(calibration):
+    place = device("rtx3090")
+    full = replace(BIG_PRODUCT, blocks=place.multiprocessors)
+    one_more = replace(BIG_PRODUCT, blocks=place.multiprocessors + 1)
+    ratio = demands_on(place, [one_more]).matrix[0] / demands_on(place, [full]).matrix[0]
+    assert ratio == pytest.approx(2 * place.multiprocessors / (place.multiprocessors + 1))
