@@ -50,7 +50,8 @@ def batch(name: str, images: int = 2, channels: int = 3, seed: int = 0) -> torch
     return torch.randn(images, channels, side, side, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("name", MODELS)
+# One of a family: all variants are built and counted in tests/records/test_counts.py.
+@families
 def test_builds_without_allocating_a_weight(name: str) -> None:
     with torch.device("meta"):
         model = favor.create_model(name)

@@ -4,6 +4,7 @@ import csv
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,8 +13,8 @@ import pytest
 import torch
 
 import favor
-from favor.measure.count import Counts, count
 from favor.measure.trace import trace
+from favor.records import counted_records
 from favor.zoo.encoder import SIZES
 
 Figure = TypeVar("Figure", int, float)
@@ -35,9 +36,17 @@ PARAMETERS = [(row["name"], int(row["params_1000_classes_224px"])) for row in RO
 GMACS = [(row["name"], float(row["gmacs_224px"])) for row in ROWS if row["gmacs_224px"]]
 
 
+@dataclass(frozen=True)
+class Counts:
+    params: int
+    macs_matmul: int
+
+
 @cache
 def counted(name: str) -> Counts:
-    return count(name)
+    """The counts that come with the package, which tests/records/test_counts.py holds against the counter."""
+    (record,) = (record for record in counted_records() if record.name == favor.card(name).name)
+    return Counts(*(int(record.metrics[metric].value) for metric in ("params", "macs_matmul")))
 
 
 def normalised(name: str) -> int:
@@ -140,8 +149,9 @@ def test_multiply_adds_are_the_reference_s_or_the_card_tells_its_figure(name: st
     if model in ("evit", "evit_fuse"):
         more = no_token_removed(name)
     close = CLOSE_BY_CAUSE if more else CLOSE
+    low, high = (1 - close) * (ours + more), (1 + close) * (ours + more)
     # the reference's figure includes norms, once or twice an element, which are no matrix products
-    fits = (ours + more) * (1 - close) < gmacs * 1e9 < (ours + more + 2 * normalised(name)) * (1 + close)
+    fits = low < gmacs * 1e9 and (gmacs * 1e9 < high or gmacs * 1e9 < high + (1 + close) * 2 * normalised(name))
     if more:
         assert fits, f"{(ours + more) / 1e9:.4f} G by the cause that the card tells, {gmacs} G there"
     figure = at_s(name, GMACS) if more else gmacs
