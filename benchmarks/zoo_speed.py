@@ -29,16 +29,18 @@ import torch
 from torch import nn
 
 import favor
+from favor.measure.request import Phase
 from favor.measure.workload import build
 from favor.zoo.training import take_extra_losses
 
 BATCH, SIDE, CLASSES, THREADS = 8, 224, 1000, 2
+PHASES: tuple[Phase, ...] = ("inference", "training")
 FLOOR_EACH, FLOOR_MEAN = 0.9, 1.0
 
 
-def forward(name: str) -> Callable[[], None]:
-    """One forward pass in the form and at the point that inference is measured at."""
-    fused, x = favor.fuse(build(name, "inference", SIDE, CLASSES)), torch.randn(BATCH, 3, SIDE, SIDE)
+def forward(model: nn.Module) -> Callable[[], None]:
+    """One forward pass in the form that inference is measured in."""
+    fused, x = favor.fuse(model.eval()), torch.randn(BATCH, 3, SIDE, SIDE)
 
     def run() -> None:
         with torch.inference_mode():
@@ -47,9 +49,9 @@ def forward(name: str) -> Callable[[], None]:
     return run
 
 
-def train_step(name: str) -> Callable[[], None]:
+def train_step(model: nn.Module) -> Callable[[], None]:
     """Forward, backward of all losses and a step of SGD."""
-    model = build(name, "training", SIDE, CLASSES).train()
+    model.train()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
     x, y = torch.randn(BATCH, 3, SIDE, SIDE), torch.randint(CLASSES, (BATCH,))
 
@@ -60,6 +62,12 @@ def train_step(name: str) -> Callable[[], None]:
         optimiser.step()
 
     return run
+
+
+def pass_of(name: str, phase: Phase) -> Callable[[], None]:
+    """A forward pass or a training step of a model, at the point that it is measured at."""
+    model = build(name, phase, SIDE, CLASSES)
+    return forward(model) if phase == "inference" else train_step(model)
 
 
 def speed_ratio(run: Callable[[], None], baseline: Callable[[], None], rounds: int) -> float:
@@ -106,20 +114,20 @@ def main() -> int:
     reference = reference_ratios()
     patterns = arguments.patterns or list(reference) or ["*_s16"]
     names = [name for name in favor.list_models() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    baseline = {kind: kind("vit_s16") for kind in (forward, train_step)}
+    baseline = {phase: pass_of("vit_s16", phase) for phase in PHASES}
     own: list[float] = []
     slow: list[str] = []
     print(f"{'model':24} {'from':5} | forward: ours   ref ours/ref | train: ours   ref ours/ref")
     for name in names:
         cells, origin = [], favor.card(name).origin
-        for kind, theirs in zip((forward, train_step), reference.get(name, (None, None)), strict=True):
-            ours = speed_ratio(kind(name), baseline[kind], arguments.rounds)
+        for phase, theirs in zip(PHASES, reference.get(name, (None, None)), strict=True):
+            ours = speed_ratio(pass_of(name, phase), baseline[phase], arguments.rounds)
             ratio = ours / theirs if theirs else None
             cells += [show(ours), show(theirs), show(ratio)]
             if ratio is not None and origin == "own":
                 own.append(ratio)
                 if ratio < FLOOR_EACH:
-                    slow.append(f"{name} {kind.__name__} {ratio:.2f}")
+                    slow.append(f"{name} {phase} {ratio:.2f}")
         print(
             f"{name:24} {origin:5} |       {cells[0]} {cells[1]} {cells[2]}   |     {cells[3]} {cells[4]} {cells[5]}",
             flush=True,
