@@ -1,6 +1,6 @@
 """Make favor's example data and docs/cpu-study.md from a finished study of all models of Table 5.
 
-favor run full --out cpu-study && python benchmarks/make_cpu_study.py cpu-study        a second, after 30 minutes
+favor run full --out cpu-study && python benchmarks/make_cpu_study.py cpu-study        a second, after 45 minutes
 """
 
 import argparse

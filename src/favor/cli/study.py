@@ -26,7 +26,7 @@ RUN_EXAMPLES = "\n\n".join(
     [
         "**Built in**, with what they take on two cores",
         "`quick`  21 models, one or two of every class of the taxonomy, inference: 6 minutes (the default)",
-        "`full`  all 47 models of the benchmark's Table 5, inference and training step: 30 minutes",
+        "`full`  all 47 models of the benchmark's Table 5, inference and training step: 45 minutes",
         "`misnomer`  depth against width, and patch sizes: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
         "`laptop`  14 families trained on CIFAR-10 for 5 minutes each, and measured: 90 minutes",
