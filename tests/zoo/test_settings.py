@@ -38,6 +38,8 @@ REFUSED = [
     ("vix_vin", {"landmarks": 0}, "landmarks of vix_vin is a whole number of 1 or more or None, not 0"),
     ("vix_vit", {"landmarks": 8}, "landmarks is a setting of x='n', not of x='t'"),
     ("vix_vip", {"kv_heads": 2}, "kv_heads is a setting of x='l', not of x='p'"),
+    ("vix_cct", {"k": 8}, "k is a setting of x='l', not of x='t'"),
+    ("vix_cct", {"mlp_ratio": 0.0}, "has no hidden unit"),
     ("vix_vil", {"kv_heads": 3}, "4 heads of queries cannot share 3 heads"),
     ("vix_cvt", {"head_dim": 0}, "head_dim of vix_cvt is a whole number of 1 or more, not 0"),
     ("vix_cvt", {"key_stride": 0}, "key_stride of vix_cvt is a whole number of 1 or more, not 0"),

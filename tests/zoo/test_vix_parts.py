@@ -14,7 +14,7 @@ from favor.zoo.mixing.kernel.performer import PerformerMixer, window_attention
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
 from favor.zoo.mixing.low_rank.nystrom import NystromMixer
 from favor.zoo.slots import Flow, Tokens
-from favor.zoo.vix.ccx import CompactBlock, vix_ccx
+from favor.zoo.vix.ccx import CompactBlock, ConvPoolEmbed, vix_ccx
 from favor.zoo.vix.cvx import ChannelNorm, SeparableAttention, SeparableProjection
 from favor.zoo.vix.levix import LeViTAttention
 from favor.zoo.vix.pix import PoolingLayer
@@ -149,6 +149,22 @@ def test_a_compact_block_s_second_residual_starts_from_the_normalised_tokens() -
     assert largest_difference(block(x, Flow()), normalised + block.mlp(normalised)) < 1e-12
     with mutated(block.mixer):
         assert largest_difference(block(x, Flow()), normalised + block.mlp(normalised)) > 1e-3
+
+
+def test_a_compact_stem_halves_the_grid_by_pooling_what_the_relu_gave() -> None:
+    stem = with_order_one_weights(ConvPoolEmbed(3, 16, (32, 32), strides=(2, 2, 1))).double()
+    first, second, third = (layer for layer in stem.layers if isinstance(layer, nn.Conv2d))
+    pixels = images(2, 3, 32, 32, dtype=torch.float64)
+
+    def stage(x: Tensor, conv: nn.Conv2d, stride: int) -> Tensor:
+        return F.max_pool2d(F.conv2d(x, conv.weight, padding=1).relu(), 3, stride, padding=1)
+
+    grid = stage(stage(stage(pixels, first, 2), second, 2), third, 1)
+    assert grid.shape == (2, 16, *stem.grid)
+    assert stem.grid == (8, 8)
+    assert largest_difference(stem(pixels), grid.flatten(2).mT) < 1e-12
+    with mutated(second):
+        assert largest_difference(stem(pixels), grid.flatten(2).mT) > 1e-3
 
 
 def test_sequence_pooling_with_even_weights_is_the_mean_and_else_it_is_not() -> None:

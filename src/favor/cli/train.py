@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TRAIN_EXAMPLES = examples(
     ("favor train hybrid_vit_xs4", "scikit-learn's digits, on a laptop, in a minute or two"),
-    ("favor train hybrid_vit_xs4 --recipe laptop-cifar10", "CIFAR-10 on two cores"),
+    ("favor train ccl_xs4 --recipe laptop-cifar10", "CIFAR-10 on two cores"),
     (
         "favor train vit_s16 --recipe deit3-pretrain --data imagenet-21k --out study --resume",
         "goes on if it was killed",

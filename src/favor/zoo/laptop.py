@@ -23,6 +23,7 @@ from favor.zoo.registry import Builder, ImageSizes, Variant, register_variant
 from favor.zoo.sequence.merging.tome import tome
 from favor.zoo.sequence.removal.evit import evit
 from favor.zoo.sequence.summary.tokenlearner import tokenlearner
+from favor.zoo.vix.ccx import vix_ccx
 from favor.zoo.vix.plain import vix, vix_mixer
 
 SIZE = Size(dim=96, depth=4, heads=3, mlp_ratio=2.0)
@@ -35,6 +36,10 @@ NOTE = (
 VIX_NOTE = (
     "Laptop size: 8 x 8 tokens at 32 px in place of 32 x 32, by patches of 4 px or, in hybrids, convolutions that "
     "stride by 2, 2 and 1; four blocks of width 96, three heads, 16 landmarks where it is Nystrom's."
+)
+COMPACT_NOTE = (
+    "Laptop size: 8 x 8 tokens at 32 px in place of 32 x 32, by max poolings of which the first two halve the grid, as "
+    "in CCT; four blocks of width 96, three heads, MLPs of width 192, and 16 projected tokens."
 )
 
 NO_SCALE: Mapping[str, object] = {"layer_scale": None}
@@ -70,6 +75,8 @@ def _enter_all() -> None:
     for x, settings in _HYBRIDS.items():
         hybrid = variant(f"hybrid_vi{x}_xs4", {"x": x, "hybrid": True, "grid": GRID, **settings}, VIX_NOTE)
         register_variant(vix, hybrid, of=f"vix_hybrid_vi{x}")
+    compact = {"x": "l", "k": 16, "mlp_ratio": SIZE.mlp_ratio, "grid": GRID}
+    register_variant(vix_ccx, variant("ccl_xs4", compact, COMPACT_NOTE), of="vix_ccl")
 
 
 _enter_all()

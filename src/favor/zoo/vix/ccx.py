@@ -19,11 +19,11 @@ from favor.zoo.pools import MeanPool
 from favor.zoo.settings import Positive
 from favor.zoo.slots import Flow
 from favor.zoo.taxonomy import How
-from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
+from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_mixer
 
 
 class ConvPoolEmbed(nn.Module):
-    """Three 3 x 3 convolutions without bias, each with a ReLU and a max pooling over 3 x 3 that keeps the grid."""
+    """Three 3 x 3 convolutions without bias, each with a max pooling over 3 x 3, which has the stride, and a ReLU."""
 
     def __init__(self, in_chans: int, dim: int, img_size: tuple[int, int], strides: Sequence[int]) -> None:
         super().__init__()
@@ -32,8 +32,9 @@ class ConvPoolEmbed(nn.Module):
         layers: list[nn.Module] = []
         for before, after, stride in zip(widths, widths[1:], strides, strict=False):
             self.grid = (math.ceil(self.grid[0] / stride), math.ceil(self.grid[1] / stride))
-            layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.ReLU()]
-            layers += [nn.MaxPool2d(3, stride=1, padding=1)]
+            layers += [nn.Conv2d(before, after, 3, padding=1, bias=False)]
+            # CCT pools what the ReLU gave, which is the same, for more elements.
+            layers += [nn.MaxPool2d(3, stride, padding=1), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -62,11 +63,18 @@ class CompactEncoder(Encoder):
         return (self.attention_pool(x).softmax(dim=1).mT @ x).squeeze(1)
 
 
-def vix_ccx(size: Size, x: str = "t", grid: Positive = GRID, **options: Unpack[Options]) -> nn.Module:
+def vix_ccx(
+    size: Size,
+    x: str = "t",
+    mlp_ratio: float = 4.0,
+    grid: Positive = GRID,
+    k: Positive | None = None,
+    **options: Unpack[Options],
+) -> nn.Module:
     return CompactEncoder(
-        replace(size, mlp_ratio=4.0),
+        replace(size, mlp_ratio=mlp_ratio),
         embed=partial(ConvPoolEmbed, strides=conv_strides(options["img_size"], grid)),
-        mixer=x_former(x).mixer,
+        mixer=x_mixer(x, k=k),
         **options,
     )
 

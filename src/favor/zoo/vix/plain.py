@@ -12,7 +12,6 @@ from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
-from favor.errors import RequestError
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import ConvEmbed, PatchEmbed, resize_tokens
 from favor.zoo.mixing.fourier.fnet import FNetMixer
@@ -21,10 +20,7 @@ from favor.zoo.positions import Learned, NoPositions, RotaryPositions
 from favor.zoo.settings import Positive
 from favor.zoo.slots import EmbedFactory, Tokens
 from favor.zoo.taxonomy import How
-from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_former
-
-LETTER_OF = {"kv_heads": "l", "landmarks": "n"}
-"""The attention that a further setting belongs to."""
+from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_mixer
 
 
 class TokenMlp(nn.Module):
@@ -74,17 +70,11 @@ def vix(
     grid: Positive = GRID,
     **options: Unpack[Options],
 ) -> nn.Module:
-    mixer = x_former(x).mixer
-    asked = {"kv_heads": kv_heads, "landmarks": landmarks}
-    further = {name: value for name, value in asked.items() if value is not None}
-    for name in further:
-        if x != LETTER_OF[name]:
-            raise RequestError(f"{name} is a setting of x={LETTER_OF[name]!r}, not of x={x!r}")
     return Encoder(
         size,
         embed=embedding(options["img_size"], hybrid, grid),
         positions=RotaryPositions() if rotary else Learned(class_token=True),
-        mixer=partial(mixer, **further),
+        mixer=x_mixer(x, kv_heads=kv_heads, landmarks=landmarks),
         layer_scale=None,
         **options,
     )

@@ -17,6 +17,7 @@ from favor.zoo.mixing.kernel.performer import PerformerMixer
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
 from favor.zoo.mixing.low_rank.nystrom import NystromMixer
 from favor.zoo.registry import Builder, ImageSizes, Variant, register
+from favor.zoo.slots import MixerFactory
 from favor.zoo.taxonomy import How
 
 SIZE = Size(dim=128, depth=4, heads=4, mlp_ratio=2.0)
@@ -27,8 +28,8 @@ MINIATURE: Mapping[str, object] = {"img_size": 32, "size": Size(16, 4, 4, 2.0), 
 
 SEQUENCE_NOTE = (
     "1024 patches (`grid` 32 a side): one a pixel at 32 px, 2 x 2 pixels or a stride of 2 at 64 px. At other sizes a "
-    "patch has as many pixels a side as 32 px go into the shorter side; of three convolutions as many halve the grid "
-    "as bring it nearest to 32 x 32, so that no pixel is skipped."
+    "patch has as many pixels a side as 32 px go into the shorter side; of three convolutions, or of the poolings "
+    "behind them where there are any, as many halve the grid as bring it nearest to 32 x 32, so that none is skipped."
 )
 COUNT_NOTE = (
     "The paper counted weights and biases of standard modules only, which leaves out bare parameters; "
@@ -100,6 +101,20 @@ def x_former(letter: str) -> XFormer:
     if letter not in X_FORMERS:
         raise unknown_name("X of the X-formers", letter, X_FORMERS, "choose from " + ", ".join(X_FORMERS))
     return X_FORMERS[letter]
+
+
+LETTER_OF = {"kv_heads": "l", "k": "l", "landmarks": "n"}
+"""The attention that a further setting belongs to."""
+
+
+def x_mixer(letter: str, **further: int | None) -> MixerFactory:
+    """The attention of a letter, with what is given of its further settings."""
+    mixer = x_former(letter).mixer
+    given = {name: value for name, value in further.items() if value is not None}
+    for name in given:
+        if letter != LETTER_OF[name]:
+            raise RequestError(f"{name} is a setting of x={LETTER_OF[name]!r}, not of x={letter!r}")
+    return partial(mixer, **given)
 
 
 def patch_size(img_size: tuple[int, int], grid: int = GRID) -> int:
