@@ -1,6 +1,6 @@
 """Make src/favor/simulate/simulated.csv: every model of the zoo on every built-in device, inference in mixed precision.
 
-python benchmarks/make_simulated.py --keep DIR        about 8 minutes on a quiet machine
+python benchmarks/make_simulated.py --keep DIR        about 6 minutes on two cores
 
 To be run again when a model, a device, or the calibration changes; tests compare the file with the simulation and the
 zoo. DIR is a study that keeps what is made, so that a run that was stopped goes on; a new one starts anew.
@@ -13,8 +13,9 @@ from favor.records.store import FILE_NAME as STUDY_FILE
 from favor.records.store import append, read
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import built_in_devices
+from favor.simulate.several import simulate_several
 from favor.simulate.shipped import FILE_NAME, to_csv
-from favor.simulate.simulation import Asked, simulate
+from favor.simulate.simulation import Asked
 from favor.zoo.registry import list_models
 
 HERE = Path(__file__).parent.parent / "src" / "favor" / "simulate"
@@ -27,11 +28,10 @@ def main() -> None:
     calibration, devices = shipped_calibration(), built_in_devices()
     kept = read(study).records if (study / STUDY_FILE).exists() else ()
     made = {record.name for record in kept if record.status != "failed"}
-    for name in list_models():
-        if name not in made:
-            found = simulate(name, devices, Asked(), calibration)
-            append(study, found)
-            print(name, found[0].status, found[0].reason or "", flush=True)
+    missing = [name for name in list_models() if name not in made]
+    for found in simulate_several(missing, devices, Asked(), calibration, {}):
+        append(study, found.records)
+        print(found.name, found.records[0].status, found.records[0].reason or "", flush=True)
     (HERE / FILE_NAME).write_text(to_csv(read(study).records), encoding="utf-8")
 
 

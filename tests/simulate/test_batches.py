@@ -4,8 +4,13 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from favor.simulate.batches import Batches
+from favor.errors import WorkError
+from favor.measure.pretend import trace_on
+from favor.measure.trace import Trace
+from favor.simulate.batches import MARK, Batches
 from favor.simulate.kernels import kernels_of
 from favor.simulate.networks import Network, network
 
@@ -25,6 +30,17 @@ def test_the_lines_give_the_very_trace_at_other_batch_sizes(name, phase):
         assert batches.peak_bytes(batch_size) == traced.peak_bytes
         assert kernels_of(batches.working_ops(batch_size)) == kernels_of(traced.ops)
     assert batches.at(2).ops != batches.at(33).ops
+
+
+@pytest.mark.parametrize("name", ["linformer_xs4", "vit_xs4"])
+def test_one_image_is_as_pytorch_has_it_which_saves_copies_that_it_makes_of_many(name):
+    batches = network(name, "inference", "amp").batches()
+    anew = batches.trace_at(1)
+    assert batches.are_lines
+    assert kernels_of(batches.working_ops(1)) == kernels_of(anew.ops)
+    assert batches.peak_bytes(1) == anew.peak_bytes
+    copies = [sum(op.name == "aten.clone.default" for op in batches.at(many).ops) for many in (1, 2)]
+    assert copies[0] < copies[1] if name == "linformer_xs4" else copies == [0, 0]
 
 
 def test_the_operations_of_a_fourier_transform_are_on_a_line_but_for_rounding():
@@ -61,6 +77,88 @@ def test_a_network_on_lines_at_every_eighth_batch_is_traced_anew_at_the_others(s
         assert kernels_of(batches.working_ops(batch_size)) == kernels_of(anew.ops)
         assert (batch_size in asked) == is_traced
     assert batches.largest_batch(batches.peak_bytes(1024)) == 1024
+
+
+@pytest.mark.parametrize("experts", [2, 4, 8, 64])
+def test_a_share_of_the_batch_that_is_rounded_is_on_no_line(small_vit, experts):
+    found = small_vit.batches().trace_at(3)
+
+    def shared(batch_size):
+        """The trace of 65 tokens an image that are dealt out evenly, in the place of its first operator's reading."""
+        return replace(found, ops=(replace(found.ops[0], bytes_read=-(-65 * batch_size // experts)), *found.ops[1:]))
+
+    assert not Batches(shared).are_lines
+    for batch_size in (72, MARK):
+        assert Batches(shared).at(batch_size).ops == shared(batch_size).ops
+
+
+class DealtOut(nn.Module):
+    """129 rows an image for 128 experts: what each gets is rounded up, and has whole bytes and operations an image."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = images.flatten().unflatten(0, (-1, 128))
+        return rows[: -(-129 * len(images) // 128)] * 2
+
+
+def test_a_share_for_each_of_many_experts_is_on_no_line():
+    batches = Batches(lambda batch_size: trace_on("cuda", DealtOut(), (batch_size, 3, 16, 16)))
+    assert not batches.are_lines
+    for batch_size in (33, 72):
+        assert batches.at(batch_size).ops == batches.trace_at(batch_size).ops
+
+
+class Filtered(nn.Module):
+    """Images times the transform of a kernel, which is made anew in every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.empty(3, 32, 32))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images * torch.fft.fft2(self.kernel).real
+
+
+def test_a_fourier_transform_of_weights_is_as_much_work_at_every_batch():
+    batches = Batches(lambda batch_size: trace_on("cuda", Filtered(), (batch_size, 3, 32, 32)))
+    assert batches.are_lines
+    assert batches.at(33).ops == batches.trace_at(33).ops
+    assert max(op.work.fft_flops for op in batches.at(33).ops) == 5 * 3 * 1024 * 10
+
+
+def test_images_too_large_for_the_marked_batch_are_traced_at_small_ones():
+    batches = network("resnet18", "inference", "fp32", img_size=4096).batches()
+    with pytest.raises(WorkError, match="overflow"):
+        batches.trace_at(MARK)
+    for batch_size in (1, 24):
+        anew = batches.trace_at(batch_size)
+        assert batches.at(batch_size).ops == anew.ops
+        assert batches.peak_bytes(batch_size) == anew.peak_bytes
+
+
+class OneByOne(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.stack([image.mean(0) for image in images])
+
+
+class InTurn(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.stack([images[place].mean(0) for place in range(len(images))])
+
+
+@pytest.mark.parametrize("model", [OneByOne(), InTurn()], ids=["iterator", "index"])
+def test_a_network_that_loops_over_its_images_is_traced_at_every_batch(model, monkeypatch):
+    monkeypatch.setattr("favor.measure.pretend._MANY_TENSORS", 1000)  # it would be seconds until the usual limit
+    batches = Batches(lambda batch_size: trace_on("cuda", model, (batch_size, 3, 4, 4)))
+    assert not batches.are_lines
+    assert batches.at(3).ops == batches.trace_at(3).ops
+
+
+def test_a_network_that_fails_at_every_batch_is_told_to_have_failed_on_a_batch_that_a_user_may_have():
+    def broken(batch_size: int) -> Trace:
+        raise WorkError(f"failed on {batch_size} images")
+
+    with pytest.raises(WorkError, match="failed on 8 images"):
+        Batches(broken).at(5)
 
 
 def test_a_network_on_no_lines_is_traced_at_every_batch(switch):

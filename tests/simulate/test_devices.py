@@ -75,6 +75,21 @@ def test_a_wrong_file_is_refused_with_the_key_and_the_cause(tmp_path, change, to
         device(str(file))
 
 
+def test_a_file_in_another_encoding_is_refused(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(OWN.replace("of my own", "für mich").encode("latin-1"))
+    with pytest.raises(RequestError, match="not a text file in UTF-8"):
+        device(str(file))
+
+
+@pytest.mark.parametrize("name", ["a100", "A100_40GB", "rtx3090"])
+def test_a_file_under_the_name_of_a_built_in_device_is_refused(tmp_path, name):
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN.replace("my-gpu", name))
+    with pytest.raises(RequestError, match="is built in"):
+        device(str(file))
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(RequestError, match="no such file"):
         device(str(tmp_path / "none.yaml"))

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from favor.errors import RequestError
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import device, known_as
-from favor.simulate.evidence import Traced, rows_of, trace_row
+from favor.simulate.evidence import Traced, rows_of, trace_all, trace_row
 from favor.simulate.fit import times_on
 from records.shared_folder import shared_file
 
@@ -102,7 +102,24 @@ def test_the_script_prints_how_good_simulated_times_are_and_the_baselines(tmp_pa
     ]
     assert [cell.strip() for cell in cells["simulated"][:2]] == ["5", "1.0000"]
     assert {"multiply-adds", "activations", "bytes over bandwidth"} <= cells.keys()
-    assert len(list(cache.iterdir())) == 5
+    assert len(list(cache.glob("*.json"))) == 5
+
+
+def test_a_cache_is_refused_to_a_table_under_other_conditions(tmp_path):
+    wanted = ("infer-amp-nchw-pt240-cu124-rtx4090", "infer-amp-nhwc-pt240-cu124-rtx4090")
+    first, other = (rows_of(table(tmp_path, name))[:1] for name in wanted)
+    cache = tmp_path / "cache"
+    traced = [list(trace_all(first, cache)) for _ in range(2)]
+    assert traced[0] == traced[1]
+    with pytest.raises(RequestError, match="keeps traces of inference amp nchw"):
+        list(trace_all(other, cache))
+
+
+def test_a_table_without_rows_is_refused(tmp_path):
+    file = tmp_path / "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv"
+    file.write_text(HEADER + "\n")
+    with pytest.raises(RequestError, match="has no row"):
+        rows_of(file)
 
 
 def test_simulated_times_rank_networks_as_the_published_table_does(tmp_path):

@@ -53,6 +53,18 @@ def test_a_wrong_request_is_one_line(arguments, told):
     assert told in str(result.exception)
 
 
+def test_a_model_that_refuses_the_image_size_does_not_end_the_others():
+    result = run("simulate", "vit_ti16", "vit_xs4", "--on", "a100", "--img-size", "36", "--batch-size", "8", "--json")
+    assert result.exit_code == 1
+    assert [each["name"] for each in json.loads(result.stdout)] == ["vit_xs4"]
+    assert "error: vit_ti16" in result.stderr
+
+
+def test_a_device_that_is_named_twice_is_simulated_once():
+    result = run("simulate", "vit_xs4", "--on", "a100,A100-40gb", "--batch-size", "8", "--json")
+    assert len(json.loads(result.stdout)) == 1
+
+
 def test_devices_are_listed_with_their_sources():
     everything = json.loads(run("devices", "--json").stdout)
     assert {"a100", "h100", "t4"} <= {each["name"] for each in everything}

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 from favor.measure.trace import Trace
 from favor.records.counted import counted_records
 from favor.records.schema import from_data, to_data
@@ -14,6 +14,7 @@ from favor.simulate import simulation
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import built_in_devices, device
+from favor.simulate.memory import CONTEXT, FRAGMENTS, WORKSPACE
 from favor.simulate.networks import network
 from favor.simulate.shipped import COUNTED, FILE_NAME, WITH_INTERVAL, shipped_records, to_csv
 from favor.simulate.simulation import Asked, Passes, Placed, simulate
@@ -33,7 +34,9 @@ def test_inference_is_a_simulated_record_with_intervals_that_can_be_stored():
     assert record.metrics["max_batch_size"].value > record.metrics["best_batch_size"].value >= 1
 
 
-def test_one_trace_serves_all_devices_and_batch_sizes(monkeypatch):
+@pytest.fixture
+def traced(monkeypatch) -> list[int]:
+    """The batch sizes of all traces that are made."""
     traced = []
     whole = simulation.network
 
@@ -48,9 +51,19 @@ def test_one_trace_serves_all_devices_and_batch_sizes(monkeypatch):
         return Counting(**vars(subject))
 
     monkeypatch.setattr(simulation, "network", counting)
+    return traced
+
+
+def test_one_trace_serves_all_devices_and_batch_sizes(traced):
     records = simulate("vit_xs4", built_in_devices(), SMALL, shipped_calibration())
     assert len(records) == len(built_in_devices())
-    assert len(traced) == 2
+    assert len(traced) == 1
+
+
+def test_a_network_that_rounds_is_traced_once_at_each_batch_for_all_devices(traced):
+    simulate("switch_xs4", [device("a100"), device("t4")], replace(SMALL, batch_size=3), shipped_calibration())
+    assert {1, 3} <= set(traced)
+    assert len(traced) == len(set(traced))
 
 
 def test_a_faster_card_is_faster():
@@ -90,9 +103,15 @@ def test_a_batch_that_does_not_fit_is_a_record_that_says_so():
     assert large.status == "ok"
 
 
-def test_what_cannot_be_traced_is_a_failed_record_and_what_is_asked_wrongly_an_error(monkeypatch):
-    from favor.errors import WorkError
+def test_a_batch_between_those_on_lines_fits_where_its_memory_does():
+    peak = Passes(network("switch_xs4", "inference", "amp"), "lamb").footprint.peak(1003)
+    room = (peak + WORKSPACE) / (1 - FRAGMENTS) + CONTEXT
+    card = device("t4").model_copy(update={"memory_gib": room / 2**30 + 1e-6})
+    (fits,) = simulate("switch_xs4", [card], Asked(batch_size=1003), shipped_calibration())
+    assert (fits.status, fits.metrics["max_batch_size"].value) == ("ok", 1003)
 
+
+def test_what_cannot_be_traced_is_a_failed_record_and_what_is_asked_wrongly_an_error(monkeypatch):
     def broken(*arguments):
         raise WorkError("no counting rule for operator x")
 
@@ -105,12 +124,34 @@ def test_what_cannot_be_traced_is_a_failed_record_and_what_is_asked_wrongly_an_e
         simulate("vit_ti61", [device("a100")], SMALL, shipped_calibration())
 
 
+def test_a_network_that_fails_at_one_batch_size_only_is_a_failed_record(monkeypatch):
+    whole = simulation.network
+
+    def single(*arguments):
+        subject = whole(*arguments)
+
+        class Single(type(subject)):
+            def _trace(self, batch_size: int) -> Trace:
+                if batch_size == 1:
+                    raise WorkError("an image alone has no neighbours")
+                return super()._trace(batch_size)
+
+        return Single(**vars(subject))
+
+    monkeypatch.setattr(simulation, "network", single)
+    (record,) = simulate("switch_xs4", [device("a100")], replace(SMALL, batch_size=8), shipped_calibration())
+    assert record.status == "failed"
+    assert "no neighbours" in record.reason
+
+
 def test_bf16_is_refused_where_the_card_has_no_units_for_it():
     with pytest.raises(RequestError, match="no units for bf16"):
         simulate("vit_xs4", [device("t4")], replace(SMALL, precision="bf16"), shipped_calibration())
 
 
-@pytest.mark.parametrize("wrong", [{"phase": "infer"}, {"precision": "fp8"}, {"batch_size": 0}, {"optimiser": "sdg"}])
+@pytest.mark.parametrize(
+    "wrong", [{"phase": "infer"}, {"precision": "fp8"}, {"batch_size": 0}, {"batch_size": 2**31}, {"optimiser": "sdg"}]
+)
 def test_wrong_requests_are_refused(wrong):
     with pytest.raises(RequestError):
         Asked(**wrong)

@@ -80,11 +80,12 @@ def measured(name: str, throughput: float, **conditions: object) -> Record:
 
 
 def test_only_like_measurements_of_the_device_count():
-    like = measured("vit_ti16", 100.0)
+    like = measured("vit_ti16", 100.0, layout="nchw")
     others = [
         measured("vit_s16", 100.0, device="a100"),
         measured("vit_s16", 100.0, precision="fp32"),
         measured("vit_s16", 100.0, compile=True),
+        measured("vit_s16", 100.0, layout="nhwc"),
         replace(like, name="vit_s16", source="simulated"),
         replace(like, name="vit_s16", status="failed", reason="why not", metrics={}),
         replace(like, name="vit_s16", source="published"),
@@ -98,6 +99,7 @@ def test_a_study_of_a_card_that_is_a_third_slower_gives_that_factor(calibration)
         kernels = kernels_of(network("vit_xs4", "inference", "amp", img_size).batches().trace_at(8).ops)
         seconds = estimate(place, kernels, calibration).seconds
         records.append(measured("vit_xs4", 8 / (1.33 * seconds), img_size=img_size))
+    records.append(measured("of_a_plugin_that_is_not_loaded", 1.0))
     found = local_corrections(records, [place, device("t4")], "amp", calibration)
     assert found.keys() == {"h100"}
     assert found["h100"].factor == pytest.approx(1.33, rel=1e-6)

@@ -84,35 +84,44 @@ def simulate_command(
     from favor.records.store import append
     from favor.simulate.calibration import shipped_calibration
     from favor.simulate.devices import device
-    from favor.simulate.simulation import Asked, simulate
+    from favor.simulate.several import simulate_several
+    from favor.simulate.simulation import Asked
 
     if phase not in PHASES:
         raise RequestError(f"--phase {phase}: choose from {', '.join(PHASES)}")
     asked = Asked(phase, precision, _batch_size(batch_size), img_size, num_classes, optimiser)
-    devices = [device(name.strip()) for name in on.split(",") if name.strip()]
+    devices = list(dict.fromkeys(device(name.strip()) for name in on.split(",") if name.strip()))
     if not devices:
         raise RequestError("--on: name a device; `favor devices` shows them")
+    for place in devices if precision == "bf16" else ():
+        place.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
     wanted = expand(names)
     calibration = shipped_calibration()
     corrections = _corrections(into, devices, precision, calibration)
     records: list[Record] = []
+    refusals: list[tuple[str, RequestError]] = []
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=len(wanted), visible=len(wanted) > 1)
-        for name in wanted:
-            bar.update(task, description=name)
-            found = simulate(name, devices, asked, calibration, corrections)
-            if into is not None:
-                append(into, found)
-            records += found
+        for found in simulate_several(wanted, devices, asked, calibration, corrections):
+            bar.update(task, description=found.name)
+            if found.refusal is not None:
+                refusals.append((found.name, found.refusal))
+            if into is not None and found.records:
+                append(into, found.records)
+            records += found.records
             bar.advance(task)
+    if not records:
+        raise refusals[0][1]
     if as_json:
         from favor.records.schema import to_data
 
         emit_json([to_data(record) for record in records])
     else:
         _print(records, asked.phase, precision)
-    if all(record.status != "ok" for record in records):
+    for name, refusal in refusals:
+        note(f"error: {name}: {refusal}")
+    if refusals or all(record.status != "ok" for record in records):
         raise typer.Exit(1)
 
 

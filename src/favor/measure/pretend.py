@@ -10,18 +10,24 @@ import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from favor.errors import WorkError
 from favor.measure.trace import Trace, trace
 
 aten = torch.ops.aten
 
 _FUSED_DIMENSIONS = 4  # images, heads, tokens, channels: what the fused kernels take
+
+_MANY_IMAGES, _MANY_TENSORS = 2**31, 100_000
 
 # Nodes of equal rank, as those of all weights are, run as they came, so that two traces of a network are alike.
 _ARRIVALS = itertools.count()
@@ -71,7 +77,7 @@ def trace_on(
         made = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=place)
         return made.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else made
 
-    with FakeTensorMode(), _fused_attention(device):
+    with FakeTensorMode(), _kernels_of_cuda(device), _no_loop_over(image_shape[0]):
         there = copy_onto(model, make)
         order = torch.channels_last if channels_last else torch.contiguous_format
         images = torch.empty(image_shape, device=place, dtype=dtype, memory_format=order)
@@ -99,15 +105,51 @@ def _autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
         torch.set_autocast_dtype(device, was_dtype)
 
 
+def _no_loop_over(images: int) -> AbstractContextManager[object]:
+    """Refuses a batch without end, which tells how everything grows, to networks that take it image by image."""
+    return _NoLoop() if images >= _MANY_IMAGES else nullcontext()
+
+
+class _NoLoop(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tensors = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # As for the recorder: PyTorch's guard against being compiled would import the compiler and sit in every call.
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self._tensors += _pieces(func, args)
+        if self._tensors > _MANY_TENSORS:
+            raise WorkError("the network goes through its images one by one, and there is no end of them")
+        return func(*args, **(kwargs or {}))
+
+
+def _pieces(func: OpOverload, args: tuple[Any, ...]) -> int:
+    """How many tensors an operator makes of its first argument; fake ones ask for their device all the time."""
+    if func is torch.ops.prim.device.default:
+        return 0
+    if func is aten.unbind.int:
+        return args[0].shape[args[1] if len(args) > 1 else 0]
+    if func is aten.split.Tensor:
+        return args[0].shape[args[2] if len(args) > 2 else 0] // max(1, args[1])
+    return 1
+
+
 @contextmanager
-def _fused_attention(device: str) -> Iterator[None]:
-    """Attention as one operator on a GPU that is not there; on a CPU PyTorch's own choice needs no device."""
+def _kernels_of_cuda(device: str) -> Iterator[None]:
+    """Attention and batch norms as on a GPU that is not there; on a CPU PyTorch's own choice needs no device."""
     if device != "cuda":
         yield
         return
     with torch.library._scoped_library("aten", "IMPL") as library:
         # Below autocast, which has cast the arguments by then, and above autograd, which knows the fused operators.
         library.impl("scaled_dot_product_attention", _attention_on_cuda, "AutogradCUDA")
+        library.impl("_batch_norm_impl_index", _batch_norm_on_cuda, "AutogradCUDA")
         yield
 
 
@@ -140,6 +182,32 @@ def _attention_on_cuda(
     return aten._scaled_dot_product_efficient_attention(
         query, key, value, mask, keeps_sums, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _batch_norm_on_cuda(
+    data: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """cuDNN's batch norm where PyTorch takes it, but whatever the batch: PyTorch's own for more than 65535 images.
+
+    So a trace at a batch that no GPU holds, which tells how everything grows with the batch, has the usual operators.
+    """
+    is_mixed = data.dtype != torch.float16 or (weight is not None and weight.dtype == torch.float32)
+    is_tracked = running_mean is not None and running_var is not None
+    has_weights = weight is not None and bias is not None
+    fits = data.dtype != torch.bfloat16 and is_mixed and has_weights and (is_tracked or training) and data.dim() > 2
+    others = (weight, bias, running_mean, running_var, training, momentum, eps)
+    if fits and cudnn_enabled:
+        in_order = data.contiguous(memory_format=suggest_memory_format(data))
+        return (*aten.cudnn_batch_norm(in_order, *others), 1)
+    return (*aten.native_batch_norm(data, *others), data.new_empty(0, dtype=torch.uint8), 0)
 
 
 def _backward_without_engine(loss: Tensor) -> None:

@@ -1,13 +1,15 @@
 """One trace for every batch size: shapes, bytes and work that grow with the batch grow along a line.
 
-Two traces of a network at two batch sizes that run the same operators say where each line lies. Where numbers are
-rounded up, as the capacity of an expert is, they may still lie on lines at every eighth batch size, which a third trace
-confirms. At all other batch sizes the network is traced when it is asked for.
+One trace says where each line lies. It is made at a batch size so large that every number tells its two parts: what it
+has of every image, and what of none. Where numbers are rounded, as the tokens of an expert are, they may still lie on
+lines at every eighth batch size, which two traces give and a third confirms. At all other batch sizes the network is
+traced when it is asked for, and at one image where that may be another pass: PyTorch saves copies that many need.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -15,64 +17,134 @@ from favor.measure.rules import Work
 from favor.measure.trace import Op, Storage, TensorSpec, Trace
 from favor.simulate.kernels import runs_kernels
 
-_ROUNDS = 6
-EVERY = (4, 7)  # no multiples of each other, so that rounding up to a multiple shows
+MARK = 10_000_000_019
+"""A prime batch size, larger than all that does not depend on the batch: 7 * MARK + 4096 is 7 for every image and 4096
+more. Tensors of a trace hold no memory, so that it is too large only where one image takes a gigabyte."""
+LONGEST = 1_000_000
+"""No tensor has a longer side without the batch. What seems to is a rounded share of the marked batch: 129 tokens an
+image, dealt out to 128 experts, are one for every image and 78 million more."""
 EIGHTHS = (8, 16)
-CONFIRMED_AT = 40
+CONFIRMED_AT = 1000
+_ROUNDS = 6
 
 
 class _NotALineError(Exception):
-    """Two numbers with no line of whole numbers through them."""
+    """Numbers with no line of whole numbers through them."""
+
+
+class _Place(Protocol):
+    """A batch size on lines that are told by the same number in one trace or more."""
+
+    def __hash__(self) -> int: ...
+
+    def number(self, told: tuple[int, ...]) -> int:
+        """The number at the batch size."""
+
+    def rounded(self, told: tuple[int, ...]) -> int:
+        """The whole number that is nearest to the line, for numbers that are rounded at every batch size."""
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A batch size on the lines through two others."""
+class _Marked:
+    """A batch size on the lines that numbers at the marked batch tell.
 
-    small: int
-    large: int
+    >>> _Marked(2).number((7 * MARK + 4096,))
+    4110
+
+    A number with more of no image than a hundredth of the mark may be a rounded share of the batch (65 tokens an image
+    for 64 experts), which is on no line.
+    """
+
     batch_size: int
 
-    def number(self, at_small: int, at_large: int) -> int:
-        more, rest = divmod((at_large - at_small) * (self.batch_size - self.small), self.large - self.small)
+    def number(self, told: tuple[int, ...]) -> int:
+        per_image, fixed = divmod(told[0], MARK)
+        if fixed > MARK // 2:
+            per_image, fixed = per_image + 1, fixed - MARK
+        if abs(fixed) > MARK // 100:
+            raise _NotALineError
+        return per_image * self.batch_size + fixed
+
+    def rounded(self, told: tuple[int, ...]) -> int:
+        # A transform has operations for every image, or is one of weights alone.
+        return round(told[0] / MARK * self.batch_size) if told[0] >= MARK else told[0]
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A batch size on the lines through the numbers at two others.
+
+    >>> _Between(24).number((17, 34))
+    51
+    """
+
+    batch_size: int
+
+    def number(self, told: tuple[int, ...]) -> int:
+        (small, large), (at_small, at_large) = EIGHTHS, told
+        more, rest = divmod((at_large - at_small) * (self.batch_size - small), large - small)
         if rest:
             raise _NotALineError
         return at_small + more
 
-    def rounded(self, at_small: int, at_large: int) -> int:
-        """The whole number that is nearest to the line."""
-        share = (self.batch_size - self.small) / (self.large - self.small)
-        return at_small + round((at_large - at_small) * share)
+    def rounded(self, told: tuple[int, ...]) -> int:
+        (small, large), (at_small, at_large) = EIGHTHS, told
+        return at_small + round((at_large - at_small) * (self.batch_size - small) / (large - small))
 
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines through the traces at two batch sizes; they hold at every `step`-th batch size."""
+    """The lines that traces tell, and the batch sizes at which they hold: the multiples of `step`."""
 
-    small: Trace
-    large: Trace
-    ends: tuple[int, int]
+    traces: tuple[Trace, ...]
+    place: Callable[[int], _Place]
     step: int
 
-    def holds_at(self, batch_size: int) -> bool:
-        return batch_size % self.step == 0
+    @cached_property
+    def hold(self) -> bool:
+        """Whether everything that the traces state lies on lines."""
+        try:
+            without_images = self.trace(0)
+        except _NotALineError:
+            return False
+        specs = (spec for op in without_images.ops for spec in (*op.inputs, *op.outputs))
+        return all(abs(side) <= LONGEST for spec in specs for side in spec.shape)
 
     def trace(self, batch_size: int) -> Trace:
-        return _between(self.small, self.large, _Place(*self.ends, batch_size))
+        first, place = self.traces[0], self.place(batch_size)
+        if len({(len(trace.ops), len(trace.storages)) for trace in self.traces}) > 1:
+            raise _NotALineError
+        ops = zip(*(trace.ops for trace in self.traces), strict=True)
+        return replace(first, ops=tuple(_op(told, place) for told in ops), storages=self._storages(batch_size))
+
+    def _storages(self, batch_size: int) -> tuple[Storage, ...]:
+        place = self.place(batch_size)
+        storages = zip(*(trace.storages for trace in self.traces), strict=True)
+        return tuple(_storage(told, place) for told in storages)
 
     def working_ops(self, batch_size: int) -> tuple[Op, ...]:
-        place = _Place(*self.ends, batch_size)
-        return tuple(_op(one, other, place) for one, other in self._working)
+        place = self.place(batch_size)
+        return tuple(_op(told, place) for told in self._working)
 
     @cached_property
-    def _working(self) -> list[tuple[Op, Op]]:
-        return [pair for pair in zip(self.small.ops, self.large.ops, strict=True) if runs_kernels(pair[0])]
+    def _working(self) -> list[tuple[Op, ...]]:
+        ops = zip(*(trace.ops for trace in self.traces), strict=True)
+        return [told for told in ops if runs_kernels(told[0])]
+
+    @cached_property
+    def one_differs(self) -> bool:
+        """Whether one image may be another pass: it needs no copy into order that it is in, and no sum of gradients."""
+        first = self.traces[0]
+        return first.forward_ops < len(first.ops) or any(op.name == "aten.clone.default" for op in first.ops)
 
     @cached_property
     def live(self) -> tuple[np.ndarray, np.ndarray]:
         """Live bytes during each operator: those of no image, and those of each."""
-        first, last = self.ends
-        small, large = (np.array(trace.live_bytes(), dtype=float) for trace in (self.small, self.large))
+        first, last = EIGHTHS
+        small, large = (
+            np.array(replace(self.traces[0], storages=self._storages(batch_size)).live_bytes(), dtype=float)
+            for batch_size in EIGHTHS
+        )
         per_image = (large - small) / (last - first)
         return small - first * per_image, per_image
 
@@ -85,20 +157,31 @@ class Batches:
 
     @cached_property
     def _lines(self) -> _Lines | None:
-        every = _Lines(self.trace_at(EVERY[0]), self.trace_at(EVERY[1]), EVERY, step=1)
-        if _are_lines(every):
+        every = self._marked_lines()
+        if every is not None and every.hold:
             return every
-        eighths = _Lines(self.trace_at(EIGHTHS[0]), self.trace_at(EIGHTHS[1]), EIGHTHS, step=EIGHTHS[0])
-        is_confirmed = _are_lines(eighths) and eighths.trace(CONFIRMED_AT) == self.trace_at(CONFIRMED_AT)
+        eighths = _Lines((self.trace_at(EIGHTHS[0]), self.trace_at(EIGHTHS[1])), _Between, step=EIGHTHS[0])
+        is_confirmed = eighths.hold and eighths.trace(CONFIRMED_AT) == self.trace_at(CONFIRMED_AT)
         return eighths if is_confirmed else None
 
+    def _marked_lines(self) -> _Lines | None:
+        """The lines that the marked batch tells; None where it cannot be traced."""
+        try:
+            return _Lines((self.trace_at(MARK),), _Marked, step=1)
+        except RuntimeError:
+            # Large images overflow the sizes of tensors there. What fails at every batch size fails again, and is told.
+            return None
+
     def _lines_at(self, batch_size: int) -> _Lines | None:
-        return self._lines if self._lines is not None and self._lines.holds_at(batch_size) else None
+        lines = self._lines
+        if lines is None or batch_size % lines.step or (batch_size == 1 and lines.one_differs):
+            return None
+        return lines
 
     @property
     def are_lines(self) -> bool:
-        """Whether the traces at all batch sizes lie on lines."""
-        return self._lines_at(1) is not None
+        """Whether the traces at all batch sizes lie on lines, but for that of one image where it differs."""
+        return self._lines is not None and self._lines.step == 1
 
     def at(self, batch_size: int) -> Trace:
         """The trace at a batch size."""
@@ -132,9 +215,9 @@ class Batches:
 
     def _largest_traced(self, memory: float) -> int:
         """The largest batch by traces alone, each at the batch that the one before would fill the memory with."""
-        small, large = (self.peak_bytes(batch_size) for batch_size in EVERY)
-        per_image = max(1.0, (large - small) / (EVERY[1] - EVERY[0]))
-        fixed = small - EVERY[0] * per_image
+        small, large = (self.peak_bytes(batch_size) for batch_size in EIGHTHS)
+        per_image = max(1.0, (large - small) / (EIGHTHS[1] - EIGHTHS[0]))
+        fixed = small - EIGHTHS[0] * per_image
         fitting, batch_size = 0, max(1, int((memory - fixed) // per_image))
         for _ in range(_ROUNDS):
             peak = self.peak_bytes(batch_size)
@@ -148,63 +231,47 @@ class Batches:
         return fitting
 
 
-def _are_lines(lines: _Lines) -> bool:
-    """Whether everything that the two traces state lies on lines of whole numbers at every step."""
-    try:
-        lines.trace(lines.ends[1] + lines.step)
-    except _NotALineError:
-        return False
-    return True
-
-
-def _between(small: Trace, large: Trace, place: _Place) -> Trace:
-    if len(small.ops) != len(large.ops) or len(small.storages) != len(large.storages):
-        raise _NotALineError
-    return Trace(
-        small.subject,
-        tuple(_op(one, other, place) for one, other in zip(small.ops, large.ops, strict=True)),
-        tuple(_storage(one, other, place) for one, other in zip(small.storages, large.storages, strict=True)),
-        small.forward_ops,
-    )
-
-
-def _op(one: Op, other: Op, place: _Place) -> Op:
-    if one.name != other.name or len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
+def _op(told: Sequence[Op], place: _Place) -> Op:
+    """An operator at a place, from what it is in every trace."""
+    one = told[0]
+    if len({(op.name, len(op.inputs), len(op.outputs)) for op in told}) > 1:
         raise _NotALineError
     return Op(
         one.name,
         one.kind,
         one.phase,
-        tuple(_spec(a, b, place) for a, b in zip(one.inputs, other.inputs, strict=True)),
-        tuple(_spec(a, b, place) for a, b in zip(one.outputs, other.outputs, strict=True)),
-        _work(one.work, other.work, place),
-        place.number(one.bytes_read, other.bytes_read),
-        place.number(one.bytes_written, other.bytes_written),
+        tuple(_spec(specs, place) for specs in zip(*(op.inputs for op in told), strict=True)),
+        tuple(_spec(specs, place) for specs in zip(*(op.outputs for op in told), strict=True)),
+        _work(tuple(op.work for op in told), place),
+        place.number(tuple(op.bytes_read for op in told)),
+        place.number(tuple(op.bytes_written for op in told)),
     )
 
 
 _WORK = tuple(field.name for field in fields(Work))
 
 
-def _work(one: Work, other: Work, place: _Place) -> Work:
+@lru_cache(maxsize=65536)  # layers repeat
+def _work(told: tuple[Work, ...], place: _Place) -> Work:
     # A transform's operations are N log N, rounded to a whole number at every batch size.
-    number = place.rounded if one.fft_flops else place.number
-    return Work(*(number(getattr(one, name), getattr(other, name)) for name in _WORK))
+    number = place.rounded if told[0].fft_flops else place.number
+    return Work(*(number(tuple(getattr(work, name) for work in told)) for name in _WORK))
 
 
-def _spec(one: TensorSpec, other: TensorSpec, place: _Place) -> TensorSpec:
-    if one.shape == other.shape and one.strides == other.strides:
-        return one
-    shape, strides = (_numbers(getattr(one, name), getattr(other, name), place) for name in ("shape", "strides"))
+def _spec(told: Sequence[TensorSpec], place: _Place) -> TensorSpec:
+    one = told[0]
+    shape, strides = (_numbers(tuple(getattr(spec, name) for spec in told), place) for name in ("shape", "strides"))
     return TensorSpec(shape, one.dtype, one.storage, strides)
 
 
-def _storage(one: Storage, other: Storage, place: _Place) -> Storage:
-    return Storage(place.number(one.size, other.size), one.role, one.first, one.last, one.kept_for_backward)
+def _storage(told: Sequence[Storage], place: _Place) -> Storage:
+    one = told[0]
+    size = place.number(tuple(storage.size for storage in told))
+    return Storage(size, one.role, one.first, one.last, one.kept_for_backward)
 
 
 @lru_cache(maxsize=65536)
-def _numbers(one: tuple[int, ...], other: tuple[int, ...], place: _Place) -> tuple[int, ...]:
-    if len(one) != len(other):
+def _numbers(told: tuple[tuple[int, ...], ...], place: _Place) -> tuple[int, ...]:
+    if len({len(numbers) for numbers in told}) > 1:
         raise _NotALineError
-    return tuple(place.number(a, b) for a, b in zip(one, other, strict=True))
+    return tuple(place.number(numbers) for numbers in zip(*told, strict=True))

@@ -10,6 +10,7 @@ from favor.simulate.devices import Device, known_as
 
 LEAST = 5
 """Measurements that a correction needs: fewer tell a card's peculiarity from a model's too badly."""
+SIMULATED_LAYOUT = "nchw"
 _MEDIAN_OF_NORMAL = 1.2533  # the standard error of a median is so much larger than that of a mean
 _MAD_TO_DEVIATION = 1.4826
 
@@ -53,6 +54,7 @@ def measurements_on(device: Device, records: Iterable[Record], precision: str) -
             and "throughput" in record.metrics
             and batch_size_of(record) is not None
             and not record.conditions.get("compile")
+            and record.conditions.get("layout", SIMULATED_LAYOUT) == SIMULATED_LAYOUT
             and record.conditions.get("precision") == precision
             and _is_on(device, record)
         ):

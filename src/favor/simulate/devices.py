@@ -110,16 +110,37 @@ def device(name: str) -> Device:
     'NVIDIA A100 SXM4 40 GB'
     """
     if name.endswith((".yaml", ".yml")):
-        file = Path(name)
-        if not file.is_file():
-            raise RequestError(f"device {name}: there is no such file")
-        return _checked(name, file.read_text(encoding="utf-8"))
-    by_name = {_plain(each): known for known in built_in_devices() for each in (known.name, *known.aliases)}
+        return _own(name)
+    by_name = _by_name()
     if _plain(name) not in by_name:
         known = [each.name for each in built_in_devices()]
         remedy = f"known: {', '.join(known)}; your own: a path to a .yaml file, as docs/simulation.md describes"
         raise unknown_name("device", name, known, remedy)
     return by_name[_plain(name)]
+
+
+def _own(name: str) -> Device:
+    """The device in a file, which must not go under the name of another: its numbers would be taken for theirs."""
+    file = Path(name)
+    if not file.is_file():
+        raise RequestError(f"device {name}: there is no such file")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"device {name}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"device {name}: not a text file in UTF-8 (byte {error.start})") from error
+    found = _checked(name, text)
+    taken = _by_name().get(_plain(found.name))
+    if taken is not None:
+        raise RequestError(f"device {name}: name: {found.name!r} is built in ({taken.title}); give yours another name")
+    return found
+
+
+@cache
+def _by_name() -> dict[str, Device]:
+    """The built-in devices by all that they are called."""
+    return {_plain(each): known for known in built_in_devices() for each in (known.name, *known.aliases)}
 
 
 def known_as(known: Device, name: str) -> bool:

@@ -60,6 +60,14 @@ class Row:
         """A name that no other row of a table has."""
         return f"{self.architecture}-{self.img_size}-{self.batch_size}"
 
+    @property
+    def conditions(self) -> str:
+        """What the kernels depend on besides, the same for all rows of a table."""
+        phase = "training" if self.training else "inference"
+        layout = "nhwc" if self.channels_last else "nchw"
+        attention = "half" if _attends_in_half(self.torch_version) else "float32"
+        return f"{phase} {self.precision} {layout}, attention in {attention}"
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -75,7 +83,9 @@ def rows_of(file: Path) -> list[Row]:
     imported = import_timm(file)
     if imported.task not in ("inference", "training"):
         raise RequestError(f"{file.name} is a table of accuracies; a benchmark-*.csv is wanted")
-    if imported.records and not {"cuda", "rocm"} & imported.records[0].environment.keys():
+    if not imported.records:
+        raise RequestError(f"{file.name} has no row that can be read")
+    if not {"cuda", "rocm"} & imported.records[0].environment.keys():
         raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
     rows = [_row(record) for record in imported.records]
     for row in rows:
@@ -163,13 +173,16 @@ def _keep_norms_in_half_precision(model: nn.Module) -> None:
 @contextmanager
 def _attention_of(version: str) -> Iterator[None]:
     """Attention without a fused kernel as a version of PyTorch computes it: in float32 from 2.5 on, before in half."""
-    in_half = tuple(int(part) for part in version.split(".")[:2]) < (2, 5)
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(in_half)
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(_attends_in_half(version))
     try:
         yield
     finally:
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
+
+
+def _attends_in_half(version: str) -> bool:
+    return tuple(int(part) for part in version.split(".")[:2]) < (2, 5)
 
 
 def _to_json(traced: Traced) -> str:
@@ -191,9 +204,21 @@ def _from_json(text: str) -> Traced:
 
 
 def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced | FavorError]]:
-    """Every row with its kernels, or with why there are none."""
+    """Every row of a table with its kernels, or with why there are none."""
+    if cache is not None and rows:
+        _claim(cache, rows[0].conditions)
     for row in rows:
         try:
             yield row, trace_row(row, cache)
         except FavorError as error:
             yield row, error
+
+
+def _claim(cache: Path, conditions: str) -> None:
+    """Keep a cache folder for traces under the same conditions: those of another table have the same names."""
+    told = cache / "conditions.txt"
+    if not told.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        told.write_text(conditions, encoding="utf-8")
+    elif (before := told.read_text(encoding="utf-8")) != conditions:
+        raise RequestError(f"{cache} keeps traces of {before}, and these are {conditions}; give another folder")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from favor.errors import WorkError
+from favor.errors import FavorError
 from favor.records.schema import Record
 from favor.simulate.calibration import Calibration
 from favor.simulate.correction import LEAST, Correction, batch_size_of, correction_from, measurements_on
@@ -39,7 +39,7 @@ def _spread_out(records: Sequence[Record]) -> list[Record]:
 
 
 def _ratio(record: Record, place: Device, calibration: Calibration) -> float | None:
-    """Measured over simulated time; None where the model cannot be traced."""
+    """Measured over simulated time; None where the model is not known here, as one of a plugin, or cannot be traced."""
     batch_size, img_size = batch_size_of(record), record.conditions.get("img_size")
     if batch_size is None:
         return None
@@ -48,6 +48,6 @@ def _ratio(record: Record, place: Device, calibration: Calibration) -> float | N
     try:
         subject = network(record.name, "inference", str(record.conditions["precision"]), side, classes)
         kernels = kernels_of(subject.batches().trace_at(batch_size).ops)
-    except WorkError:
+    except FavorError:
         return None
     return batch_size / record.metrics["throughput"].value / estimate(place, kernels, calibration).seconds

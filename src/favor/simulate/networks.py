@@ -1,6 +1,7 @@
 """What is simulated: a network's passes on a GPU that is not there, traced at any batch size."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import nn
@@ -33,7 +34,8 @@ class Network:
 
     def batches(self) -> Batches:
         """The traces of its pass: forward, or forward, losses and backward."""
-        return Batches(self._trace)
+        # Networks on no lines are asked for the same few batch sizes on every device.
+        return Batches(lru_cache(maxsize=8)(self._trace))
 
     def _trace(self, batch_size: int) -> Trace:
         precision = Precision.named(self.precision, "cuda")

@@ -10,7 +10,15 @@ from favor.errors import FavorError, RequestError, unknown_name
 from favor.measure.best_batch import search_best_batch
 from favor.measure.findings import one_line
 from favor.measure.meters import card_fields
-from favor.measure.request import IMAGENET_IMAGES, OPTIMISERS, PHASES, PRECISIONS, REFERENCE_BATCH, Phase
+from favor.measure.request import (
+    IMAGENET_IMAGES,
+    OPTIMISERS,
+    PHASES,
+    PRECISIONS,
+    REFERENCE_BATCH,
+    Phase,
+    check_batch_size,
+)
 from favor.measure.trace import Trace
 from favor.records.schema import Reading, Record, Scalar, Status, reading
 from favor.simulate.batches import Batches
@@ -52,8 +60,7 @@ class Asked:
         ):
             if value not in known:
                 raise unknown_name(what, value, known, "choose from " + ", ".join(known))
-        if isinstance(self.batch_size, int) and self.batch_size < 1:
-            raise RequestError(f"the batch size must be 1 or more, not {self.batch_size}")
+        check_batch_size(None if self.batch_size == "best" else self.batch_size)
 
     @property
     def given_batch(self) -> int | None:
@@ -105,10 +112,14 @@ class Placed:
         self._calibration, self._correction = calibration, correction
         self._training = passes.network.phase == "training"
         self._factor = correction.factor * (calibration.training_factor if self._training else 1.0)
+        self._estimates: dict[int, Estimate] = {}
 
     def pass_estimate(self, batch_size: int) -> Estimate:
         """The pass without the optimiser's update, not yet corrected."""
-        return estimate(self.device, self.passes.kernels(batch_size), self._calibration)
+        if batch_size not in self._estimates:
+            kernels = self.passes.kernels(batch_size)
+            self._estimates[batch_size] = estimate(self.device, kernels, self._calibration)
+        return self._estimates[batch_size]
 
     def seconds(self, batch_size: int) -> float:
         """The time of a pass, the update included."""
@@ -148,20 +159,21 @@ def simulate(
     started = datetime.now(UTC)
     try:
         passes = Passes(network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes), asked.optimiser)
-        passes.batches.are_lines  # noqa: B018 - traces now, so that a network that cannot be traced fails here
+        known = corrections or {}
+        placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
+        return [_record(passes, on_device, asked, started) for on_device in placed]
     except RequestError:
         raise
-    except FavorError as error:
+    except FavorError as error:  # a network that cannot be traced, at one batch size or at any
         return [_failed(name, place, asked, str(error), started) for place in devices]
-    known = corrections or {}
-    placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
-    return [_record(passes, on_device, asked, started) for on_device in placed]
 
 
 def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> Record:
     img_size = passes.network.img_size
     smallest = asked.given_batch or 1
     largest = passes.footprint.largest_batch(placed.device)
+    if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(placed.device):
+        largest = smallest  # a network that rounds has its lines, and with them its largest batch, at every eighth
     status: Status = "ok"
     reason, metrics, batch_size = None, {}, smallest
     if largest < smallest:
