@@ -117,6 +117,18 @@ def test_compare_and_pareto_mark_what_is_simulated():
     told = run("compare", "vit_s16", "swin_ti", "--device", "a100").stdout
     assert "(simulated)" in " ".join(told.split())
     assert "(simulated)" not in run("compare", "vit_s16", "swin_ti").stdout
+    assert "(simulated)" in " ".join(run("pareto", "--device", "a100").stdout.split())
+    points = json.loads(run("pareto", "--device", "a100", "--json").stdout)["points"]
+    assert {point["sources"]["throughput"] for point in points} == {"simulated"}
+    assert "simulated" not in {point["sources"]["top1"] for point in points}
+
+
+@pytest.mark.parametrize("command", [["correlate", "throughput", "params"], ["disagree", "throughput", "params"]])
+def test_indicators_of_a_device_that_is_not_here_are_simulated_and_the_user_is_told(command):
+    told = run(*command, "--device", "a100")
+    assert "throughput: simulated, not measured" in told.stderr
+    assert "params" in told.stdout
+    assert "simulated" not in run(*command).output
 
 
 def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):

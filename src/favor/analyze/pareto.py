@@ -5,7 +5,7 @@ A row is dominated if another row is at least as good in every metric and better
 not dominate each other, so ties stay on the front. Rows that failed or lack a number are left out and counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ class ParetoPoint:
     name: str
     img_size: int | None
     values: dict[str, float]
+    sources: dict[str, str | None]
     member: bool
     probability: float | None
     distance: dict[str, float]
@@ -39,7 +40,8 @@ class ParetoResult:
     """The front of a table. Columns are kept as arrays, because a table may have a million rows; `points` reads them.
 
     `rows` are positions in the table given. `probability` is the share of draws from the intervals in which a row is
-    on the front, None where no interval is known. `distance[i, k]` is how much row i has to improve in metric k alone
+    on the front, None where no interval is known. `sources` has for each metric where its values come from, None where
+    the table does not tell. `distance[i, k]` is how much row i has to improve in metric k alone
     to be no longer dominated, in the metric's unit.
     """
 
@@ -50,6 +52,7 @@ class ParetoResult:
     names: np.ndarray
     img_sizes: np.ndarray
     values: np.ndarray
+    sources: tuple[np.ndarray | None, ...]
     member: np.ndarray
     probability: np.ndarray | None
     distance: np.ndarray
@@ -79,10 +82,15 @@ class ParetoResult:
             name=str(self.names[position]),
             img_size=None if np.isnan(img_size) else int(img_size),
             values=dict(zip(self.metrics, self.values[position].tolist(), strict=True)),
+            sources=dict(zip(self.metrics, self._sources(position), strict=True)),
             member=bool(self.member[position]),
             probability=None if self.probability is None else float(self.probability[position]),
             distance=dict(zip(self.metrics, self.distance[position].tolist(), strict=True)),
         )
+
+    def _sources(self, position: int) -> Iterator[str | None]:
+        for column in self.sources:
+            yield column[position] if column is not None and isinstance(column[position], str) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -128,6 +136,7 @@ def pareto(
         names=usable["name"].to_numpy() if "name" in usable else usable["_row"].to_numpy(),
         img_sizes=numbers(usable, "img_size") if "img_size" in usable else np.full(len(usable), np.nan),
         values=values,
+        sources=tuple(usable[f"{name}_source"].to_numpy() if f"{name}_source" in usable else None for name in metrics),
         member=member,
         probability=_membership_probability(usable, metrics, signs, strict, draws, seed),
         distance=_distance_to_front(costs, member, strict),

@@ -4,6 +4,7 @@ All of them read the published and counted records of the package and the studie
 without torch.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,9 +152,7 @@ def pareto_command(
         decision_text.print_pareto(result, everyone, flagged)
         for told in where_from(rows, wanted):
             note(told)
-        for metric in wanted:
-            if "simulated" in set(rows.get(f"{metric}_source", ())):
-                note(f"{metric}: simulated, not measured; docs/simulation.md says how good that is")
+        _tell_simulated(rows, wanted)
 
 
 def correlate_command(
@@ -184,7 +183,7 @@ def correlate_command(
         raise RequestError("--datasets and --devices are two questions; ask one at a time")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
-    table = all_records(study)
+    table = all_records(study, None if datasets or devices else device)
     if datasets:
         result = correlate_datasets(fitting(table, among), without=without or ())
     elif devices:
@@ -193,6 +192,7 @@ def correlate_command(
         named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
         rows = _comparable_rows(table, named, dataset, device, among, any_pipeline=False)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
+        _tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
 
 
@@ -209,13 +209,14 @@ def disagree_command(
     from favor.cli import decision_text
     from favor.errors import RequestError
 
-    rows = _comparable_rows(all_records(study), indicators or [], None, device, among, any_pipeline=True)
+    rows = _comparable_rows(all_records(study, device), indicators or [], None, device, among, any_pipeline=True)
     rows = rows[rows["img_size"] == img_size]
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)
     if result.pairs[0].n < 2:
         raise RequestError(f"no two models have all of {', '.join(chosen)} at {img_size} px; {_how_to_measure()}")
     emit_json(result.to_dict()) if as_json else decision_text.print_disagreement(result)
+    _tell_simulated(rows, chosen)
 
 
 def compare_command(
@@ -319,6 +320,13 @@ def _comparable_rows(
     if machines:
         note(f"note: {machines}")
     return rows
+
+
+def _tell_simulated(rows: "pd.DataFrame", metrics: Iterable[str]) -> None:
+    """Say of which metrics numbers were not measured."""
+    simulated = [name for name in metrics if "simulated" in set(rows.get(f"{name}_source", ()))]
+    if simulated:
+        note(f"{', '.join(simulated)}: simulated, not measured; docs/simulation.md says how good that is")
 
 
 def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:

@@ -136,7 +136,7 @@ def _point(point: ParetoPoint) -> list[str]:
     chance = [] if point.probability is None else [_percentage(point.probability)]
     return [
         _sized(point.name, point.img_size),
-        *(_quantity(metric, value) for metric, value in point.values.items()),
+        *(_quantity(metric, value) + _mark(point.sources[metric]) for metric, value in point.values.items()),
         *chance,
     ]
 
@@ -253,8 +253,12 @@ def _reading(metric: str, reading: Reading | None) -> str:
 
 def _marked(metric: str, found: Reading | Side) -> str:
     """A number with its interval, marked where it is simulated."""
-    mark = " (simulated)" if found.source == "simulated" else ""
-    return f"{_quantity(metric, found.value)}{_half_width(metric, found.value, found.low, found.high)}{mark}"
+    width = _half_width(metric, found.value, found.low, found.high)
+    return f"{_quantity(metric, found.value)}{width}{_mark(found.source)}"
+
+
+def _mark(source: str | None) -> str:
+    return " (simulated)" if source == "simulated" else ""
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:

@@ -104,11 +104,15 @@ class _Lines:
     def hold(self) -> bool:
         """Whether everything that the traces state lies on lines."""
         try:
-            without_images = self.trace(0)
+            without_images = self._without_images
         except _NotALineError:
             return False
         specs = (spec for op in without_images.ops for spec in (*op.inputs, *op.outputs))
         return all(abs(side) <= LONGEST for spec in specs for side in spec.shape)
+
+    @cached_property
+    def _without_images(self) -> Trace:
+        return self.trace(0)
 
     def trace(self, batch_size: int) -> Trace:
         first, place = self.traces[0], self.place(batch_size)
@@ -124,12 +128,14 @@ class _Lines:
 
     def working_ops(self, batch_size: int) -> tuple[Op, ...]:
         place = self.place(batch_size)
-        return tuple(_op(told, place) for told in self._working)
+        return tuple(told[0] if is_fixed else _op(told, place) for told, is_fixed in self._working)
 
     @cached_property
-    def _working(self) -> list[tuple[Op, ...]]:
-        ops = zip(*(trace.ops for trace in self.traces), strict=True)
-        return [told for told in ops if runs_kernels(told[0])]
+    def _working(self) -> list[tuple[tuple[Op, ...], bool]]:
+        """The operators that run something, in every trace, and whether they are the same at every batch size."""
+        every = zip(*(trace.ops for trace in self.traces), strict=True)
+        without_images = zip(every, self._without_images.ops, strict=True)
+        return [(told, told[0] == without) for told, without in without_images if runs_kernels(told[0])]
 
     @cached_property
     def one_differs(self) -> bool:

@@ -25,11 +25,11 @@ from favor.simulate.batches import Batches
 from favor.simulate.calibration import Calibration
 from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import Device, device
-from favor.simulate.kernels import Kernel, kernels_of
+from favor.simulate.kernels import kernels_of
 from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
 from favor.simulate.networks import Network, network
 from favor.simulate.spread import bounds, spread
-from favor.simulate.time_model import Estimate, estimate
+from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
 from favor.units import format_quantity
 from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import card
@@ -76,7 +76,7 @@ class Passes:
     def __init__(self, subject: Network, optimiser: str) -> None:
         self.network = subject
         self._optimiser = optimiser
-        self._kernels: dict[int, tuple[Kernel, ...]] = {}
+        self._kernels: dict[int, Columns] = {}
 
     @cached_property
     def batches(self) -> Batches:
@@ -93,14 +93,14 @@ class Passes:
         return footprint(self.batches, self.network.image_bytes, self.update)
 
     @cached_property
-    def update_kernels(self) -> tuple[Kernel, ...]:
+    def update_kernels(self) -> Columns:
         """The kernels of the optimiser's update; none at inference."""
-        return () if self.update is None else kernels_of(self.update.ops)
+        return columns_of(() if self.update is None else kernels_of(self.update.ops))
 
-    def kernels(self, batch_size: int) -> tuple[Kernel, ...]:
+    def kernels(self, batch_size: int) -> Columns:
         """The kernels of the pass, without the update."""
         if batch_size not in self._kernels:
-            self._kernels[batch_size] = kernels_of(self.batches.working_ops(batch_size))
+            self._kernels[batch_size] = columns_of(kernels_of(self.batches.working_ops(batch_size)))
         return self._kernels[batch_size]
 
 

@@ -6,7 +6,6 @@ efficiency of its class. The host issues kernels one after the other, and the de
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs."""
 
     groups: tuple[str, ...]
@@ -67,10 +66,12 @@ class _Columns:
     distances: Array
     moved: Array
 
+    def __len__(self) -> int:
+        return len(self.groups)
 
-# A search for the best batch prices the same kernels on every device.
-@lru_cache(maxsize=32)
-def _columns(kernels: tuple[Kernel, ...]) -> _Columns:
+
+def columns_of(kernels: Sequence[Kernel]) -> Columns:
+    """Kernels as columns."""
     macs, lanes, blocks, steps, moved = (
         np.array([getattr(kernel, name) for kernel in kernels], dtype=float)
         for name in ("macs", "lanes", "blocks", "steps", "bytes_moved")
@@ -81,12 +82,12 @@ def _columns(kernels: tuple[Kernel, ...]) -> _Columns:
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
             reads[place, slot], distances[place, slot] = size, distance
     groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
-    return _Columns(groups, units, macs, lanes, blocks, steps, reads, distances, moved)
+    return Columns(groups, units, macs, lanes, blocks, steps, reads, distances, moved)
 
 
-def demands_on(device: Device, kernels: Sequence[Kernel]) -> Demands:
+def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     """What kernels ask of a device."""
-    columns = _columns(tuple(kernels))
+    columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
     groups = tuple(_group_on(device, group) for group in columns.groups)
     used = {unit for unit, macs in zip(columns.units, columns.macs, strict=True) if macs}
     peaks = {unit: device.peak_flops(unit) * device.sustained for unit in used}
@@ -141,9 +142,9 @@ def kernel_seconds(demands: Demands, calibration: Calibration) -> tuple[Array, A
     return bound + calibration.step_cycles * demands.steps + calibration.kernel_seconds, powers
 
 
-def estimate(device: Device, kernels: Sequence[Kernel], calibration: Calibration) -> Estimate:
+def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: Calibration) -> Estimate:
     """The time of a pass: the device waits where the host is slower in issuing kernels than it is in running them."""
-    if not kernels:
+    if not len(kernels):
         return Estimate(0.0, 0.0, 0.0, 0.0, 0.0)
     seconds, powers = kernel_seconds(demands_on(device, kernels), calibration)
     issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
