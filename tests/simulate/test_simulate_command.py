@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from favor.cli import app
 from favor.records.schema import Record, reading
 from favor.records.store import append, read
+from favor.simulate.shipped import shipped_records
 
 
 def run(*arguments: str):
@@ -152,6 +153,21 @@ def test_measurements_in_the_study_correct_the_simulation_and_the_user_is_told(t
     (found,) = json.loads(result.stdout)
     plain = next(record for record in read(study).records if record.name == "vix_vit")
     assert found["metrics"]["throughput"]["value"] == pytest.approx(plain.metrics["throughput"].value / 1.25, rel=1e-6)
+
+
+def test_a_measurement_on_the_card_itself_goes_before_the_simulation(tmp_path):
+    simulated = [record for record in shipped_records("a100") if record.name in ("vit_s16", "swin_ti")]
+    there = {"device_name": "NVIDIA A100-SXM4-40GB", "host": "lab"}
+    append(
+        tmp_path / "study",
+        [
+            replace(slowed(record, 2), conditions={**record.conditions, "device": "cuda"}, environment=there)
+            for record in simulated
+        ],
+    )
+    asked = ["compare", "vit_s16", "swin_ti", "--device", "a100"]
+    assert "(simulated)" not in run(*asked, "--study", str(tmp_path / "study")).stdout
+    assert "(simulated)" in " ".join(run(*asked).stdout.split())
 
 
 def slowed(record: Record, factor: float) -> Record:

@@ -65,7 +65,7 @@ class RunSetting:
 
     def is_on(self, device: str) -> bool:
         """Whether it is a setting of the device or machine of that name."""
-        return device == self.device or device in _names_of(self.machine)
+        return device == self.device or device in names_of(self.machine)
 
     def covers(self, settings: pd.Series) -> np.ndarray:
         """Mask of the texts that are this setting, whatever a metric's own conditions are."""
@@ -163,7 +163,7 @@ def where_from(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
 def recorded_devices(table: pd.DataFrame) -> list[str]:
     """The devices and machines that the records name."""
     devices = [str(name) for name in column_of(table, "device").dropna().unique()]
-    machines = [name for machine in machines_of(table).dropna().unique() for name in _names_of(machine)]
+    machines = [name for machine in machines_of(table).dropna().unique() for name in names_of(machine)]
     return list(dict.fromkeys([*devices, *machines]))
 
 
@@ -172,7 +172,7 @@ def on_device(table: pd.DataFrame, device: str | None) -> np.ndarray:
     devices = column_of(table, "device")
     if device is None:
         return devices.isna().to_numpy(dtype=bool)
-    on_machine = machines_of(table).map(lambda machine: device in _names_of(machine)).to_numpy(dtype=bool)
+    on_machine = machines_of(table).map(lambda machine: device in names_of(machine)).to_numpy(dtype=bool)
     return (devices == device).fillna(False).to_numpy(dtype=bool) | on_machine
 
 
@@ -188,10 +188,10 @@ def machines_of(table: pd.DataFrame) -> pd.Series:
     return column_of(table, "machine").where(sources.isna() | (sources == "measured"))
 
 
-def _names_of(machine: object) -> tuple[str, ...]:
+def names_of(machine: object) -> tuple[str, ...]:
     """What a machine may be called: all that is told of it, or one part of that.
 
-    >>> _names_of("a processor, host lab-3")
+    >>> names_of("a processor, host lab-3")
     ('a processor, host lab-3', 'a processor', 'lab-3')
     """
     if not isinstance(machine, str):

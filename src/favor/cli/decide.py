@@ -271,9 +271,23 @@ def all_records(studies: list[Path] | None, device: str | None = None) -> "pd.Da
         # Descriptions of devices take a fifth of a second to import.
         from favor.simulate.shipped import shipped_records
 
+        tables[2:] = [_under_its_name(table, device) for table in tables[2:]]
         simulated = shipped_records(device)
         tables += [table_of(simulated)] if simulated else []
     return pd.concat(tables, ignore_index=True)
+
+
+def _under_its_name(own: "pd.DataFrame", device: str) -> "pd.DataFrame":
+    """Measurements on the device that is asked for, under that name, whatever its driver calls it."""
+    from favor.analyze.settings import machines_of, names_of
+    from favor.simulate.shipped import is_called
+
+    machines = machines_of(own)
+    called = {
+        machine: any(is_called(device, name) for name in names_of(machine)) for machine in machines.dropna().unique()
+    }
+    is_it = machines.map(called).fillna(False).astype(bool)
+    return own.assign(device=own["device"].mask(is_it, device)) if is_it.any() else own
 
 
 def _assembled(

@@ -12,7 +12,7 @@ from importlib.resources import files
 from favor.errors import RequestError
 from favor.records.counted import counted_records
 from favor.records.schema import Reading, Record, Scalar, reading
-from favor.simulate.devices import Device, device
+from favor.simulate.devices import Device, device, known_as
 
 FILE_NAME = "simulated.csv"
 WITH_INTERVAL = ("throughput", "latency_p50", "inference_memory")
@@ -20,6 +20,18 @@ WITHOUT_INTERVAL = ("best_batch_size", "max_batch_size")
 COUNTED = "macs"
 """The column of the multiply-adds that a model had when the file was made: where they differ now, it is out of date."""
 _OWN_CONDITIONS = ("img_size", "num_classes", "device", "precision", "compile", "batch", "fit_memory")
+
+
+def is_called(name: str, other: str) -> bool:
+    """Whether a built-in device of that name is what a driver calls by another one.
+
+    >>> is_called("a100", "NVIDIA A100-SXM4-40GB"), is_called("abacus", "abacus")
+    (True, False)
+    """
+    try:
+        return known_as(device(name), other)
+    except RequestError:
+        return False
 
 
 def shipped_records(name: str) -> tuple[Record, ...]:
