@@ -286,7 +286,7 @@ def _under_its_name(own: "pd.DataFrame", device: str) -> "pd.DataFrame":
     called = {
         machine: any(is_called(device, name) for name in names_of(machine)) for machine in machines.dropna().unique()
     }
-    is_it = machines.map(called).fillna(False).astype(bool)
+    is_it = machines.map(lambda machine: called.get(machine, False)).astype(bool)
     return own.assign(device=own["device"].mask(is_it, device)) if is_it.any() else own
 
 
