@@ -14,12 +14,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from favor.simulate.calibration import FILE_NAME, Calibration, Residuals
 from favor.simulate.devices import Device, device
-from favor.simulate.evidence import Row, Traced, rows_of, trace_all
+from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
 from favor.simulate.fit import Observation, fit, hold_out_families, times_on
+from favor.simulate.spread import Z
 
 FOLDS = 10
 TRAINING_ROWS = 90
@@ -56,25 +56,17 @@ def _training(
 
 
 def _traced(rows: list[Row], cache: Path) -> tuple[list[Row], list[Traced]]:
-    kept, traced, left_out = [], [], []
-    for row, found in trace_all(rows, cache):
-        if isinstance(found, Traced):
-            kept.append(row)
-            traced.append(found)
-        else:
-            left_out.append(f"{row.key}: {found}"[:150])
-    print(f"left out {len(left_out)} of {len(rows)}:", *left_out, sep="\n  ")
+    kept, traced, left_out = traced_rows(rows, cache)
+    print(f"left out {len(left_out)} of {len(rows)}:", *(why[:150] for why in left_out), sep="\n  ")
     return kept, traced
 
 
 def _report(title: str, simulated: np.ndarray, rows: list[Row]) -> float:
     """Print how good times are; returns the standard deviation whose 95 % interval holds 95 % of the truths."""
     seconds, images = (np.array([getattr(row, name) for row in rows]) for name in ("seconds", "batch_size"))
-    off = np.log(simulated / seconds)
-    error = np.abs(np.expm1(off))
-    rank = spearmanr(simulated / images, seconds / images)[0]
-    print(f"{title}: Spearman {rank:.4f}, median {np.median(error):.1%}, p90 {np.quantile(error, 0.9):.1%}")
-    return float(np.quantile(np.abs(off), 0.95) / 1.96)
+    good = judged(simulated / images, seconds / images)
+    print(f"{title}: Spearman {good.spearman:.4f}, median {good.median:.1%}, p90 {good.p90:.1%}")
+    return float(np.quantile(np.abs(np.log(simulated / seconds)), 0.95) / Z)
 
 
 def _arguments() -> argparse.Namespace:

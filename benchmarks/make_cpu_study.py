@@ -123,8 +123,6 @@ def _head(study: Study, records: Sequence[Record]) -> str:
         f"{models} models at 224 px, fp32, eager, {told['threads']} threads on {told['device_name']} "
         f"({told['instructions']}), torch {told['torch']}, timm {told['timm']}, {day}."
     )
-    is_trained = any(record.task == "training" for record in records)
-    training = "the training step has 8 images and LAMB" if is_trained else "training steps are not in it yet"
     disturbed = f"{busy} of {len(records)} measurements were flagged as disturbed by other load."
     return f"""# All of Table 5 on a CPU of two cores
 
@@ -133,8 +131,8 @@ in the package: `favor recommend --study example:cpu --prefer throughput --min-a
 they are another machine's.
 
 {setting}
-Throughput is at the best batch size (searched), latency and memory at batch size 1; {training}
-([protocol.md](protocol.md)). {disturbed}
+Throughput is at the best batch size (searched), latency and memory at batch size 1, the training step has 8 images and
+LAMB ([protocol.md](protocol.md)). {disturbed}
 Accuracies are the benchmark's, on ImageNet-1k."""
 
 
@@ -242,14 +240,13 @@ def _table(study: Study) -> str:
     order = [how.key for how in How]
     rows = study.rows.assign(place=study.rows["how"].map(order.index)).sort_values(["place", "name"])
     members = set(study.front.members)
-    shown = [metric for metric in SHOWN if metric in rows.columns and rows[metric].notna().any()]
     cells = []
     for _, row in rows.iterrows():
         mark = " *" if row["name"] in study.flagged else ""
         name = f"**{row['name']}**" if row["name"] in members else str(row["name"])
         how = next(how.title for how in How if how.key == row["how"])
-        cells.append([how, name + mark, *(cell(row, metric) for metric in shown)])
-    head = ["class", "model", *(TITLES[metric] for metric in shown)]
+        cells.append([how, name + mark, *(cell(row, metric) for metric in SHOWN)])
+    head = ["class", "model", *(TITLES[metric] for metric in SHOWN)]
     return f"""## All of them
 
 Bold: on the front of throughput and accuracy. *: the accuracy is another configuration's (`favor recommend` tells).

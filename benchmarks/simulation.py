@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.correction import NO_CORRECTION
 from favor.simulate.devices import Device, device, known_as
-from favor.simulate.evidence import Row, Traced, rows_of, trace_all
+from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
 from favor.simulate.fit import Observation, hold_out_families
 from favor.simulate.spread import Z, spread
 from favor.simulate.time_model import estimate_counted
@@ -39,7 +38,9 @@ def main() -> None:
         print("note: the table is of compiled networks, and what is simulated is eager")
     if arguments.limit is not None and arguments.limit < len(rows):
         rows = random.Random(0).sample(rows, arguments.limit)  # noqa: S311 - a sample, no secret
-    rows, traced = _traced(rows, arguments.cache)
+    asked = len(rows)
+    rows, traced, left_out = traced_rows(rows, arguments.cache)
+    print(f"left out: {len(left_out)} of {asked} rows, whose network this timm does not have or cannot be traced")
     images = np.array([row.batch_size for row in rows])
     true = np.array([row.seconds for row in rows]) / images
     print(f"{arguments.truth.name}: {len(rows)} rows on {place.title}\n")
@@ -93,25 +94,9 @@ def _baseline(
 
 
 def _report(title: str, simulated: np.ndarray, true: np.ndarray, deviations: np.ndarray | None) -> None:
-    off = np.log(simulated / true)
-    error = np.abs(np.expm1(off))
-    held = "" if deviations is None else f"{np.mean(np.abs(off) <= Z * deviations):.1%}"
-    print(
-        f"| {title} | {len(true)} | {spearmanr(simulated, true)[0]:.4f} | {np.median(error):.1%} | "
-        f"{np.quantile(error, 0.9):.1%} | {held} |"
-    )
-
-
-def _traced(rows: list[Row], cache: Path | None) -> tuple[list[Row], list[Traced]]:
-    kept, traced, left_out = [], [], 0
-    for row, found in trace_all(rows, cache):
-        if isinstance(found, Traced):
-            kept.append(row)
-            traced.append(found)
-        else:
-            left_out += 1
-    print(f"left out: {left_out} of {len(rows)} rows, whose network this timm does not have or cannot be traced")
-    return kept, traced
+    good = judged(simulated, true)
+    held = "" if deviations is None else f"{np.mean(np.abs(np.log(simulated / true)) <= Z * deviations):.1%}"
+    print(f"| {title} | {len(true)} | {good.spearman:.4f} | {good.median:.1%} | {good.p90:.1%} | {held} |")
 
 
 def _arguments() -> argparse.Namespace:

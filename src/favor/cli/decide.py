@@ -266,12 +266,13 @@ def all_records(studies: list[Path] | None, device: str | None = None) -> "pd.Da
     own, problems = load_reporting(*studies) if studies else (None, ())
     for problem in problems:
         note(f"warning: {problem}")
-    tables = [published_table(), counted_table(), *([] if own is None else [own])]
+    tables = [published_table(), counted_table()]
+    if own is not None:
+        tables.append(own if device is None else _under_its_name(own, device))
     if device is not None:
         # Descriptions of devices take a fifth of a second to import.
         from favor.simulate.shipped import shipped_records
 
-        tables[2:] = [_under_its_name(table, device) for table in tables[2:]]
         simulated = shipped_records(device)
         tables += [table_of(simulated)] if simulated else []
     return pd.concat(tables, ignore_index=True)

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from favor.errors import WorkError
+from favor.measure.dispatch import EagerMode
 from favor.measure.trace import Trace, trace
 
 aten = torch.ops.aten
@@ -110,15 +110,10 @@ def _no_loop_over(images: int) -> AbstractContextManager[object]:
     return _NoLoop() if images >= _MANY_IMAGES else nullcontext()
 
 
-class _NoLoop(TorchDispatchMode):
+class _NoLoop(EagerMode):
     def __init__(self) -> None:
         super().__init__()
         self._tensors = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # As for the recorder: PyTorch's guard against being compiled would import the compiler and sit in every call.
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

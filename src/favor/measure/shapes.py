@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from favor.measure.dispatch import EagerMode
 
 aten = torch.ops.aten
 
@@ -85,13 +86,8 @@ SHORTCUTS: dict[OpOverload, Callable[..., Any]] = {
 }
 
 
-class Uninitialised(TorchDispatchMode):
+class Uninitialised(EagerMode):
     """Build networks on meta tensors without initialising them: what has no memory keeps no values."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Nothing here is compiled; PyTorch's guard against it would import the compiler and sit in every call.
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from favor.errors import FavorError, WorkError
+from favor.measure.dispatch import EagerMode
 from favor.measure.rules import NOTHING, Call, Kind, Rule, Work, find_rule
 from favor.measure.shapes import SHORTCUTS
 from favor.zoo.training import take_extra_losses
@@ -233,7 +233,7 @@ class _Death(weakref.ref):
     index: int
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(EagerMode):
     """Sees every operator below autograd and autocast, and writes it down."""
 
     def __init__(self, subject: str) -> None:
@@ -248,11 +248,6 @@ class _Recorder(TorchDispatchMode):
         self._roles: list[Role] = []
         self._first: list[int] = []
         self._last: list[int | None] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Nothing here is compiled; PyTorch's guard against it would import the compiler and sit in every call.
-        return False
 
     def know(self, tensors: Iterator[Tensor] | Sequence[Tensor], role: Role) -> None:
         """Give the storages of tensors a role."""

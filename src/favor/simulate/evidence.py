@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from math import isinf
 from pathlib import Path
 
+import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import nn
 
 from favor.errors import FavorError, RequestError, WorkError
@@ -201,6 +203,38 @@ def _from_json(text: str) -> Traced:
         reads = tuple((size, float("inf") if distance is None else distance) for size, distance in kernel.pop("reads"))
         kernels.append(Kernel(**kernel, reads=reads))
     return Traced(data["family"], tuple(kernels), tuple(data["counts"]))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How good times are against the truth: the correlation of ranks, and errors as shares of the truth."""
+
+    spearman: float
+    median: float
+    p90: float
+
+
+def judged(simulated: np.ndarray, true: np.ndarray) -> Judged:
+    """How good times are.
+
+    >>> judged(np.array([1.1, 2.2, 3.3]), np.array([1.0, 2.0, 3.0])).spearman
+    1.0
+    """
+    error = np.abs(simulated / true - 1)
+    rank = float(spearmanr(simulated, true)[0])
+    return Judged(rank, float(np.median(error)), float(np.quantile(error, 0.9)))
+
+
+def traced_rows(rows: list[Row], cache: Path | None) -> tuple[list[Row], list[Traced], list[str]]:
+    """The rows that can be traced, their traces, and of the others why they cannot."""
+    kept, traced, left_out = [], [], []
+    for row, found in trace_all(rows, cache):
+        if isinstance(found, Traced):
+            kept.append(row)
+            traced.append(found)
+        else:
+            left_out.append(f"{row.key}: {found}")
+    return kept, traced, left_out
 
 
 def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced | FavorError]]:
