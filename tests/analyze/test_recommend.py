@@ -282,6 +282,12 @@ def test_an_unknown_device_is_refused_unless_records_name_it(zoo: pd.DataFrame) 
     assert recommend(own, Request(prefer="throughput", device="abacus")).favored.name == "fast"  # type: ignore[union-attr]
 
 
+def test_a_device_of_models_without_accuracies_is_not_called_unknown(zoo: pd.DataFrame) -> None:
+    mine = zoo.iloc[:1].assign(name="untrained", device="abacus", top1=None, throughput=1.0)
+    with pytest.raises(RequestError, match="^no model with an accuracy on imagenet-1k has run on abacus; measure"):
+        recommend(pd.concat([zoo, mine]), Request(prefer="throughput", device="abacus"))
+
+
 @pytest.mark.parametrize(
     ("name", "counts", "flagged"),
     [

@@ -88,7 +88,7 @@ def _alone(study: Path) -> Gathered:
 def _written(file: Path, gathered: Gathered, figures: list[tuple[str, list[Drawing]]]) -> Path:
     """A page with figures of our own: the papers' take longer than all the rest, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "drawings_of", lambda table: figures)
+        patch.setattr(page, "drawings_of", lambda table, track: figures)
         file.write_text(page.page_of(gathered), encoding="utf-8")
     return file
 

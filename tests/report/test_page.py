@@ -7,6 +7,8 @@ import html
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,12 +24,17 @@ from favor.analyze.ranking import rank
 from favor.cli import report as commands
 from favor.records.published import pareto_optimal
 from favor.records.schema import Record, reading
+from favor.records.store import read
+from favor.records.table import load
 from favor.report.columns import Texts, column
 from favor.report.data import escaped
 from favor.report.drawings import specification
+from favor.report.figures import all_figures
 from favor.report.method import method_of
+from favor.report.page import page_of
 from favor.report.questions import LIMITS
 from favor.report.sources import Gathered, gather
+from favor.report.track import Item, Track
 from report.made_up import HOSTILE_NAME, hostile
 
 MEGABYTE = 1e6
@@ -54,6 +61,20 @@ def test_the_page_names_no_other_file_and_no_address(hostile_page: Path) -> None
     assert not reader.names & {"src", "srcset", "action", "style", "onload", "onerror", "onclick"}
     assert all(target.startswith("#") for target in reader.targets)
     assert not re.search(r"@import|url\(", reader.style)
+
+
+def test_whoever_waits_for_the_page_sees_how_far_it_is(tmp_path: Path) -> None:
+    study, seen = hostile(tmp_path / "study"), Counter[str]()
+
+    def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
+        for item in items:
+            seen[what] += 1
+            yield item
+
+    followed = page_of(gathered := Gathered((str(study),), load(study), read(study).records, (), ()), counted)
+    assert followed == page_of(gathered)
+    assert list(seen) == ["figures", "settings", "questions"]
+    assert seen["figures"] == len(all_figures(gathered.table))
 
 
 class Elements(HTMLParser):
@@ -221,7 +242,7 @@ def test_the_page_shows_the_command_that_gives_the_same_answer(decision_page: Pa
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
     """What the command makes pages of, which are not made."""
     gathered: list[Gathered] = []
-    monkeypatch.setattr("favor.report.page.page_of", lambda one: gathered.append(one) or "<!doctype html>")
+    monkeypatch.setattr("favor.report.page.page_of", lambda one, track: gathered.append(one) or "<!doctype html>")
     return gathered
 
 
@@ -255,7 +276,7 @@ def test_the_figures_command_hands_the_table_the_folder_and_the_format_on(
 ) -> None:
     given = []
 
-    def export(table: pd.DataFrame, folder: Path, file_format: str) -> list[Path]:
+    def export(table: pd.DataFrame, folder: Path, file_format: str, track: Track) -> list[Path]:
         given.append((len(table), folder, file_format))
         return [folder / "one.svg"]
 

@@ -8,6 +8,7 @@ from typing import Literal
 import pandas as pd
 
 from favor.analyze.assemble import AccuracyBasis, assemble, comparable
+from favor.analyze.devices import device_kind
 from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.intervals import with_accuracy_intervals
 from favor.analyze.limits import Limit
@@ -19,6 +20,7 @@ from favor.analyze.settings import (
     column_of,
     left_out_devices,
     left_out_machines,
+    recorded_devices,
     run_setting,
     runs,
 )
@@ -134,6 +136,7 @@ def rank(
 ) -> Ranking:
     """What the candidates can be ordered by: the accuracy where nothing is preferred, else the cost or its front."""
     everyone = candidates(table, request, basis)
+    _require_a_run(table, everyone, request)
     if request.prefer is None:
         return _in_one_setting(table, request, basis, everyone, "top1")
     # Of several metrics that stand for a preference, the first is taken among those that equally many models have.
@@ -149,6 +152,16 @@ def rank(
     return _on_published_front(best, request, lack, published_fronts) or replace(
         best, undecided=f"{request.prefer} cannot be ranked: {lack}"
     )
+
+
+def _require_a_run(table: pd.DataFrame, everyone: pd.DataFrame, request: Request) -> None:
+    """Refuse a device that is known from the records of other models alone, and like no other."""
+    device, of_candidates = request.device, table[table["name"].isin(everyone["name"])]
+    if device is None or device_kind(device) != "unknown" or device in recorded_devices(of_candidates):
+        return
+    if device in recorded_devices(table):
+        where = f"no model with an accuracy on {request.dataset} has run on {device}"
+        raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
 
 
 def _in_one_setting(

@@ -225,8 +225,9 @@ def doctor_command(as_json: AsJson = False) -> None:
     """Say what can be measured on this machine and how well: devices, threads, counters, timer noise, memory, load."""
     from dataclasses import asdict
 
-    from favor.measure.doctor import diagnose
+    from favor.measure.doctor import NOISE_SECONDS, diagnose
 
+    note(f"watching the machine and timing the same work again and again: about {NOISE_SECONDS + 1:.0f} s")
     found = diagnose()
     if as_json:
         emit_json(asdict(found))

@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from favor.cli.console import examples, note
+from favor.cli.console import examples, note, progress_bar
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from favor.report.sources import Gathered
+    from favor.report.track import Track
 
 Studies = Annotated[
     list[Path] | None,
@@ -42,7 +45,9 @@ def report_command(
     from favor.records.export import write_whole
     from favor.report.page import page_of
 
-    page = page_of(_gathered(studies)).encode()
+    gathered = _gathered(studies)
+    with progress_bar() as bar:
+        page = page_of(gathered, _shown_on(bar)).encode()
     write_whole(output, page)
     note(f"{len(page) / 1e6:.1f} MB: {output}")
 
@@ -59,7 +64,9 @@ def figures_command(
     """Draw the papers' figures from your records, one file each."""
     from favor.report.figures import export
 
-    written = export(_gathered(studies).table, output, file_format)
+    table = _gathered(studies).table
+    with progress_bar() as bar:
+        written = export(table, output, file_format, _shown_on(bar))
     note(f"{len(written)} figures in {output}")
 
 
@@ -73,3 +80,7 @@ def _gathered(studies: list[Path] | None) -> "Gathered":
     if not gathered.paths:
         note("no study is named: the papers' numbers and our models' counts alone")
     return gathered
+
+
+def _shown_on(bar: "Progress") -> "Track":
+    return lambda items, what: bar.track(items, description=what)

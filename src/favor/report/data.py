@@ -12,6 +12,7 @@ from favor.report.columns import Texts
 from favor.report.questions import LIMITS, Questions, questions_of
 from favor.report.sources import Gathered
 from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS
+from favor.report.track import Track, unseen
 from favor.report.views import AccuracyView, Views, views_of
 
 _LEAST_TO_DRAW = 5  # fewer models than this make no picture to open the page with
@@ -42,11 +43,11 @@ class PageData:
     command: str
 
 
-def page_data(gathered: Gathered) -> PageData:
+def page_data(gathered: Gathered, track: Track = unseen) -> PageData:
     """The page's data from records."""
     texts = Texts()
-    views = views_of(gathered.table, texts)
-    questions = questions_of(gathered.table, views, texts)
+    views = views_of(gathered.table, texts, track)
+    questions = questions_of(gathered.table, views, texts, track)
     command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
     return PageData(views, questions, texts, _opening(views), command)
 

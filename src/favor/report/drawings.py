@@ -14,6 +14,7 @@ import pandas as pd
 import vl_convert
 
 from favor.report.figures import Figure, all_figures, theme
+from favor.report.track import Track, unseen
 
 _REPRODUCIBLE = 0  # a packed text carries no time of its packing
 
@@ -34,11 +35,11 @@ class Drawing:
     wide: bool = False
 
 
-def drawings_of(table: pd.DataFrame) -> list[tuple[str, list[Drawing]]]:
+def drawings_of(table: pd.DataFrame, track: Track = unseen) -> list[tuple[str, list[Drawing]]]:
     """All figures of a table by their group, in the order in which they are given."""
     return [
         (group, [_drawing(figure) for figure in figures])
-        for group, figures in groupby(all_figures(table), key=lambda figure: figure.group)
+        for group, figures in groupby(all_figures(table, track), key=lambda figure: figure.group)
     ]
 
 

@@ -13,6 +13,7 @@ from favor.report.drawings import chart_library, chart_themes, drawings_of, has_
 from favor.report.method import method_of
 from favor.report.sources import Gathered
 from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS
+from favor.report.track import Track, unseen
 from favor.version import __version__
 
 # In the order in which they need each other.
@@ -22,11 +23,11 @@ _SCRIPTS = (
 )
 
 
-def page_of(gathered: Gathered) -> str:
+def page_of(gathered: Gathered, track: Track = unseen) -> str:
     """The page of everything that was gathered."""
-    figures = drawings_of(gathered.table)
+    figures = drawings_of(gathered.table, track)
     library = chart_library() if has_chart(figures) else ""
-    data = page_data(gathered)
+    data = page_data(gathered, track)
     style, script = _style(), _script()
     # Every value is escaped where it is put in, but for the few that are made here and hold no record's text as markup.
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_asset))

@@ -28,6 +28,7 @@ from favor.analyze.settings import (
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
+from favor.report.track import Track, unseen
 from favor.report.views import AccuracyView, Views
 
 # The unit that the page asks for, by the unit that is stored, and the factor between them.
@@ -71,16 +72,15 @@ class Questions:
     by_view: dict[int, list[list[list[int]]]]
 
 
-def questions_of(table: pd.DataFrame, views: Views, texts: Texts) -> Questions:
+def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track = unseen) -> Questions:
     """All questions on every data set, each on its one basis, and what decides them."""
     ran = _ran_or_measured(table)
     devices = _devices(views)
     fronts = guide_entries(pareto_optimal())
     numbered: dict[Deciding, int] = {}
     by_view = {}
-    for position, accuracy in enumerate(views.accuracies):
-        if accuracy.basis is None:
-            continue
+    asked = [(position, accuracy) for position, accuracy in enumerate(views.accuracies) if accuracy.basis is not None]
+    for position, accuracy in track(asked, "questions"):
         judge = _Judge(ran, views, accuracy, fronts, texts)
         by_view[position] = [
             [

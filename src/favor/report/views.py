@@ -23,6 +23,7 @@ from favor.analyze.settings import (
 )
 from favor.metrics import METRICS
 from favor.report.columns import Column, Texts, column
+from favor.report.track import Track, unseen
 
 _ENDS = ("", "_low", "_high")
 _BASIS_CONDITIONS = ("pipeline", "pretraining", "distillation", "img_size")
@@ -74,7 +75,7 @@ class Views:
     settings: tuple[SettingView, ...]
 
 
-def views_of(table: pd.DataFrame, texts: Texts) -> Views:
+def views_of(table: pd.DataFrame, texts: Texts, track: Track = unseen) -> Views:
     """All views of a wide table."""
     counts = assemble(_with_metrics(table, COUNTED))
     everyone = counts[["name", "img_size"]]
@@ -83,7 +84,8 @@ def views_of(table: pd.DataFrame, texts: Texts) -> Views:
         counted=_columns(counts, COUNTED, texts),
         accuracies=tuple(_accuracies(table, everyone, texts)),
         settings=tuple(
-            _setting_view(table, everyone, setting, names, texts) for setting, names in _run_settings(table)
+            _setting_view(table, everyone, setting, names, texts)
+            for setting, names in track(_run_settings(table), "settings")
         ),
     )
 

@@ -15,17 +15,15 @@ from favor.records.published import pareto_optimal
 from favor.report.figures.classes import classes_of
 from favor.report.figures.correlations import own_costs, published_costs
 from favor.report.figures.evidence import evidence_of
+from favor.report.figures.flips import common_costs, flip_sentence, flips_of
 from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
 from favor.report.figures.guide import guide_figure
 from favor.report.figures.hardware import short, two_devices
 from favor.report.figures.misnomer import (
     CostFactor,
-    common_costs,
     cost_factors,
     depth_and_width,
     factor_sentence,
-    flip_sentence,
-    flips_of,
     lead_sentence,
 )
 from favor.report.figures.parameters import parameter_bars
@@ -312,7 +310,7 @@ def test_depth_and_width_are_the_papers_ladders(published: pd.DataFrame) -> None
 def test_flips_are_over_costs_that_five_models_have_in_common(study: pd.DataFrame) -> None:
     result = flips_of(common_costs(evidence_of(study)))
     assert result is not None
-    assert {"params", "macs", "throughput"} <= set(result.indicators)
+    assert {"params", "macs", "throughput"} <= set(result.found.indicators)
     assert flips_of(rows(name=list("abcd"), params=1e6, macs=1e9)) is None
 
 

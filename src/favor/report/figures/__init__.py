@@ -1,5 +1,8 @@
 """The papers' figures, each from the reader's own data: an info object that analysis fills, and a thin renderer."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pandas as pd
 
 from favor.analyze.settings import column_of
@@ -9,10 +12,11 @@ from favor.report.figures.datasets import datasets_figure
 from favor.report.figures.evidence import evidence_of
 from favor.report.figures.export import export
 from favor.report.figures.figure import Figure
+from favor.report.figures.flips import common_costs, disagreement_figure, flips_of, strongest_flips_figure
 from favor.report.figures.fronts import FRONT_FIGURES, front_figure
 from favor.report.figures.guide import guide_figure
 from favor.report.figures.hardware import device_correlation_figure, device_fronts_figure, device_relation_figure
-from favor.report.figures.misnomer import depth_or_width_figure, flips_figures, indicators_figure, patch_sizes_figure
+from favor.report.figures.misnomer import depth_or_width_figure, indicators_figure, patch_sizes_figure
 from favor.report.figures.parameters import accuracy_per_parameter_figure
 from favor.report.figures.pareto_table import pareto_table_figure
 from favor.report.figures.pretraining import pretraining_figure
@@ -23,57 +27,67 @@ from favor.report.figures.taxonomy import taxonomy_figure
 from favor.report.figures.variability import variability_figure
 from favor.report.figures.x_formers import x_formers_figure
 from favor.report.figures.years import years_figure
+from favor.report.track import Track, unseen
 
 __all__ = ["Figure", "all_figures", "export", "theme"]
+
+Maker = Callable[[], Figure]
 
 _OTHER_PAPERS = ("misnomer", "vix")  # the pipelines of the other two papers' published tables
 
 
-def all_figures(table: pd.DataFrame) -> list[Figure]:
+def all_figures(table: pd.DataFrame, track: Track = unseen) -> list[Figure]:
     """Every figure of the three papers, from a table of all records: published, counted, and the reader's own."""
-    return [*_benchmark(_without_other_papers(table)), *_misnomer(table), x_formers_figure(table)]
+    makers = [*_benchmark(_without_other_papers(table)), *_misnomer(table), *_x_formers(table)]
+    return [make() for make in track(makers, "figures")]
 
 
-def _benchmark(table: pd.DataFrame) -> list[Figure]:
+def _benchmark(table: pd.DataFrame) -> list[Maker]:
     evidence, speeds = evidence_of(table), evidence_of(table, ("throughput", "top1"))
     throughput, training_time, training_memory, inference_memory, parameters = (
-        front_figure(evidence, figure) for figure in FRONT_FIGURES
+        partial(front_figure, evidence, figure) for figure in FRONT_FIGURES
     )
     return [
         throughput,
-        taxonomy_figure(table),
-        accuracy_per_parameter_figure(evidence),
+        partial(taxonomy_figure, table),
+        partial(accuracy_per_parameter_figure, evidence),
         training_time,
         training_memory,
         inference_memory,
-        guide_figure(evidence),
-        variability_figure(table),
-        datasets_figure(table),
-        classes_figure(evidence),
-        device_relation_figure(speeds),
-        device_fronts_figure(speeds),
-        scaling_figure(evidence),
-        years_figure(evidence),
-        pretraining_figure(table),
+        partial(guide_figure, evidence),
+        partial(variability_figure, table),
+        partial(datasets_figure, table),
+        partial(classes_figure, evidence),
+        partial(device_relation_figure, speeds),
+        partial(device_fronts_figure, speeds),
+        partial(scaling_figure, evidence),
+        partial(years_figure, evidence),
+        partial(pretraining_figure, table),
         parameters,
-        training_time_relation(evidence),
-        training_memory_relation(evidence),
-        memory_from_operations(evidence),
-        cost_correlation_figure(evidence),
-        dataset_correlation_figure(table),
-        device_correlation_figure(speeds),
-        pareto_table_figure(evidence),
+        partial(training_time_relation, evidence),
+        partial(training_memory_relation, evidence),
+        partial(memory_from_operations, evidence),
+        partial(cost_correlation_figure, evidence),
+        partial(dataset_correlation_figure, table),
+        partial(device_correlation_figure, speeds),
+        partial(pareto_table_figure, evidence),
     ]
 
 
-def _misnomer(table: pd.DataFrame) -> list[Figure]:
+def _misnomer(table: pd.DataFrame) -> list[Maker]:
     evidence = evidence_of(table)
+    flips = flips_of(common_costs(evidence))
     return [
-        indicators_figure(evidence),
-        depth_or_width_figure(table),
-        *flips_figures(evidence),
-        patch_sizes_figure(evidence),
+        partial(indicators_figure, evidence),
+        partial(depth_or_width_figure, table),
+        partial(disagreement_figure, flips),
+        partial(strongest_flips_figure, flips),
+        partial(patch_sizes_figure, evidence),
     ]
+
+
+def _x_formers(table: pd.DataFrame) -> list[Maker]:
+    return [partial(x_formers_figure, table)]
 
 
 def _without_other_papers(table: pd.DataFrame) -> pd.DataFrame:

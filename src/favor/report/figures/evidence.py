@@ -151,6 +151,11 @@ def evidence_of(table: pd.DataFrame, metrics: Sequence[str] = DRAWN, dataset: st
     return Evidence(table, tuple(metrics), basis)
 
 
+def known_of(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """Those of the metrics that any row has."""
+    return [metric for metric in metrics if metric in rows.columns and rows[metric].notna().any()]
+
+
 def datasets_of(table: pd.DataFrame) -> list[str]:
     """The data sets with accuracies, those with the most models first."""
     if "top1" not in table.columns or "dataset" not in table.columns:

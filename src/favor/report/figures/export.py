@@ -10,6 +10,7 @@ import pandas as pd
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.report.figures.figure import Figure
 from favor.report.figures.style import theme
+from favor.report.track import Track, unseen
 
 Format = Literal["pdf", "svg", "png"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -19,20 +20,20 @@ _COLUMNS = 2
 _PNG_SCALE = 2.0
 
 
-def export(table: pd.DataFrame, folder: Path, format: str) -> list[Path]:  # noqa: A002
+def export(table: pd.DataFrame, folder: Path, format: str, track: Track = unseen) -> list[Path]:  # noqa: A002
     """Write every figure that the table can fill into the folder as `<id>.<format>`, on white; the files written."""
     from favor.report.figures import all_figures
 
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, f"choose from {', '.join(FORMATS)}")
-    drawable = [figure for figure in all_figures(table) if figure.chart is not None]
+    drawable = [figure for figure in all_figures(table, track) if figure.chart is not None]
     if not drawable:
         raise RequestError("no figure can be drawn: the records hold no numbers that any of them shows")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"{folder}: cannot be made: {error.strerror}") from error
-    return [_write(figure, folder / f"{figure.id}.{format}", format) for figure in drawable]
+    return [_write(figure, folder / f"{figure.id}.{format}", format) for figure in track(drawable, "files")]
 
 
 def print_spec(figure: Figure) -> dict[str, Any]:

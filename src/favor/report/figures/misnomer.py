@@ -1,21 +1,18 @@
-"""The efficiency misnomer: cost indicators that disagree (its Figures 1, 4 and 5 and Table 1)."""
+"""The efficiency misnomer: cost indicators that disagree (its Figures 1 and 4 and Table 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from favor.analyze import compare, depth_or_width, disagreement
-from favor.analyze.disagreement import DisagreementResult, PairDisagreement
+from favor.analyze import compare, depth_or_width
 from favor.errors import RequestError
-from favor.report.figures.axes import Axis, axis_of, factor_scale, quantity, x_axis, y_axis
+from favor.report.figures.axes import Axis, axis_of, factor_scale, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
-from favor.report.figures.commands import QUICK, to_fill
-from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, sources_sentence
+from favor.report.figures.commands import to_fill
+from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, known_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
-from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.style import (
     FIRST_SERIES,
     PANEL_HEIGHT,
@@ -41,14 +38,6 @@ _WIDTHS = tuple(f"misnomer_w{width}" for width in (768, 1024, 1536, 3072, 4096))
 
 _PATCHES = {8: "vit_b8", 16: "vit_b16", 32: "vit_b32", 64: "vit_b64"}
 _BASE_PATCH = 16
-
-# Figure 5: costs in the order in which they are looked for; those that many models have together are compared.
-_COSTS = (
-    *("params", "macs", "activations", "throughput", "latency_p50", "inference_memory", "train_memory"),
-    *("train_hours_per_epoch", "energy_per_image"),
-)
-_LEAST_IN_COMMON = 5
-_MOST_FLIPS = 12
 
 
 @dataclass(frozen=True)
@@ -102,7 +91,7 @@ def indicators_figure(evidence: Evidence) -> Figure:
     more = "" if timed else f" For the time per image: {_MEASURE_KINDS}."
     caption = (
         f"Each line is a model against ViT of its size. {factor_sentence(info.factors)}{more} "
-        f"{sources_sentence(rows, _known(rows, INDICATORS))}"
+        f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_factor_chart(info), height=260), None)
 
@@ -138,7 +127,7 @@ def patch_sizes_figure(evidence: Evidence) -> Figure:
     info = CostFactors("ViT-B/16", (*factors, *unit))
     caption = (
         f"Against patches of {_BASE_PATCH} px. {factor_sentence(factors)} "
-        f"{sources_sentence(rows, _known(rows, INDICATORS))}"
+        f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_patch_chart(info), height=260), None)
 
@@ -148,10 +137,6 @@ def _one_size(evidence: Evidence, names: Sequence[str]) -> pd.DataFrame:
     of_models = evidence_of(evidence.table[evidence.table["name"].isin(list(names))], INDICATORS)
     rows = of_models.everything(INDICATORS)
     return rows[rows["img_size"].isna() | (rows["img_size"] == (evidence.base_size or 224))]
-
-
-def _known(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    return [metric for metric in metrics if metric in rows.columns and rows[metric].notna().any()]
 
 
 def _factor_chart(info: CostFactors) -> alt.LayerChart:
@@ -321,93 +306,3 @@ def _ladder_plot(info: LadderPlot) -> alt.LayerChart:
     )
     lines = base.mark_line(strokeWidth=1.6)
     return layered(lines, points).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=info.x.title)
-
-
-def common_costs(evidence: Evidence) -> pd.DataFrame:
-    """The models at the usual image size with all costs that are known of them."""
-    rows = evidence_of(evidence.table, _COSTS).everything(_COSTS)
-    return rows[rows["img_size"] == (evidence.base_size or 224)]
-
-
-def flips_of(rows: pd.DataFrame) -> DisagreementResult | None:
-    """How the costs that models have in common order them; None where no two costs do."""
-    chosen: list[str] = []
-    for cost in _known(rows, _COSTS):
-        if len(rows.dropna(subset=[*chosen, cost])) >= _LEAST_IN_COMMON:
-            chosen.append(cost)
-    return disagreement(rows, chosen, strongest=_MOST_FLIPS) if len(chosen) > 1 else None
-
-
-def flips_figures(evidence: Evidence) -> list[Figure]:
-    """Figure 5: how many pairs of models two indicators order differently, and the strongest of these flips."""
-    shares = ("misnomer-disagreement", MISNOMER, "Figure 5", "Pairs of models that indicators order differently")
-    strongest = ("misnomer-rank-flips", MISNOMER, "Figure 5", "The strongest rank flips")
-    known = common_costs(evidence)
-    result = flips_of(known)
-    if result is None:
-        missing = to_fill("two costs of five models or more", QUICK)
-        return [Figure(*identity, "Rank flips.", None, missing) for identity in (shares, strongest)]
-    rows = known.dropna(subset=list(result.indicators))
-    said = sources_sentence(rows, result.indicators)
-    cells = [
-        Cell(quantity(pair.y).title, quantity(pair.x).title, pair.share, f"{pair.flipped} of {pair.pairs} pairs")
-        for pair in result.pairs
-    ]
-    chart = one_plot(heatmap(cells, form=".0%"), height=max(60, 42 * (len(result.indicators) - 1)))
-    caption = f"Share of pairs of models of which one is cheaper by one indicator and dearer by the other. {said}"
-    worst = max(result.pairs, key=lambda pair: pair.share)
-    flipped = f"{flip_sentence(worst)} {said}"
-    if not worst.strongest:
-        missing = to_fill("models that two costs order differently", QUICK)
-        return [Figure(*shares, caption, chart, None), Figure(*strongest, flipped, None, missing)]
-    drawn = one_plot(_flip_chart(worst.x, worst.y, result), height=34 * len(worst.strongest))
-    return [Figure(*shares, caption, chart, None), Figure(*strongest, flipped, drawn, None)]
-
-
-def flip_sentence(pair: PairDisagreement) -> str:
-    """How often two indicators disagree, and over which two models the most."""
-    if not pair.strongest:
-        return "The indicators order all models alike."
-    x, y, flip = quantity(pair.x).title, quantity(pair.y).title.lower(), pair.strongest[0]
-    return (
-        f"{x} and {y} order {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): {flip.cheaper_by_x} "
-        f"costs {flip.factor_x:.1f} times less than {flip.cheaper_by_y} by {x.lower()} and {flip.factor_y:.1f} times "
-        f"more by {y}."
-    )
-
-
-def _flip_chart(x: str, y: str, result: DisagreementResult) -> alt.LayerChart:
-    """A row for each flip: to the left how much less it costs by x, to the right how much more by y."""
-    worst = next(pair for pair in result.pairs if (pair.x, pair.y) == (x, y))
-    titles = {"less": f"less by {quantity(x).title.lower()}", "more": f"more by {quantity(y).title.lower()}"}
-    values: list[dict[str, Any]] = [
-        {"row": order, "text": f"{flip.cheaper_by_x} against {flip.cheaper_by_y}", "factor": factor, "by": titles[side]}
-        for order, flip in enumerate(worst.strongest)
-        for side, factor in (("less", round(1 / flip.factor_x, 4)), ("more", round(flip.factor_y, 4)))
-    ]
-    scale, ticks = factor_scale([float(value["factor"]) for value in values])
-    y_scale = alt.Scale(domain=[-0.6, len(worst.strongest) - 0.2], reverse=True, nice=False)
-    base = alt.Chart(alt.Data(values=values)).encode(y=alt.Y("row:Q", axis=None, scale=y_scale))
-    bars = base.mark_bar(size=9, yOffset=8).encode(
-        x=alt.X(
-            "factor:Q",
-            title="Cost of the first model [times the second's]",
-            scale=scale,
-            axis=ticks,
-        ),
-        x2=alt.datum(1),
-        color=alt.Color(
-            "by:N",
-            scale=alt.Scale(domain=list(titles.values()), range=[FIRST_SERIES, SECOND_SERIES]),
-            legend=alt.Legend(title="The first model costs", orient="bottom", columns=1, labelLimit=260),
-        ),
-        tooltip=[
-            alt.Tooltip("text:N", title="Models"),
-            alt.Tooltip("by:N", title="Costs"),
-            alt.Tooltip("factor:Q", title="Times the other's"),
-        ],
-    )
-    names = base.transform_filter(alt.datum.by == titles["less"]).mark_text(
-        style="label", align="left", baseline="middle", dy=-5
-    )
-    return layered(bars, names.encode(text="text:N", x=alt.value(0)))
