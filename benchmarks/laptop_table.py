@@ -1,6 +1,6 @@
 """At least one architecture of every strategy at laptop size on CIFAR-10: same recipe, same time, on one thread each.
 
-    FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study            # 40 minutes, two at a time
+    FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study            # 50 minutes, two at a time
     FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study --second-seed   # then what is too close to call
     python benchmarks/laptop_table.py --out laptop-study --show                         # the table of what is there
 
