@@ -43,10 +43,15 @@ def device_kind(device: object) -> Kind:
     return next((kind for kind, pattern in _KINDS if pattern.search(name)), "unknown")
 
 
+def has_place(device: str | None, recorded: Iterable[str]) -> bool:
+    """Whether a device can be looked for in records of these devices: it is one of them, or its kind is known."""
+    return device is None or device in recorded or device_kind(device) != "unknown"
+
+
 def require_known(device: str | None, of_the_records: Iterable[str]) -> None:
     """Refuse a device that neither the records nor the table of names know, with what is close to it."""
     recorded = list(dict.fromkeys(of_the_records))
-    if device is None or device in recorded or device_kind(device) != "unknown":
+    if device is None or has_place(device, recorded):
         return
     remedy = (
         f"the records have {', '.join(recorded) or 'no device'}; other names as {', '.join(list(KNOWN_DEVICES)[:3])}"

@@ -8,7 +8,7 @@ from typing import Literal
 import pandas as pd
 
 from favor.analyze.assemble import AccuracyBasis, assemble, comparable
-from favor.analyze.devices import device_kind
+from favor.analyze.devices import has_place
 from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.intervals import with_accuracy_intervals
 from favor.analyze.limits import Limit
@@ -157,9 +157,7 @@ def rank(
 def _require_a_run(table: pd.DataFrame, everyone: pd.DataFrame, request: Request) -> None:
     """Refuse a device that is known from the records of other models alone, and like no other."""
     device, of_candidates = request.device, table[table["name"].isin(everyone["name"])]
-    if device is None or device_kind(device) != "unknown" or device in recorded_devices(of_candidates):
-        return
-    if device in recorded_devices(table):
+    if not has_place(device, recorded_devices(of_candidates)) and device in recorded_devices(table):
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
         raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
 

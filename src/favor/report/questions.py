@@ -12,7 +12,7 @@ from typing import Literal
 import pandas as pd
 
 from favor.analyze.assemble import comparable
-from favor.analyze.devices import device_kind
+from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
 from favor.analyze.limits import LIMITED
 from favor.analyze.ranking import PREFERENCES, lack_of_numbers, published_advice
@@ -147,7 +147,7 @@ class _Judge:
 
     def deciding(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
         limited = [LIMITS[option][0] for option in limits]
-        if device is not None and device not in self.devices and device_kind(device) == "unknown":
+        if not has_place(device, self.devices):
             nowhere = f"no model with an accuracy here has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)
         if wish is None:
