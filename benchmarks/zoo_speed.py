@@ -3,10 +3,10 @@
     FAVOR_DATA=../shared/data python benchmarks/zoo_speed.py                     # all of speed.csv
     FAVOR_DATA=../shared/data python benchmarks/zoo_speed.py 'linformer*' 'tome*' --rounds 15
 
-Batch 8, 224 px, float32, two threads. The model alternates with `vit_s16`, one call each, and the ratio of the
-medians is printed: this survives a machine whose speed drifts. The reference's ratios come from `reference/speed.csv`
-beside the data (see DESIGN); without it only ours are printed. Exits with 1 where one of our own files is slower than
-0.9 of the reference, or their geometric mean is below 1.
+Batch 8, 224 px, float32, two threads. The model alternates with `vit_s16`, one call each, and the median of the
+ratios of such pairs is printed: this survives a machine whose speed drifts. The reference's ratios come from
+`reference/speed.csv` beside the data (see DESIGN); without it only ours are printed. Exits with 1 where one of our own
+files is slower than 0.9 of the reference, or their geometric mean is below 1.
 
 Models are those that `favor measure` times: inference in the fused form and at the operating point where the work
 depends on the image, training with the extra losses. So A-ViT's forward pass really drops tokens, as its prior says
@@ -71,15 +71,15 @@ def pass_of(name: str, phase: Phase) -> Callable[[], None]:
 
 
 def speed_ratio(run: Callable[[], None], baseline: Callable[[], None], rounds: int) -> float:
-    """How many times faster `run` is than the baseline: medians of alternating calls."""
-    times: dict[str, list[float]] = {"run": [], "baseline": []}
-    for i in range(rounds + 2):
-        for name, call in (("baseline", baseline), ("run", run)):
-            start = time.perf_counter()
-            call()
-            if i >= 2:
-                times[name].append(time.perf_counter() - start)
-    return statistics.median(times["baseline"]) / statistics.median(times["run"])
+    """How many times faster `run` is than the baseline: the median of pairs of calls, one after the other."""
+    ratios = [_seconds(baseline) / _seconds(run) for _ in range(rounds + 2)]
+    return statistics.median(ratios[2:])
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def reference_ratios() -> dict[str, tuple[float | None, float | None]]:

@@ -41,12 +41,11 @@ class NystromMixer(HeadMixer):
         super().__init__(dim, heads, tokens, qkv_bias, rotary, head_dim)
         self.landmarks = landmarks
         self.inverse_steps = inverse_steps
-        self.residual: nn.Conv2d | None = None
+        self.residual: nn.Module | None = None
         if residual_kernel is not None:
             if residual_kernel % 2 == 0:
                 raise RequestError(f"residual_kernel must be odd to have a middle, which {residual_kernel} is not")
-            padding = (residual_kernel // 2, 0)
-            self.residual = nn.Conv2d(heads, heads, (residual_kernel, 1), padding=padding, groups=heads, bias=False)
+            self.residual = TokenConvolution(heads, residual_kernel)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         landmarks = min(self.landmarks, q.shape[2])
@@ -60,6 +59,21 @@ class NystromMixer(HeadMixer):
         return y if self.residual is None else y + self.residual(v)
 
 
+class TokenConvolution(nn.Conv2d):
+    """A convolution along the tokens, one filter a head, [B, heads, N, d] -> [B, heads, N, d]."""
+
+    def __init__(self, heads: int, taps: int) -> None:
+        super().__init__(heads, heads, (taps, 1), padding=(taps // 2, 0), groups=heads, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # CPUs make 16 channels at once, and heads are few: images become channels too, each with its head's filter
+        batch, heads, *rest = x.shape
+        weight = self.weight.repeat_interleave(batch, dim=0)
+        images = x.transpose(0, 1).reshape(1, heads * batch, *rest)
+        y = F.conv2d(images, weight, padding=self.padding, groups=heads * batch)
+        return y.view(heads, batch, *rest).transpose(0, 1)
+
+
 def segment_means(x: Tensor, segments: int) -> Tensor:
     """Means of consecutive tokens, [..., N, d] -> [..., segments, d]; the last segments have one token more if need be.
 
@@ -67,11 +81,11 @@ def segment_means(x: Tensor, segments: int) -> Tensor:
     [2.0, 2.0]
     """
     length, longer = divmod(x.shape[-2], segments)
-    cut = (segments - longer) * length
-    means = x[..., :cut, :].unflatten(-2, (segments - longer, length)).mean(dim=-2)
     if not longer:
-        return means
-    return torch.cat([means, x[..., cut:, :].unflatten(-2, (longer, length + 1)).mean(dim=-2)], dim=-2)
+        return x.unflatten(-2, (segments, length)).mean(dim=-2)
+    shorts, longs = x.split([(segments - longer) * length, longer * (length + 1)], dim=-2)
+    means = [part.unflatten(-2, (-1, size)).mean(dim=-2) for part, size in ((shorts, length), (longs, length + 1))]
+    return torch.cat(means, dim=-2)
 
 
 def pseudo_inverse(a: Tensor, steps: int) -> Tensor:
