@@ -46,10 +46,9 @@ def main() -> None:
     print(f"{arguments.truth.name}: {len(rows)} rows on {place.title}\n")
     print("| time of an image | networks | Spearman | median error | p90 error | in the 95 % interval |")
     print("|---|---:|---:|---:|---:|---:|")
-    calibration = shipped_calibration()
-    factor = calibration.training_factor if rows[0].training else 1.0
+    calibration = shipped_calibration().in_training() if rows[0].training else shipped_calibration()
     found = [estimate_counted(place, each.kernels, each.counts, calibration) for each in traced]
-    simulated = factor * np.array([each.seconds for each in found]) / images
+    simulated = np.array([each.seconds for each in found]) / images
     reference = device(calibration.device)
     deviations = np.array(
         [spread(each, place, reference, calibration.residuals, NO_CORRECTION, rows[0].training) for each in found]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from favor.simulate.calibration import Calibration, Efficiency, Residuals
+from favor.simulate.calibration import Calibration, Efficiency, Residuals, Training
 from favor.simulate.kernels import CLASSES
 from favor.simulate.networks import Network, network
 
@@ -21,7 +21,7 @@ def calibration() -> Calibration:
         tile_cycles=500.0,
         step_cycles=500.0,
         kernel_seconds=1e-6,
-        training_factor=1.0,
-        residuals=Residuals(within=0.05, matrix=0.1, lanes=0.1, memory=0.1, host=0.3, training=0.1),
+        training=Training(1.0, 1.0),
+        residuals=Residuals(within=0.05, matrix=0.1, lanes=0.1, memory=0.1, host=0.3, training=0.1, full=0.2),
         classes={name: Efficiency(matrix=0.5, lanes=4.0, memory=0.8) for name in CLASSES},
     )

@@ -15,7 +15,8 @@ from favor.simulate.evidence import Traced, rows_of, trace_all, trace_row
 from favor.simulate.fit import times_on
 from records.shared_folder import shared_file
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "simulation.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SCRIPT, PUBLISHED = BENCHMARKS / "simulation.py", BENCHMARKS / "published"
 HEADER = (
     "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
 )
@@ -68,6 +69,25 @@ def test_norms_stay_in_half_precision_also_where_a_network_runs_a_part_of_itself
     found = trace_row(rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090"))[5])
     (norm,) = (kernel for kernel in found.kernels if kernel.group == "layer_norm")
     assert norm.written == pytest.approx(256 * 50 * 192 * 2, rel=0.05), "two bytes a number"
+
+
+def test_before_pytorch_2_no_attention_is_fused(tmp_path):
+    def groups(name: str) -> set[str]:
+        return {kernel.group for kernel in trace_row(rows_of(table(tmp_path, name))[0]).kernels}
+
+    assert "softmax" in groups("infer-amp-nchw-pt113-cu117-a100")
+    assert "attention_flash" in groups("infer-amp-nchw-pt240-cu124-a100")
+
+
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [("pt106-cu92", "resnet50"), ("pt106-cu92", "regnety_040"), ("pt108-cu102", "swin_tiny_patch4_window7_224")],
+)
+def test_published_times_in_float32_on_a_v100_are_met(name, network):
+    rows = rows_of(PUBLISHED / f"benchmark-infer-fp32-nchw-{name}-v100.csv")
+    (row,) = [row for row in rows if row.architecture == network]
+    (simulated,) = times_on(device("v100"), [trace_row(row)], shipped_calibration())
+    assert simulated == pytest.approx(row.seconds, rel=0.25)
 
 
 def test_attention_without_a_fused_kernel_is_that_of_the_version(tmp_path):

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from favor.simulate.calibration import Efficiency, from_json, shipped_calibration
+from favor.simulate.calibration import Efficiency, Training, from_json, shipped_calibration
 from favor.simulate.devices import device
 from favor.simulate.evidence import Traced
-from favor.simulate.fit import Observation, _folds, fit, hold_out_families, times_on
+from favor.simulate.fit import FULL_PRECISION, Observation, _folds, fit, fit_training, hold_out_families, times_on
 from favor.simulate.kernels import CLASSES, Kernel
 
 PLACE = device("rtx3090")
@@ -80,6 +80,20 @@ def test_a_held_out_family_has_no_say_in_its_own_times(observations):
     assert np.abs(after[~own] / before[~own] - 1).max() > 1e-3, "the others must have noticed the lies"
 
 
+def test_planted_factors_of_training_are_found(observations, planted):
+    slower = replace(planted, training=Training(convolutions=1.5, others=1.1)).in_training()
+    networks = [each.traced for each in observations]
+    steps = [Observation(n, s) for n, s in zip(networks, times_on(PLACE, networks, slower), strict=True)]
+    found = fit_training(steps, PLACE, planted)
+    assert (found.convolutions, found.others) == pytest.approx((1.5, 1.1), rel=0.01)
+
+
+def test_in_training_convolutions_are_slowed_by_one_factor_and_the_rest_by_another(calibration):
+    slower = replace(calibration, training=Training(convolutions=2.0, others=1.25)).in_training()
+    assert slower.classes["batch_norm"] == Efficiency(matrix=0.25, lanes=8.0, memory=0.4)
+    assert slower.classes["gemm"] == Efficiency(matrix=0.4, lanes=5.0, memory=0.64)
+
+
 def test_a_family_is_in_one_fold():
     families = ["a"] * 5 + ["b"] * 3 + ["c"] * 2 + ["a"]
     folds = _folds(families, 2)
@@ -90,6 +104,8 @@ def test_the_shipped_calibration_is_complete_plausible_and_survives_its_file():
     shipped = shipped_calibration()
     assert from_json(shipped.to_json()) == shipped
     assert set(shipped.classes) == set(CLASSES)
-    assert all(0 < each.matrix <= 1 and 0 < each.memory <= 0.95 and each.lanes > 0 for each in shipped.classes.values())
+    assert all(each.lanes > 0 and 0 < each.memory <= 0.95 for each in shipped.classes.values())
+    assert all(0 < each.matrix <= 1 for name, each in shipped.classes.items() if name not in FULL_PRECISION)
+    assert {name: shipped.classes[name].matrix for name in FULL_PRECISION} == FULL_PRECISION
     assert shipped.classes["gemm"].matrix > shipped.classes["bmm_unaligned"].matrix
     assert 0.02 < shipped.residuals.within < 0.15

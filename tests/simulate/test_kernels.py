@@ -110,6 +110,28 @@ def test_float32_products_stay_off_the_half_precision_units():
     assert [k.unit for k in on_gpu(nn.Conv2d(16, 32, 3, bias=False))] == ["tf32"]
 
 
+@pytest.mark.parametrize(
+    ("layer", "group"),
+    [
+        (nn.Conv2d(16, 16, 3, padding=1), "conv_full_3x3"),
+        (nn.Conv2d(16, 16, 3, stride=2, padding=1), "conv_full"),
+        (nn.Conv2d(16, 16, 1), "conv_full_pointwise"),
+    ],
+    ids=["3x3", "strided", "pointwise"],
+)
+def test_a_convolution_in_float32_is_in_its_class(layer, group):
+    assert group in groups(on_gpu(layer))
+
+
+def test_a_grouped_convolution_pads_its_channels_for_matrix_units_only():
+    layer = nn.Conv2d(16, 16, 3, groups=4, bias=False)
+    exact = 2 * 30**2 * layer.weight.numel()
+    (lanes,) = on_gpu(layer)
+    (matrix,) = [kernel for kernel in on_gpu(layer, **HALF) if kernel.group == "conv_grouped"]
+    assert (lanes.group, lanes.macs) == ("conv_full_grouped", exact)
+    assert matrix.macs == 16 * exact, "4 x 4 channels become 16 x 16"
+
+
 def test_a_vit_in_mixed_precision_has_one_attention_and_four_products_a_block(small_vit):
     found = Counter(groups(kernels_of(small_vit.batches().trace_at(2).ops)))
     assert found["attention_flash"] == 4

@@ -44,6 +44,12 @@ def test_measurements_of_the_device_narrow_the_interval(calibration):
     assert width(calibration, "h100", correction=corrected) < 0.06 < width(calibration, "h100")
 
 
+def test_products_of_float32_which_no_table_shows_are_less_sure_everywhere(calibration):
+    in_full = replace(BY_PRODUCTS, full=0.5)
+    assert width(calibration, "rtx3090", in_full) == pytest.approx((0.05**2 + (0.5 * 0.2) ** 2) ** 0.5)
+    assert width(calibration, "v100", in_full) > width(calibration, "v100")
+
+
 def test_training_is_less_sure_than_inference(calibration):
     assert width(calibration, "rtx3090", training=True) > width(calibration, "rtx3090")
 

@@ -74,6 +74,33 @@ def test_a_card_without_flash_attention_runs_the_memory_efficient_one():
     assert demands_on(device("a100"), [attention]).groups == ("attention_flash",)
 
 
+def full(group: str, unit: str = "fp32") -> Kernel:
+    return Kernel(group, macs=10**12, unit=unit, blocks=10**5)
+
+
+def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_lanes_elsewhere():
+    convolution = full("conv_full_3x3", "tf32")
+    assert demands_on(device("v100"), [convolution]).groups == ("conv_full_3x3",)
+    assert demands_on(device("a100"), [convolution]).groups == ("conv_tf32",)
+    assert demands_on(device("a100"), [full("gemm_full")]).groups == ("gemm_full",), "PyTorch rounds no plain product"
+
+
+def test_doubled_lanes_hold_less_of_their_peak(calibration):
+    assert [device(name).has_doubled_lanes for name in ("v100", "t4", "p100", "a100")] == [False] * 4
+    assert [device(name).has_doubled_lanes for name in ("rtx3090", "rtx4090", "h100", "jetson-orin")] == [True] * 4
+    for name, share in (("v100", 1.0), ("rtx3090", 0.6)):
+        place = device(name)
+        expected = 2e12 / (place.peak_flops("fp32") * place.sustained * 0.5 * share)
+        assert estimate(place, [full("gemm_full")], calibration).seconds == pytest.approx(expected, rel=0.01)
+
+
+def test_the_time_of_products_of_float32_is_told_apart(calibration):
+    found = estimate(device("v100"), [full("gemm_full"), BIG_COPY], calibration)
+    alone = estimate(device("v100"), [full("gemm_full")], calibration).seconds
+    assert found.full == pytest.approx(alone, rel=0.01)
+    assert estimate(device("v100"), [BIG_PRODUCT], calibration).full == 0.0
+
+
 def test_only_a_large_cache_hides_what_products_write():
     assert _product_exponent(device("rtx3090")) == 1.0
     assert _product_exponent(device("t4")) == 1.0

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from favor.errors import RequestError
 
 FILE_NAME = "calibration.json"
+_CONVOLUTIONAL = ("conv", "depthwise", "layout", "batch_norm")
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,33 @@ class Efficiency:
     lanes: float
     memory: float
 
+    def slowed(self, factor: float) -> "Efficiency":
+        """That of kernels which take so many times as long."""
+        return Efficiency(self.matrix / factor, self.lanes * factor, self.memory / factor)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How many times as long kernels take in training, where most are those of the backward pass."""
+
+    convolutions: float
+    others: float
+
+    def factor(self, group: str) -> float:
+        """That of a class of operators; batch norms go with the convolutions.
+
+        >>> Training(1.5, 1.1).factor("depthwise_small")
+        1.5
+        """
+        return self.convolutions if group.startswith(_CONVOLUTIONAL) else self.others
+
 
 @dataclass(frozen=True)
 class Residuals:
     """Spread of the logarithm of simulated over true time for families that were held out, as standard deviations.
 
-    `within` is what remains on the device of the fit. The others are what its specification leaves open on another
-    device, for the part of the time that each thing bounds.
+    `within` is what remains on the device of the fit, `full` what products of float32 add, which are not fitted. The
+    others are what its specification leaves open on another device, for the part of the time that each thing bounds.
     """
 
     within: float
@@ -37,6 +58,7 @@ class Residuals:
     memory: float
     host: float
     training: float
+    full: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +71,7 @@ class Calibration:
     tile_cycles: float
     step_cycles: float
     kernel_seconds: float
-    training_factor: float
+    training: Training
     residuals: Residuals
     classes: dict[str, Efficiency]
 
@@ -61,6 +83,11 @@ class Calibration:
             raise RequestError(f"the calibration knows no operator class {min(unknown)!r}; fit it anew")
         return np.array([prices[group] for group in groups]).reshape(-1, 3).T
 
+    def in_training(self) -> "Calibration":
+        """The calibration for the passes of training."""
+        slowed = {name: each.slowed(self.training.factor(name)) for name, each in self.classes.items()}
+        return replace(self, classes=slowed)
+
     def to_json(self) -> str:
         """The calibration as it is shipped."""
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -70,7 +97,8 @@ def from_json(text: str) -> Calibration:
     """The calibration in a text that `to_json` made."""
     data: dict[str, Any] = json.loads(text)
     classes = {name: Efficiency(**values) for name, values in data.pop("classes").items()}
-    return Calibration(**data | {"classes": classes, "residuals": Residuals(**data["residuals"])})
+    parts = {"classes": classes, "residuals": Residuals(**data["residuals"]), "training": Training(**data["training"])}
+    return Calibration(**data | parts)
 
 
 @cache

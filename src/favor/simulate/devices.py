@@ -13,6 +13,7 @@ from favor.errors import RequestError, unknown_name
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
+_DOUBLED = 96  # products of float32 in a multiprocessor's cycle, between 64 and 128
 _LANES = 32  # a multiprocessor of every generation loads or stores so many numbers in a cycle
 _AMPERE = 8.0
 
@@ -88,6 +89,16 @@ class Device(BaseModel):
     def lanes_per_second(self) -> float:
         """Operations of single lanes per second: loads, stores and what goes with them."""
         return self.multiprocessors * self.clock * _LANES
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether its matrix units take float32, rounded to TF32."""
+        return self.tflops.tf32 is not None
+
+    @property
+    def has_doubled_lanes(self) -> bool:
+        """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says."""
+        return self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock) > _DOUBLED
 
     @property
     def has_flash_attention(self) -> bool:

@@ -68,7 +68,8 @@ class Row:
         phase = "training" if self.training else "inference"
         layout = "nhwc" if self.channels_last else "nchw"
         attention = "half" if _attends_in_half(self.torch_version) else "float32"
-        return f"{phase} {self.precision} {layout}, attention in {attention}"
+        fused = "" if _number_of(self.torch_version) >= (2, 0) else ", none of it fused"
+        return f"{phase} {self.precision} {layout}, attention in {attention}{fused}"
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _trace(row: Row) -> Traced:
     if not timm.is_model(row.architecture):
         raise WorkError(f"this timm has no network {row.architecture}")
     try:
-        with torch.device("meta"), Uninitialised():
+        with torch.device("meta"), Uninitialised(), _attention_layers_of(row.torch_version):
             model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
     except RuntimeError as error:  # of old names, whose weights timm has dropped
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
@@ -173,6 +174,20 @@ def _keep_norms_in_half_precision(model: nn.Module) -> None:
 
 
 @contextmanager
+def _attention_layers_of(version: str) -> Iterator[None]:
+    """timm's layers as they are built for a version of PyTorch: before 2.0 there is no fused attention."""
+    from timm.layers import set_fused_attn, use_fused_attn
+
+    before = {"enable": use_fused_attn(), "experimental": use_fused_attn(experimental=True)}
+    if _number_of(version) < (2, 0):
+        set_fused_attn(enable=False)
+    try:
+        yield
+    finally:
+        set_fused_attn(**before)
+
+
+@contextmanager
 def _attention_of(version: str) -> Iterator[None]:
     """Attention without a fused kernel as a version of PyTorch computes it: in float32 from 2.5 on, before in half."""
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
@@ -184,7 +199,11 @@ def _attention_of(version: str) -> Iterator[None]:
 
 
 def _attends_in_half(version: str) -> bool:
-    return tuple(int(part) for part in version.split(".")[:2]) < (2, 5)
+    return _number_of(version) < (2, 5)
+
+
+def _number_of(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _to_json(traced: Traced) -> str:

@@ -6,13 +6,14 @@ products are bounded by the sustained peak, bytes by what a streaming kernel rea
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.optimize import least_squares
 from torch import Tensor
 
-from favor.simulate.calibration import Calibration, Efficiency, Residuals
+from favor.simulate.calibration import Calibration, Efficiency, Residuals, Training
 from favor.simulate.devices import Device
 from favor.simulate.evidence import Traced
 from favor.simulate.kernels import CLASSES
@@ -24,7 +25,6 @@ MOST_MATRIX, MOST_MEMORY = 1.0, 0.95
 USUAL_MATRIX = {
     "gemm": 0.85,
     "gemm_unaligned": 0.4,
-    "gemm_full": 0.6,
     "bmm": 0.4,
     "bmm_unaligned": 0.2,
     "bmm_full": 0.3,
@@ -35,8 +35,19 @@ USUAL_MATRIX = {
     "conv_first": 0.4,
     "conv_patch": 0.5,
     "conv_grouped": 0.4,
-    "conv_full": 0.5,
 }
+FULL_PRECISION = {
+    "gemm_full": 1.1,
+    "conv_full": 0.9,
+    "conv_full_pointwise": 0.85,
+    "conv_full_3x3": 2.1,
+    "conv_full_grouped": 2.1,
+    "gemm_tf32": 0.6,
+    "conv_tf32": 0.5,
+}
+"""Products of float32, on lanes or rounded to TF32 on matrix units, as shares of the sustained peak. Tables of mixed
+precision do not show them: these are set, those on lanes from published times on a V100 (docs/simulation.md). Above 1
+by Winograd's short cut, which makes 2.25 times fewer products than are counted."""
 USUAL_MEMORY, USUAL_LANES, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
 KNOWN, UNKNOWN = 0.2, 0.7
 """Standard deviations of the logarithm of what an efficiency loses against the largest one, and of lane operations."""
@@ -141,6 +152,7 @@ def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> 
         name: Efficiency(float(1 / matrix), float(lanes), float(1 / memory))
         for name, (matrix, lanes, memory) in zip(classes, prices.T, strict=True)
     }
+    efficiencies |= {name: Efficiency(share, USUAL_LANES, USUAL_MEMORY) for name, share in FULL_PRECISION.items()}
     return Calibration(
         device=device.name,
         fitted_on=fitted_on,
@@ -148,10 +160,22 @@ def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> 
         tile_cycles=tile_cycles,
         step_cycles=step_cycles,
         kernel_seconds=kernel_seconds,
-        training_factor=1.0,
-        residuals=Residuals(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+        training=Training(1.0, 1.0),
+        residuals=Residuals(*[0.0] * 7),
         classes=efficiencies,
     )
+
+
+def fit_training(observations: Sequence[Observation], device: Device, calibration: Calibration) -> Training:
+    """The factors that explain the times of training steps best, with everything else as inference has it."""
+    wanted = np.log([each.seconds for each in observations])
+    traced = [each.traced for each in observations]
+
+    def off(factors: np.ndarray) -> np.ndarray:
+        slowed = replace(calibration, training=Training(*np.exp(factors).tolist())).in_training()
+        return np.asarray((np.log(times_on(device, traced, slowed)) - wanted) / OUTLIER)
+
+    return Training(*np.exp(least_squares(off, np.zeros(2), loss="soft_l1").x).tolist())
 
 
 def hold_out_families(observations: Sequence[Observation], device: Device, folds: int) -> np.ndarray:

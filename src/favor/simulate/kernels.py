@@ -22,6 +22,7 @@ _FAR = float("inf")
 CLASSES = (
     *("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full", "attention_flash"),
     *("attention_efficient", "conv", "conv_pointwise", "conv_first", "conv_patch", "conv_grouped", "conv_full"),
+    *("conv_full_pointwise", "conv_full_3x3", "conv_full_grouped", "gemm_tf32", "conv_tf32"),
     *("layout", "bias", "depthwise_small", "depthwise_middle", "depthwise_large", "depthwise_last"),
     *("batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm", "softmax"),
     *("elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
@@ -176,11 +177,11 @@ def _one_convolution(
         yield _depthwise(out, window, last, reads, written)
         return
     if groups > 1:
-        padded_in, padded_out = 16 * ceil(per_filter / 16), 16 * ceil(filters / 16)
-        cut_macs = pixels * groups * padded_in * padded_out * window
+        fragment = 16 if half else 1  # what matrix units multiply at once
+        padded_in, padded_out = fragment * ceil(per_filter / fragment), fragment * ceil(filters / fragment)
         yield Kernel(
-            "conv_grouped" if half else "conv_full",
-            cut_macs,
+            "conv_grouped" if half else "conv_full_grouped",
+            pixels * groups * padded_in * padded_out * window,
             unit,
             pixels * groups * padded_out // 8,
             ceil(pixels / 128) * groups,
@@ -192,7 +193,7 @@ def _one_convolution(
         padded = 8 * ceil(per_filter / 8) if half else per_filter
         cut = tiling(pixels, filters, padded * window)
         if not half:
-            group = "conv_full"
+            group = _full_precision_convolution(window, stride)
         elif per_filter <= 4:
             group = "conv_first"
         elif window == 1:
@@ -208,6 +209,13 @@ def _one_convolution(
         size_in, size_out = (_elements(spec) * spec.dtype.itemsize for spec in (data, out))
         turned = size_in + size_out
         yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((turned, _FAR),), written=turned)
+
+
+def _full_precision_convolution(window: int, stride: int) -> str:
+    """The class of a convolution in float32; one of 3 x 3 has a short cut (Winograd's) where it is made in lanes."""
+    if window == 1:
+        return "conv_full_pointwise"
+    return "conv_full_3x3" if window == 9 and stride == 1 else "conv_full"
 
 
 def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: int) -> Kernel:

@@ -109,9 +109,9 @@ class Placed:
 
     def __init__(self, passes: Passes, place: Device, calibration: Calibration, correction: Correction) -> None:
         self.passes, self.device = passes, place
-        self._calibration, self._correction = calibration, correction
         self._training = passes.network.phase == "training"
-        self._factor = correction.factor * (calibration.training_factor if self._training else 1.0)
+        self._calibration = calibration.in_training() if self._training else calibration
+        self._correction = correction
         self._estimates: dict[int, Estimate] = {}
 
     def pass_estimate(self, batch_size: int) -> Estimate:
@@ -124,12 +124,12 @@ class Placed:
     def seconds(self, batch_size: int) -> float:
         """The time of a pass, the update included."""
         update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
-        return self._factor * (self.pass_estimate(batch_size).seconds + update)
+        return self._correction.factor * (self.pass_estimate(batch_size).seconds + update)
 
     def accumulated_seconds(self, batch_size: int, images: int) -> float:
         """The time of a step over more images, gathering gradients batch by batch and updating once."""
         update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
-        return self._factor * (self.pass_estimate(batch_size).seconds * images / batch_size + update)
+        return self._correction.factor * (self.pass_estimate(batch_size).seconds * images / batch_size + update)
 
     def deviation(self, batch_size: int) -> float:
         """The standard deviation of the logarithm of a time."""

@@ -19,11 +19,12 @@ def spread(
 ) -> float:
     """The standard deviation of the logarithm of a simulated time.
 
-    On the device of the fit it is that of held-out families. Elsewhere the rates that bound the time are uncertain too,
-    each for its share of the time; measurements of the device replace that by what they leave open.
+    On the device of the fit it is that of held-out families, and more for what no table of the fit shows. Elsewhere the
+    rates that bound the time are uncertain too, each for its share of the time; measurements of the device replace that
+    by what they leave open.
     """
-    own = [residuals.within, residuals.training if training else 0.0]
     total = max(found.seconds, 1e-12)
+    own = [residuals.within, residuals.training if training else 0.0, residuals.full * found.full / total]
     host = residuals.host * found.host / total
     if correction.measurements:
         return hypot(*own, host, correction.deviation)

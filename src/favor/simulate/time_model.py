@@ -17,7 +17,21 @@ Array = np.ndarray
 
 CACHE_COST = 0.3  # what a byte from the cache costs of one from memory
 _EXPONENT = 2.0
-_PRODUCTS = frozenset({*("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full"), "conv_pointwise"})
+_PRODUCTS = frozenset(
+    {"gemm", "gemm_unaligned", "gemm_full", "gemm_tf32", "bmm", "bmm_unaligned", "bmm_full", "conv_pointwise"}
+)
+_ON_MATRIX_UNITS = {
+    "gemm_full": "gemm_tf32",
+    "conv_full": "conv_tf32",
+    "conv_full_3x3": "conv_tf32",
+    "conv_full_pointwise": "conv_tf32",
+    "conv_full_grouped": "conv_tf32",
+}
+"""Products of float32 where matrix units make them in TF32; elsewhere lanes do."""
+_FULL_PRECISION = frozenset({*_ON_MATRIX_UNITS, *_ON_MATRIX_UNITS.values()})
+_DOUBLED_LANES = 0.6
+"""What products of float32 reach of 128 lanes a multiprocessor, against 64: both halves are fed by one set of
+registers. cuBLAS makes 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all of a V100's."""
 _TILE_BYTES = 128 * 256 * 2
 _READS = 3  # inputs whose reuse is followed; further ones are small
 
@@ -43,13 +57,17 @@ class Demands:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a pass, and how they divide into what bounds them: matrix units, lanes, memory, host."""
+    """Seconds of a pass, and how they divide into what bounds them: matrix units, lanes, memory, host.
+
+    `full` are the seconds of products of float32, which are among the others.
+    """
 
     seconds: float
     matrix: float
     lanes: float
     memory: float
     host: float
+    full: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,10 +106,12 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
 def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     """What kernels ask of a device."""
     columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
-    groups = tuple(_group_on(device, group) for group in columns.groups)
+    groups = tuple(_group_on(device, group, unit) for group, unit in zip(columns.groups, columns.units, strict=True))
     used = {unit for unit, macs in zip(columns.units, columns.macs, strict=True) if macs}
     peaks = {unit: device.peak_flops(unit) * device.sustained for unit in used}
     peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
+    if device.has_doubled_lanes:
+        peak = np.where([group in _ON_MATRIX_UNITS for group in groups], _DOUBLED_LANES * peak, peak)
     per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
     # The last round of blocks takes as long as a full one.
     rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
@@ -108,8 +128,10 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     )
 
 
-def _group_on(device: Device, group: str) -> str:
-    return "attention_efficient" if group == "attention_flash" and not device.has_flash_attention else group
+def _group_on(device: Device, group: str, unit: Unit) -> str:
+    if group == "attention_flash" and not device.has_flash_attention:
+        return "attention_efficient"
+    return _ON_MATRIX_UNITS.get(group, group) if unit == "tf32" and device.has_tf32 else group
 
 
 def _product_exponent(device: Device) -> float:
@@ -146,24 +168,28 @@ def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: C
     """The time of a pass: the device waits where the host is slower in issuing kernels than it is in running them."""
     if not len(kernels):
         return Estimate(0.0, 0.0, 0.0, 0.0, 0.0)
-    seconds, powers = kernel_seconds(demands_on(device, kernels), calibration)
+    demands = demands_on(device, kernels)
+    seconds, powers = kernel_seconds(demands, calibration)
     issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
     until_end = np.cumsum(seconds[::-1])[::-1]
-    return _divided(float((issued + until_end).max()), seconds, powers)
+    return _divided(float((issued + until_end).max()), seconds, powers, demands.groups)
 
 
 def estimate_counted(
     device: Device, kernels: Sequence[Kernel], counts: Sequence[int], calibration: Calibration
 ) -> Estimate:
     """The time of a pass of which only is known how often each kernel runs: the device's or the host's, if longer."""
-    seconds, powers = kernel_seconds(demands_on(device, kernels), calibration)
+    demands = demands_on(device, kernels)
+    seconds, powers = kernel_seconds(demands, calibration)
     each = seconds * np.array(counts, dtype=float)
-    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers)
+    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers, demands.groups)
 
 
-def _divided(total: float, seconds: Array, powers: Array) -> Estimate:
+def _divided(total: float, seconds: Array, powers: Array, groups: Sequence[str]) -> Estimate:
     """A time with its division: each kernel's into what bounds it, and what is left for the host."""
     busy = float(seconds.sum())
     shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
     matrix, lanes, memory = (shares * seconds).sum(axis=1) * min(1.0, total / busy)
-    return Estimate(total, float(matrix), float(lanes), float(memory), max(0.0, total - busy))
+    full = sum(float(each) for each, group in zip(seconds, groups, strict=True) if group in _FULL_PRECISION)
+    host = max(0.0, total - busy)
+    return Estimate(total, float(matrix), float(lanes), float(memory), host, full * min(1.0, total / busy))
