@@ -77,6 +77,8 @@ def test_before_pytorch_2_no_attention_is_fused(tmp_path):
 
     assert "softmax" in groups("infer-amp-nchw-pt113-cu117-a100")
     assert "attention_flash" in groups("infer-amp-nchw-pt240-cu124-a100")
+    old, new = (rows_of(table(tmp_path, f"infer-amp-nchw-{name}-a100"))[0] for name in ("pt113-cu117", "pt240-cu124"))
+    assert old.conditions != new.conditions, "or one's cache folder would serve the other"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ def test_planted_efficiencies_are_found(observations, planted):
     assert found.classes["depthwise_small"].lanes == pytest.approx(9.0, rel=0.05)
     times = times_on(PLACE, [each.traced for each in observations], found)
     assert times == pytest.approx([each.seconds for each in observations], rel=0.03)
+    assert {name: found.classes[name].matrix for name in FULL_PRECISION} == FULL_PRECISION, (
+        "set, as no table shows them"
+    )
 
 
 def test_what_reads_in_order_and_is_slow_is_held_up_by_its_lanes_and_what_jumps_by_memory():
@@ -90,8 +93,10 @@ def test_planted_factors_of_training_are_found(observations, planted):
 
 def test_in_training_convolutions_are_slowed_by_one_factor_and_the_rest_by_another(calibration):
     slower = replace(calibration, training=Training(convolutions=2.0, others=1.25)).in_training()
-    assert slower.classes["batch_norm"] == Efficiency(matrix=0.25, lanes=8.0, memory=0.4)
-    assert slower.classes["gemm"] == Efficiency(matrix=0.4, lanes=5.0, memory=0.64)
+    for group in ("conv", "conv_pointwise", "conv_tf32", "depthwise_small", "layout", "batch_norm", "batch_norm_last"):
+        assert slower.classes[group] == Efficiency(matrix=0.25, lanes=8.0, memory=0.4)
+    for group in ("gemm", "bmm_full", "attention_flash", "layer_norm", "elementwise", "cat"):
+        assert slower.classes[group] == Efficiency(matrix=0.4, lanes=5.0, memory=0.64)
 
 
 def test_a_family_is_in_one_fold():

@@ -11,7 +11,7 @@ from favor.measure.trace import Trace
 from favor.records.counted import counted_records
 from favor.records.schema import from_data, to_data
 from favor.simulate import simulation
-from favor.simulate.calibration import shipped_calibration
+from favor.simulate.calibration import Training, shipped_calibration
 from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import built_in_devices, device
 from favor.simulate.memory import CONTEXT, FRAGMENTS, WORKSPACE
@@ -84,6 +84,17 @@ def test_training_takes_longer_and_more_memory_and_knows_its_epoch():
     step, hours = (training.metrics[name].value for name in ("train_step_time", "train_hours_per_epoch"))
     assert hours == pytest.approx(step * 1_281_167 / 64 / 3600)
     assert training.metrics["train_max_batch_size"].value > 64
+
+
+def test_the_factors_of_training_are_on_training_alone(calibration):
+    bare = replace(calibration, tile_cycles=0.0, kernel_seconds=0.0)
+    slower = replace(bare, training=Training(convolutions=2.0, others=2.0))
+    for phase, metric, expected in (("training", "train_step_time", 2.0), ("inference", "latency_p50", 1.0)):
+        once, twice = (
+            simulate("vit_xs4", [device("t4")], Asked(phase=phase, batch_size=4096, num_classes=10), each)[0].metrics
+            for each in (bare, slower)
+        )
+        assert twice[metric].value / once[metric].value == pytest.approx(expected, rel=0.1)
 
 
 def test_gathering_gradients_over_batches_saves_updates():

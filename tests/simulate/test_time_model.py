@@ -79,25 +79,31 @@ def full(group: str, unit: str = "fp32") -> Kernel:
 
 
 def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_lanes_elsewhere():
-    convolution = full("conv_full_3x3", "tf32")
-    assert demands_on(device("v100"), [convolution]).groups == ("conv_full_3x3",)
-    assert demands_on(device("a100"), [convolution]).groups == ("conv_tf32",)
+    for group in ("conv_full", "conv_full_3x3", "conv_full_pointwise", "conv_full_grouped"):
+        convolution = full(group, "tf32")
+        assert demands_on(device("v100"), [convolution]).groups == (group,)
+        assert demands_on(device("a100"), [convolution]).groups == ("conv_tf32",)
+    rounded = demands_on(device("rtx4090"), [full("gemm_full", "tf32")])
+    assert rounded.groups == ("gemm_tf32",)
+    assert rounded.exponents[0] == _product_exponent(device("rtx4090"))
     assert demands_on(device("a100"), [full("gemm_full")]).groups == ("gemm_full",), "PyTorch rounds no plain product"
 
 
 def test_doubled_lanes_hold_less_of_their_peak(calibration):
     assert [device(name).has_doubled_lanes for name in ("v100", "t4", "p100", "a100")] == [False] * 4
     assert [device(name).has_doubled_lanes for name in ("rtx3090", "rtx4090", "h100", "jetson-orin")] == [True] * 4
-    for name, share in (("v100", 1.0), ("rtx3090", 0.6)):
+    for name, unit, share in (("v100", "fp32", 1.0), ("rtx3090", "fp32", 0.6), ("rtx3090", "tf32", 1.0)):
         place = device(name)
-        expected = 2e12 / (place.peak_flops("fp32") * place.sustained * 0.5 * share)
-        assert estimate(place, [full("gemm_full")], calibration).seconds == pytest.approx(expected, rel=0.01)
+        expected = 2e12 / (place.peak_flops(unit) * place.sustained * 0.5 * share)
+        assert estimate(place, [full("gemm_full", unit)], calibration).seconds == pytest.approx(expected, rel=0.01)
 
 
 def test_the_time_of_products_of_float32_is_told_apart(calibration):
-    found = estimate(device("v100"), [full("gemm_full"), BIG_COPY], calibration)
-    alone = estimate(device("v100"), [full("gemm_full")], calibration).seconds
-    assert found.full == pytest.approx(alone, rel=0.01)
+    for name, product in (("v100", full("gemm_full")), ("a100", full("conv_full", "tf32"))):
+        alone = estimate(device(name), [product], calibration).seconds
+        assert estimate(device(name), [product, BIG_COPY], calibration).full == pytest.approx(alone, rel=0.01)
+        counted = estimate_counted(device(name), [product, BIG_COPY], [3, 1], calibration)
+        assert counted.full == pytest.approx(3 * alone, rel=0.01)
     assert estimate(device("v100"), [BIG_PRODUCT], calibration).full == 0.0
 
 

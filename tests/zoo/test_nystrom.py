@@ -4,12 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
-from favor.zoo.mixing.low_rank.nystrom import NystromMixer, pseudo_inverse, segment_means
+from favor.zoo.mixing.low_rank.nystrom import NystromMixer, TokenConvolution, pseudo_inverse, segment_means
 from favor.zoo.slots import Tokens
 
 TOKENS = Tokens(4, 4, class_token=True)
@@ -112,6 +113,20 @@ def test_the_residual_convolution_adds_its_filter_over_the_values_of_each_head()
         expected = plain(x) + added.transpose(1, 2).flatten(2) @ plain.proj.weight.T
         assert largest_difference(residual(x), expected) < 1e-12
         assert largest_difference(residual(x), plain(x)) > 1e-1
+
+
+@pytest.mark.parametrize("batch", [0, 1, 5])
+def test_the_convolution_is_a_plain_one_with_a_group_for_each_head(batch: int) -> None:
+    folded = TokenConvolution(3, 5).double()
+    plain = nn.Conv2d(3, 3, (5, 1), padding=(2, 0), groups=3, bias=False).double()
+    plain.load_state_dict(folded.state_dict())
+    x = images(batch, 3, 11, 4, dtype=torch.float64).requires_grad_()
+    found, expected = folded(x), plain(x)
+    assert found.shape == expected.shape
+    if batch:
+        grads = [torch.autograd.grad(y.square().sum(), [x, m.weight]) for y, m in ((found, folded), (expected, plain))]
+        assert largest_difference(found, expected) < 1e-12
+        assert max(largest_difference(one, other) for one, other in zip(*grads, strict=True)) < 1e-10
 
 
 def test_a_convolution_without_a_middle_is_refused() -> None:

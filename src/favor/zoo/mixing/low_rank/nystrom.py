@@ -68,6 +68,8 @@ class TokenConvolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         # CPUs make 16 channels at once, and heads are few: images become channels too, each with its head's filter
         batch, heads, *rest = x.shape
+        if not batch:
+            return x  # no images are no channels, which no convolution takes
         weight = self.weight.repeat_interleave(batch, dim=0)
         images = x.transpose(0, 1).reshape(1, heads * batch, *rest)
         y = F.conv2d(images, weight, padding=self.padding, groups=heads * batch)
