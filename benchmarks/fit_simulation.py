@@ -23,7 +23,7 @@ from favor.simulate.spread import Z
 
 FOLDS = 10
 TRAINING_ROWS = 90
-UNKNOWN_ELSEWHERE = {"matrix": 0.08, "lanes": 0.15, "memory": 0.06, "host": 0.35, "full": 0.2}
+SET_BY_HAND = {"matrix": 0.08, "lanes": 0.15, "memory": 0.06, "host": 0.35, "full": 0.2}
 """What a specification leaves open on another device, and products of float32 everywhere. Not fitted: there is no
 second eager table to fit it to."""
 
@@ -37,7 +37,7 @@ def main() -> None:
     within = _report("families held out", hold_out_families(observations, place, FOLDS), rows)
     calibration = fit(observations, place, arguments.inference.name)
     training, left = _training(arguments, place, calibration, within)
-    residuals = Residuals(within=within, training=left, **UNKNOWN_ELSEWHERE)
+    residuals = Residuals(within=within, training=left, **SET_BY_HAND)
     calibration = replace(calibration, residuals=residuals, training=training)
     (files("favor.simulate") / FILE_NAME).write_text(calibration.to_json(), encoding="utf-8")
 

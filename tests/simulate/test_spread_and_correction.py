@@ -48,6 +48,9 @@ def test_products_of_float32_which_no_table_shows_are_less_sure_everywhere(calib
     in_full = replace(BY_PRODUCTS, full=0.5)
     assert width(calibration, "rtx3090", in_full) == pytest.approx((0.05**2 + (0.5 * 0.2) ** 2) ** 0.5)
     assert width(calibration, "v100", in_full) > width(calibration, "v100")
+    corrected = Correction(factor=1.2, measurements=9, deviation=0.01)
+    plain, full = (width(calibration, "v100", found, corrected) for found in (BY_PRODUCTS, in_full))
+    assert plain == full, "measurements of the card tell how fast its float32 is"
 
 
 def test_training_is_less_sure_than_inference(calibration):

@@ -89,9 +89,18 @@ def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_la
     assert demands_on(device("a100"), [full("gemm_full")]).groups == ("gemm_full",), "PyTorch rounds no plain product"
 
 
+def test_units_of_tf32_make_the_padding_of_a_grouped_convolution_and_lanes_do_not():
+    grouped = replace(full("conv_full_grouped", "tf32"), padded=16 * 10**12)
+    for name, times in (("v100", 1), ("a100", 16)):
+        plain, padded = demands_on(device(name), [replace(grouped, padded=0), grouped]).matrix
+        assert padded == pytest.approx(times * plain)
+
+
 def test_doubled_lanes_hold_less_of_their_peak(calibration):
     assert [device(name).has_doubled_lanes for name in ("v100", "t4", "p100", "a100")] == [False] * 4
     assert [device(name).has_doubled_lanes for name in ("rtx3090", "rtx4090", "h100", "jetson-orin")] == [True] * 4
+    pascal = device("rtx3090").model_copy(update={"compute_capability": 6.1})
+    assert not pascal.has_doubled_lanes, "128 lanes of before Ampere do not share"
     for name, unit, share in (("v100", "fp32", 1.0), ("rtx3090", "fp32", 0.6), ("rtx3090", "tf32", 1.0)):
         place = device(name)
         expected = 2e12 / (place.peak_flops(unit) * place.sustained * 0.5 * share)

@@ -97,8 +97,9 @@ class Device(BaseModel):
 
     @property
     def has_doubled_lanes(self) -> bool:
-        """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says."""
-        return self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock) > _DOUBLED
+        """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says; since Ampere they share."""
+        per_cycle = self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
+        return self.compute_capability >= _AMPERE and per_cycle > _DOUBLED
 
     @property
     def has_flash_attention(self) -> bool:

@@ -35,9 +35,10 @@ CLASSES = (
 class Kernel:
     """One kernel: its class and its work.
 
-    `macs` are multiply-adds of the matrix units of a type, padding included; `lanes` counts operations of single lanes,
-    `blocks` the thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the
-    bytes of each input with the bytes that were touched since it was: a cache that holds more than that still has it.
+    `macs` are multiply-adds of the matrix units of a type, padding included; `padded` are those of float32 where units
+    for TF32 pad and lanes do not, 0 where there is no difference. `lanes` counts operations of single lanes, `blocks`
+    the thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the bytes of each
+    input with the bytes that were touched since it was: a cache that holds more than that still has it.
     """
 
     group: str
@@ -48,6 +49,7 @@ class Kernel:
     steps: int = 0
     reads: tuple[tuple[int, float], ...] = ()
     written: int = 0
+    padded: int = 0
 
     @property
     def bytes_moved(self) -> int:
@@ -177,23 +179,25 @@ def _one_convolution(
         yield _depthwise(out, window, last, reads, written)
         return
     if groups > 1:
-        fragment = 16 if half else 1  # what matrix units multiply at once
-        padded_in, padded_out = fragment * ceil(per_filter / fragment), fragment * ceil(filters / fragment)
+        # matrix units multiply 16 x 16 channels at once, lanes what there is
+        padded_in, padded_out = 16 * ceil(per_filter / 16), 16 * ceil(filters / 16)
+        padded = pixels * groups * padded_in * padded_out * window
         yield Kernel(
-            "conv_grouped" if half else "conv_full_grouped",
-            pixels * groups * padded_in * padded_out * window,
+            "conv_grouped" if half else _full_precision_convolution(weight, stride, grouped=True),
+            padded if half else pixels * groups * per_filter * filters * window,
             unit,
             pixels * groups * padded_out // 8,
             ceil(pixels / 128) * groups,
             0,
             reads,
             written,
+            0 if half else padded,
         )
     else:
         padded = 8 * ceil(per_filter / 8) if half else per_filter
         cut = tiling(pixels, filters, padded * window)
         if not half:
-            group = _full_precision_convolution(window, stride)
+            group = _full_precision_convolution(weight, stride, grouped=False)
         elif per_filter <= 4:
             group = "conv_first"
         elif window == 1:
@@ -211,11 +215,11 @@ def _one_convolution(
         yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((turned, _FAR),), written=turned)
 
 
-def _full_precision_convolution(window: int, stride: int) -> str:
+def _full_precision_convolution(weight: TensorSpec, stride: int, *, grouped: bool) -> str:
     """The class of a convolution in float32; one of 3 x 3 has a short cut (Winograd's) where it is made in lanes."""
-    if window == 1:
-        return "conv_full_pointwise"
-    return "conv_full_3x3" if window == 9 and stride == 1 else "conv_full"
+    if weight.shape[2:] == (3, 3) and stride == 1:
+        return "conv_full_grouped" if grouped else "conv_full_3x3"
+    return "conv_full_pointwise" if prod(weight.shape[2:]) == 1 and not grouped else "conv_full"
 
 
 def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: int) -> Kernel:

@@ -24,16 +24,18 @@ def spread(
     by what they leave open.
     """
     total = max(found.seconds, 1e-12)
-    own = [residuals.within, residuals.training if training else 0.0, residuals.full * found.full / total]
+    own = [residuals.within, residuals.training if training else 0.0]
     host = residuals.host * found.host / total
     if correction.measurements:
         return hypot(*own, host, correction.deviation)
+    full = residuals.full * found.full / total
     if device.name == reference.name:
-        return hypot(*own, host)
+        return hypot(*own, host, full)
     matrix = hypot(residuals.matrix, device.sustained_deviation, PER_DOUBLING * abs(log2(_density(device, reference))))
     return hypot(
         *own,
         host,
+        full,
         matrix * found.matrix / total,
         residuals.lanes * found.lanes / total,
         residuals.memory * found.memory / total,

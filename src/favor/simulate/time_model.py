@@ -77,6 +77,7 @@ class Columns:
     groups: tuple[str, ...]
     units: tuple[Unit, ...]
     macs: Array
+    padded: Array
     lanes: Array
     blocks: Array
     steps: Array
@@ -90,9 +91,9 @@ class Columns:
 
 def columns_of(kernels: Sequence[Kernel]) -> Columns:
     """Kernels as columns."""
-    macs, lanes, blocks, steps, moved = (
+    macs, padded, lanes, blocks, steps, moved = (
         np.array([getattr(kernel, name) for kernel in kernels], dtype=float)
-        for name in ("macs", "lanes", "blocks", "steps", "bytes_moved")
+        for name in ("macs", "padded", "lanes", "blocks", "steps", "bytes_moved")
     )
     reads = np.zeros((len(kernels), _READS))
     distances = np.full((len(kernels), _READS), np.inf)
@@ -100,7 +101,7 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
             reads[place, slot], distances[place, slot] = size, distance
     groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
-    return Columns(groups, units, macs, lanes, blocks, steps, reads, distances, moved)
+    return Columns(groups, units, macs, padded, lanes, blocks, steps, reads, distances, moved)
 
 
 def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
@@ -112,13 +113,14 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
     if device.has_doubled_lanes:
         peak = np.where([group in _ON_MATRIX_UNITS for group in groups], _DOUBLED_LANES * peak, peak)
+    macs = np.where([group == "conv_tf32" for group in groups], np.maximum(columns.macs, columns.padded), columns.macs)
     per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
     # The last round of blocks takes as long as a full one.
     rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
         groups=groups,
-        matrix=2 * columns.macs / peak * rounding,
+        matrix=2 * macs / peak * rounding,
         tiles=np.where(columns.macs > 0, per_unit / device.clock, 0.0),
         lanes=columns.lanes / device.lanes_per_second,
         memory=columns.moved / device.bandwidth,

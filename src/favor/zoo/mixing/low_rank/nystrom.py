@@ -41,7 +41,7 @@ class NystromMixer(HeadMixer):
         super().__init__(dim, heads, tokens, qkv_bias, rotary, head_dim)
         self.landmarks = landmarks
         self.inverse_steps = inverse_steps
-        self.residual: nn.Module | None = None
+        self.residual: TokenConvolution | None = None
         if residual_kernel is not None:
             if residual_kernel % 2 == 0:
                 raise RequestError(f"residual_kernel must be odd to have a middle, which {residual_kernel} is not")
