@@ -31,7 +31,7 @@ FOLDS = 10
 def main() -> None:
     arguments = _arguments()
     place = device(arguments.on)
-    rows = rows_of(arguments.truth)
+    rows = rows_of(arguments.truth, norms_in_half=arguments.norms == "half")
     if not known_as(place, rows[0].device):
         print(f"note: the table calls its device {rows[0].device}, which {place.name} is not known as")
     if rows[0].compiled:
@@ -104,6 +104,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--on", required=True, help="the device of the table")
     parser.add_argument("--reference", type=Path, help="the table of the fit's device, for scaling by bandwidth")
     parser.add_argument("--hold-out", action="store_true", help="refit without each family; for the device of the fit")
+    parser.add_argument(
+        "--norms",
+        choices=("half", "float32"),
+        default="half",
+        help="layer norms under autocast, as timm's tables have them or as PyTorch has them",
+    )
     parser.add_argument("--limit", type=int, help="only so many rows, drawn at random")
     parser.add_argument("--cache", type=Path, help="folder that keeps the traces")
     return parser.parse_args()

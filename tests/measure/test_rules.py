@@ -42,6 +42,18 @@ def work_of(function: Callable[[Tensor], object], x: Tensor) -> Work:
     return Work(*(sum(getattr(work, field.name) for work in works) for field in fields(Work)))
 
 
+# ---- lists of tensors, as optimisers update them
+
+
+def test_a_list_costs_what_its_tensors_cost_one_by_one_and_is_written_in_place_or_anew():
+    first, second, third = ([meta(3, 4), meta(5)] for _ in range(3))
+    (added,) = ops_of(lambda x: torch._foreach_addcmul_(first, second, third, 0.5), meta(1))
+    assert (added.kind, added.work.other_flops) == ("foreach", 2 * (12 + 5))
+    assert (added.bytes_read, added.bytes_written) == (3 * 4 * 17, 4 * 17)
+    (root,) = ops_of(lambda x: torch._foreach_sqrt(first), meta(1))
+    assert (root.work.other_flops, root.bytes_read, root.bytes_written) == (17, 4 * 17, 4 * 17)
+
+
 # ---- products
 
 

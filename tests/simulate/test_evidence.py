@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from favor.errors import RequestError
+from favor.simulate import evidence
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import device, known_as
 from favor.simulate.evidence import Traced, rows_of, trace_all, trace_row
@@ -69,6 +70,29 @@ def test_norms_stay_in_half_precision_also_where_a_network_runs_a_part_of_itself
     found = trace_row(rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090"))[5])
     (norm,) = (kernel for kernel in found.kernels if kernel.group == "layer_norm")
     assert norm.written == pytest.approx(256 * 50 * 192 * 2, rel=0.05), "two bytes a number"
+
+
+def test_norms_of_others_tables_are_in_float32_as_autocast_has_them(tmp_path):
+    file = table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090")
+    half, full = (rows_of(file, norms_in_half=in_half)[5] for in_half in (True, False))
+    (norm,) = (kernel for kernel in trace_row(full).kernels if kernel.group == "layer_norm")
+    assert norm.written == pytest.approx(256 * 50 * 192 * 4, rel=0.05), "four bytes a number"
+    assert half.conditions != full.conditions, "or one's cache folder would serve the other"
+
+
+def test_a_training_step_ends_in_the_update_of_timms_script(tmp_path):
+    def sums_of_two(version: str) -> int:
+        file = tmp_path / f"benchmark-train-amp-nchw-{version}-rtx3090.csv"
+        header = "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count"
+        file.write_text(f"{header}\nresnet18,1000.0,256.0,256,224,11.69\n")
+        (row,) = rows_of(file)
+        traced = trace_row(row)
+        each = zip(traced.kernels, traced.counts, strict=True)
+        return sum(count for kernel, count in each if kernel.group == "elementwise" and len(kernel.reads) > 1)
+
+    # Momentum, its look ahead and the weight are summed up for each of the 62 tensors, or for all at once; scaling the
+    # momentum has one tensor one by one, and many at once.
+    assert sums_of_two("pt112-cu113") - sums_of_two("pt240-cu124") == 3 * 62 - 4
 
 
 def test_before_pytorch_2_no_attention_is_fused(tmp_path):
@@ -135,6 +159,14 @@ def test_a_cache_is_refused_to_a_table_under_other_conditions(tmp_path):
     assert traced[0] == traced[1]
     with pytest.raises(RequestError, match="keeps traces of inference amp nchw"):
         list(trace_all(other, cache))
+
+
+def test_a_cache_is_refused_to_other_rules(tmp_path, monkeypatch):
+    rows = rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090"))[:1]
+    list(trace_all(rows, tmp_path / "cache"))
+    monkeypatch.setattr(evidence, "_RULES", ("kernels.py",))
+    with pytest.raises(RequestError, match="by the rules [0-9a-f]{12}; give another folder"):
+        list(trace_all(rows, tmp_path / "cache"))
 
 
 def test_a_table_without_rows_is_refused(tmp_path):

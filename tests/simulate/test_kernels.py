@@ -1,5 +1,7 @@
 """From operators to kernels: classes, work and bytes."""
 
+import functools
+import itertools
 from collections import Counter
 
 import pytest
@@ -9,24 +11,77 @@ from hypothesis import strategies as st
 from torch import nn
 
 from favor.measure.pretend import trace_on
-from favor.simulate.kernels import CLASSES, kernels_of
+from favor.measure.trace import trace_call
+from favor.simulate.calibration import shipped_calibration
+from favor.simulate.devices import device
+from favor.simulate.kernels import CLASSES, Kernel, kernels_of
 from favor.simulate.networks import network
-from favor.simulate.tiles import tiling
+from favor.simulate.tiles import cuts
+from favor.simulate.time_model import demands_on, estimate
 
 sides = st.integers(1, 3000)
 
 
 @given(sides, sides, sides, st.integers(1, 5))
 def test_tiles_cover_the_product_and_waste_less_than_a_tile_on_each_side(rows, columns, inner, batch):
-    cut = tiling(rows, columns, inner, batch)
-    assert cut.macs >= batch * rows * columns * inner
-    assert cut.macs <= batch * (rows + 256) * (columns + 256) * (inner + 8)
-    assert cut.tiles % batch == 0
+    for cut in cuts(rows, columns, inner, batch):
+        assert cut.macs >= batch * rows * columns * inner
+        assert cut.macs <= batch * (rows + 256) * (columns + 256) * (inner + 8)
+        assert cut.tiles % batch == 0
+        assert cut.slower > 1
+
+
+@given(sides, sides, sides, st.integers(1, 5))
+def test_further_cuts_have_more_tiles_and_more_work(rows, columns, inner, batch):
+    found = cuts(rows, columns, inner, batch)
+    for fewer, more in itertools.pairwise(found):
+        assert 1.15 * fewer.tiles < more.tiles
+        assert fewer.macs * fewer.slower <= more.macs * more.slower
+    assert all(cut.tiles < 1024 for cut in found[:-1]), "what keeps any GPU busy needs no other"
 
 
 @given(sides, sides, sides)
 def test_a_product_never_gets_cheaper_by_growing(rows, columns, inner):
-    assert tiling(rows + 256, columns, inner).macs > tiling(rows, columns, inner).macs
+    larger, smaller = (cuts(height, columns, inner)[0] for height in (rows + 256, rows))
+    assert larger.macs * larger.slower > smaller.macs * smaller.slower
+
+
+@pytest.mark.parametrize(("columns", "inner"), [(384, 384), (1152, 384), (1536, 384), (384, 1536)])
+def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
+    """The products of a ViT-S: fewer images never take longer, as they did with tiles for many."""
+    layer = nn.Linear(inner, columns)
+    for name in ("v100", "a100", "rtx4090"):
+        times = []
+        for images in (1, 2, 4, 8, 16):
+            (kernel,) = kernels_of(trace_on("cuda", layer, (images, 197, 1, inner)).ops)
+            times.append(estimate(device(name), [kernel], shipped_calibration()).seconds)
+        assert all(few < many for few, many in itertools.pairwise(times))
+        assert times[0] < 0.8 * times[2], "one image takes less than four"
+
+
+def test_each_device_cuts_a_product_as_it_needs():
+    """The only cut but one that leaves a small card idle may be the best for a large one."""
+    product = Kernel("gemm", macs=10**9, blocks=20, smaller=((15 * 10**8, 80),))
+    small, large = (
+        device(name).model_copy(update={"multiprocessors": units}) for name, units in (("t4", 20), ("t4", 80))
+    )
+    for place, macs in ((small, 10**9), (large, 15 * 10**8)):
+        expected = 2 * macs / (place.peak_flops("fp16") * place.sustained)
+        assert demands_on(place, [product]).matrix[0] == pytest.approx(expected)
+
+
+def test_a_product_that_keeps_any_device_busy_is_cut_in_one_way():
+    (cut,) = cuts(197 * 1024, 1536, 384)
+    assert cut.macs == 197 * 1024 * 1536 * 384
+    assert cut.tiles == 197 * 1024 // 256 * 12
+
+
+def test_the_tensors_of_a_list_are_one_kernel():
+    weights = [torch.empty(3, 4, device="meta"), torch.empty(50, device="meta")]
+    run = functools.partial(torch._foreach_lerp_, weights, [each.clone() for each in weights], 0.1)
+    (kernel,) = kernels_of(trace_call(run, {"parameter": weights}, "step").ops)
+    assert (kernel.group, kernel.lanes, kernel.written) == ("elementwise", 62, 4 * 62)
+    assert kernel.bytes_moved == 3 * 4 * 62
 
 
 def on_gpu(model: nn.Module, channels_last: bool = False, **options):
@@ -98,10 +153,12 @@ def test_norms_read_their_data_twice_where_statistics_or_gradients_are_a_pass_of
 
 
 def test_a_long_sum_is_cut_into_parts_where_its_tiles_would_leave_a_gpu_idle():
-    whole, long = tiling(384, 384, 4096), tiling(384, 384, 65536)
-    assert long.tiles == 16 * whole.tiles
-    assert long.macs == 16 * whole.macs
-    assert tiling(65536, 4096, 65536).tiles == tiling(65536, 4096, 4096).tiles, "there are enough tiles"
+    found = cuts(384, 384, 65536)
+    assert found[0].tiles == 9
+    in_parts = [cut for cut in found if cut.macs == found[0].macs and cut.slower < 1.1 * found[0].slower]
+    assert [cut.tiles for cut in in_parts] == [9, 18, 36, 72, 144, 288], "at little more than the products themselves"
+    (cut,) = cuts(65536, 4096, 65536)
+    assert cut.tiles == 65536 // 256 * 4096 // 128, "there are enough tiles"
 
 
 def test_float32_products_stay_off_the_half_precision_units():

@@ -97,6 +97,20 @@ def test_the_factors_of_training_are_on_training_alone(calibration):
         assert twice[metric].value / once[metric].value == pytest.approx(expected, rel=0.1)
 
 
+def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch():
+    asked = Asked(phase="training", batch_size="best", num_classes=10, optimiser="sgd", reference_batch=4096)
+    (record,) = simulate("vit_xs4", [device("t4")], asked, shipped_calibration())
+    best = record.environment["train_batch_size"]
+    assert 1 < best <= record.metrics["train_max_batch_size"].value
+    assert "batch_size" not in record.conditions
+    step, rate = (record.metrics[name] for name in ("train_step_time", "train_throughput"))
+    assert rate.value == pytest.approx(4096 / step.value)
+    assert f"4096 images by accumulation of {best}, sgd" in step.method
+    (given,) = simulate("vit_xs4", [device("t4")], replace(asked, batch_size=best), shipped_calibration())
+    assert "train_batch_size" not in given.environment
+    assert given.metrics["train_hours_per_epoch"].value == pytest.approx(record.metrics["train_hours_per_epoch"].value)
+
+
 def test_gathering_gradients_over_batches_saves_updates():
     passes = Passes(network("vit_xs4", "training", "amp"), "adamw")
     placed = Placed(passes, device("a100"), shipped_calibration(), NO_CORRECTION)

@@ -107,8 +107,29 @@ def test_doubled_lanes_hold_less_of_their_peak(calibration):
         assert estimate(place, [full("gemm_full", unit)], calibration).seconds == pytest.approx(expected, rel=0.01)
 
 
+def test_doubled_lanes_share_whatever_product_they_make():
+    place = device("rtx3090")
+    in_full, in_half = (demands_on(place, [full("attention_efficient", unit)]).matrix[0] for unit in ("fp32", "fp16"))
+    assert in_full / in_half == pytest.approx(place.peak_flops("fp16") / place.peak_flops("fp32") / 0.6)
+
+
+def test_products_of_odd_lengths_are_slow_on_matrix_units_before_ampere():
+    assert [device(name).has_early_matrix_units for name in ("v100", "t4")] == [True] * 2
+    assert [device(name).has_early_matrix_units for name in ("p100", "a100", "rtx3090", "h100")] == [False] * 4
+    odd = [replace(BIG_PRODUCT, group=group) for group in ("gemm", "gemm_unaligned", "bmm", "bmm_unaligned")]
+    for name, times in (("v100", 3), ("t4", 3), ("a100", 1), ("p100", 1)):
+        even, uneven, batched, batched_uneven = demands_on(device(name), odd).matrix
+        assert uneven / even == pytest.approx(times)
+        assert batched_uneven / batched == pytest.approx(times)
+
+
 def test_the_time_of_products_of_float32_is_told_apart(calibration):
-    for name, product in (("v100", full("gemm_full")), ("a100", full("conv_full", "tf32"))):
+    for name, product in (
+        ("v100", full("gemm_full")),
+        ("a100", full("conv_full", "tf32")),
+        ("a100", full("bmm_full")),
+        ("t4", full("attention_efficient")),
+    ):
         alone = estimate(device(name), [product], calibration).seconds
         assert estimate(device(name), [product, BIG_COPY], calibration).full == pytest.approx(alone, rel=0.01)
         counted = estimate_counted(device(name), [product, BIG_COPY], [3, 1], calibration)

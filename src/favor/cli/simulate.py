@@ -193,7 +193,8 @@ def _print(records: "list[Record]", phase: str, precision: str) -> None:
     rows = []
     for record in records:
         cells = [_cell(name, record.metrics.get(name)) for name in present]
-        batch = str(record.conditions.get("batch_size", "best"))
+        found = record.environment.get("train_batch_size")
+        batch = str(record.conditions.get("batch_size", "best" if found is None else f"best: {found}"))
         place = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
         rows.append((*place, *cells, record.status))
     columns = ("Model", "Device", "px", "batch", *titles, "status")

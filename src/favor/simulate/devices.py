@@ -15,7 +15,7 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 _DOUBLED = 96  # products of float32 in a multiprocessor's cycle, between 64 and 128
 _LANES = 32  # a multiprocessor of every generation loads or stores so many numbers in a cycle
-_AMPERE = 8.0
+_VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
 
 
 class Peaks(BaseModel):
@@ -100,6 +100,11 @@ class Device(BaseModel):
         """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says; since Ampere they share."""
         per_cycle = self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
         return self.compute_capability >= _AMPERE and per_cycle > _DOUBLED
+
+    @property
+    def has_early_matrix_units(self) -> bool:
+        """Whether its matrix units are those of Volta or Turing."""
+        return _VOLTA <= self.compute_capability < _AMPERE
 
     @property
     def has_flash_attention(self) -> bool:

@@ -1,10 +1,13 @@
 """What simulations are held against: the rows of timm's published speed tables, and the kernels of their networks."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.resources import files
 from math import isinf
 from pathlib import Path
 
@@ -16,9 +19,11 @@ from torch import nn
 from favor.errors import FavorError, RequestError, WorkError
 from favor.measure.pretend import trace_on
 from favor.measure.shapes import Uninitialised
+from favor.measure.trace import Trace
 from favor.records.schema import Record
 from favor.records.timm_results import import_timm
 from favor.simulate.kernels import Kernel, kernels_of
+from favor.simulate.networks import ops_on_device, trace_update
 from favor.zoo.registry import create_model
 
 
@@ -39,6 +44,8 @@ _PRECISIONS = {
     "bf16": _Numbers(torch.bfloat16, None),
 }
 
+_RULES = ("kernels.py", "tiles.py")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -56,6 +63,7 @@ class Row:
     seconds: float
     macs: float | None
     activations: float | None
+    norms_in_half: bool
 
     @property
     def key(self) -> str:
@@ -69,7 +77,8 @@ class Row:
         layout = "nhwc" if self.channels_last else "nchw"
         attention = "half" if _attends_in_half(self.torch_version) else "float32"
         fused = "" if _number_of(self.torch_version) >= (2, 0) else ", none of it fused"
-        return f"{phase} {self.precision} {layout}, attention in {attention}{fused}"
+        norms = "" if self.norms_in_half else ", norms in float32"
+        return f"{phase} {self.precision} {layout}, attention in {attention}{fused}{norms}"
 
 
 @dataclass(frozen=True)
@@ -81,8 +90,12 @@ class Traced:
     counts: tuple[int, ...]
 
 
-def rows_of(file: Path) -> list[Row]:
-    """The rows of one of timm's speed tables, eager or compiled, whose conditions are in its name."""
+def rows_of(file: Path, *, norms_in_half: bool = True) -> list[Row]:
+    """The rows of one of timm's speed tables, eager or compiled, whose conditions are in its name.
+
+    Layer and group norms of timm's tables are in half precision under autocast, which is an option of its script; other
+    people's, in the same form, are in float32, as PyTorch has it.
+    """
     imported = import_timm(file)
     if imported.task not in ("inference", "training"):
         raise RequestError(f"{file.name} is a table of accuracies; a benchmark-*.csv is wanted")
@@ -90,14 +103,14 @@ def rows_of(file: Path) -> list[Row]:
         raise RequestError(f"{file.name} has no row that can be read")
     if not {"cuda", "rocm"} & imported.records[0].environment.keys():
         raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
-    rows = [_row(record) for record in imported.records]
+    rows = [_row(record, norms_in_half) for record in imported.records]
     for row in rows:
         if row.precision not in _PRECISIONS:
             raise RequestError(f"precision {row.precision!r} is not simulated; known: {', '.join(_PRECISIONS)}")
     return rows
 
 
-def _row(record: Record) -> Row:
+def _row(record: Record, norms_in_half: bool) -> Row:
     training = record.task == "training"
     batch_size = int(record.conditions["batch_size"])
     rate = record.metrics["train_throughput" if training else "throughput"].value
@@ -114,6 +127,7 @@ def _row(record: Record) -> Row:
         seconds=batch_size / rate,
         macs=record.metrics["macs"].value if "macs" in record.metrics else None,
         activations=record.metrics["activations"].value if "activations" in record.metrics else None,
+        norms_in_half=norms_in_half,
     )
 
 
@@ -142,7 +156,8 @@ def _trace(row: Row) -> Traced:
             model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
     except RuntimeError as error:  # of old names, whose weights timm has dropped
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
-    _keep_norms_in_half_precision(model)
+    if row.norms_in_half:
+        _keep_norms_in_half_precision(model)
     with _attention_of(row.torch_version):
         trace = trace_on(
             "cuda",
@@ -154,8 +169,17 @@ def _trace(row: Row) -> Traced:
             channels_last=row.channels_last,
             subject=row.architecture,
         )
-    counted = Counter(_with_tf32(kernel) for kernel in kernels_of(trace.ops))
+    kernels = kernels_of(trace.ops)
+    if row.training:
+        kernels += kernels_of(ops_on_device(_update(model, row)))
+    counted = Counter(_with_tf32(kernel) for kernel in kernels)
     return Traced(type(model).__module__.rpartition(".")[2], tuple(counted), tuple(counted.values()))
+
+
+def _update(model: nn.Module, row: Row) -> Trace:
+    """The update that ends a training step of timm's script; before PyTorch 2.0 it goes from tensor to tensor."""
+    make = partial(torch.optim.SGD, lr=1e-4, momentum=0.9, nesterov=True)
+    return trace_update(model, make, row.architecture, many_at_once=_number_of(row.torch_version) >= (2, 0))
 
 
 def _with_tf32(kernel: Kernel) -> Kernel:
@@ -220,7 +244,8 @@ def _from_json(text: str) -> Traced:
     kernels = []
     for kernel in data["kernels"]:
         reads = tuple((size, float("inf") if distance is None else distance) for size, distance in kernel.pop("reads"))
-        kernels.append(Kernel(**kernel, reads=reads))
+        smaller = tuple((macs, blocks) for macs, blocks in kernel.pop("smaller"))
+        kernels.append(Kernel(**kernel, reads=reads, smaller=smaller))
     return Traced(data["family"], tuple(kernels), tuple(data["counts"]))
 
 
@@ -268,7 +293,12 @@ def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced
 
 
 def _claim(cache: Path, conditions: str) -> None:
-    """Keep a cache folder for traces under the same conditions: those of another table have the same names."""
+    """Keep a cache folder for traces under the same conditions: those of another table have the same names.
+
+    And for those of the same rules, since what an operator runs is in the traces.
+    """
+    rules = hashlib.sha256(b"".join((files("favor.simulate") / name).read_bytes() for name in _RULES))
+    conditions = f"{conditions}, by the rules {rules.hexdigest()[:12]}"
     told = cache / "conditions.txt"
     if not told.exists():
         cache.mkdir(parents=True, exist_ok=True)

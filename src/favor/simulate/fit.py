@@ -36,18 +36,19 @@ USUAL_MATRIX = {
     "conv_patch": 0.5,
     "conv_grouped": 0.4,
 }
+_WINOGRAD = 2.25
 FULL_PRECISION = {
     "gemm_full": 1.1,
-    "conv_full": 0.9,
+    "conv_full": 1.1,
     "conv_full_pointwise": 0.92,
-    "conv_full_3x3": 2.1,
+    "conv_full_3x3": 1.1 * _WINOGRAD,
     "gemm_tf32": 0.6,
     "conv_tf32": 0.5,
 }
 """Products of float32, on lanes or rounded to TF32 on matrix units, as shares of the sustained peak. Tables of mixed
 precision do not show them: these are set, those on lanes from published times on a V100 (docs/simulation.md). Above 1
 where float32 holds more of the peak than half precision does, which `sustained` is about, and far above by Winograd's
-short cut, which makes 2.25 times fewer products than are counted."""
+short cut, which makes so many times fewer products than are counted."""
 USUAL_MEMORY, USUAL_LANES, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
 KNOWN, UNKNOWN = 0.2, 0.7
 """Standard deviations of the logarithm of what an efficiency loses against the largest one, and of lane operations."""

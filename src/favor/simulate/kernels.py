@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from favor.measure.trace import Op, TensorSpec
-from favor.simulate.tiles import tiling
+from favor.simulate.tiles import Cut, cuts
 
 HALF = frozenset({torch.float16, torch.bfloat16})
 Unit = Literal["fp16", "bf16", "tf32", "fp32"]
@@ -38,7 +38,8 @@ class Kernel:
     `macs` are multiply-adds of the matrix units of a type, padding included; `padded` are those of float32 where units
     for TF32 pad and lanes do not, 0 where there is no difference. `lanes` counts operations of single lanes, `blocks`
     the thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the bytes of each
-    input with the bytes that were touched since it was: a cache that holds more than that still has it.
+    input with the bytes that were touched since it was: a cache that holds more than that still has it. `smaller` are
+    multiply-adds and blocks of other ways to make the same, for devices that few blocks would leave idle.
     """
 
     group: str
@@ -50,6 +51,7 @@ class Kernel:
     reads: tuple[tuple[int, float], ...] = ()
     written: int = 0
     padded: int = 0
+    smaller: tuple[tuple[int, int], ...] = ()
 
     @property
     def bytes_moved(self) -> int:
@@ -140,14 +142,27 @@ def _product(op: Op, reads: Reads) -> Iterator[Kernel]:
     rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
     batch = prod(left.shape[:-2])
     half = left.dtype in HALF
-    cut = tiling(rows, columns, inner, batch)
+    best, *others = cuts(rows, columns, inner, batch)
     aligned = all(length % 8 == 0 for length in (inner, columns)) or not half
     group = "bmm" if name in ("bmm", "baddbmm") and batch > 1 else "gemm"
     if not half:
         group += "_full"
     elif not aligned:
         group += "_unaligned"
-    yield Kernel(group, cut.macs, _product_unit(left.dtype), 0, cut.tiles, 0, reads, op.bytes_written)
+    yield Kernel(
+        group,
+        best.macs,
+        _product_unit(left.dtype),
+        blocks=best.tiles,
+        reads=reads,
+        written=op.bytes_written,
+        smaller=_smaller(best, others),
+    )
+
+
+def _smaller(best: Cut, others: Sequence[Cut]) -> tuple[tuple[int, int], ...]:
+    """The other cuts, each with as many products as take as long as its own do for reading more often."""
+    return tuple((round(cut.macs * cut.slower / best.slower), cut.tiles) for cut in others)
 
 
 def _convolution(op: Op, reads: Reads) -> Iterator[Kernel]:
@@ -195,7 +210,7 @@ def _one_convolution(
         )
     else:
         padded = 8 * ceil(per_filter / 8) if half else per_filter
-        cut = tiling(pixels, filters, padded * window)
+        best, *others = cuts(pixels, filters, padded * window)
         if not half:
             group = _full_precision_convolution(weight, stride)
         elif per_filter <= 4:
@@ -206,7 +221,15 @@ def _one_convolution(
             group = "conv_patch"
         else:
             group = "conv"
-        yield Kernel(group, cut.macs, unit, 0, cut.tiles, 0, reads, written)
+        yield Kernel(
+            group,
+            best.macs,
+            unit,
+            blocks=best.tiles,
+            reads=reads,
+            written=written,
+            smaller=_smaller(best, others),
+        )
     if half and not last and per_filter > 4 and window > 1:
         # The kernels for matrix units want channels next to each other, so data is turned before and after; a
         # pointwise convolution is a plain product either way.
@@ -304,6 +327,12 @@ def _elementwise(op: Op, reads: Reads) -> Iterator[Kernel]:
     yield Kernel(group, lanes=_elements(out), reads=reads, written=op.bytes_written)
 
 
+def _foreach(op: Op, reads: Reads) -> Iterator[Kernel]:
+    """A list of tensors, all of one type, in one kernel: more than one in truth, but each works for a millisecond."""
+    elements = op.bytes_written // op.inputs[0].dtype.itemsize
+    yield Kernel("elementwise", lanes=elements, reads=reads, written=op.bytes_written)
+
+
 _TRANSCENDENTAL = frozenset(
     {
         *("gelu", "silu", "sigmoid", "tanh", "exp", "log", "mish", "hardswish", "hardsigmoid"),
@@ -370,6 +399,7 @@ _PRICES: dict[str, Callable[[Op, Reads], Iterator[Kernel]]] = {
     "attention": _attention,
     "norm": _norm,
     "elementwise": _elementwise,
+    "foreach": _foreach,
     "copy": _copy,
     "resize": _resize,
     "softmax": _in_class("softmax"),

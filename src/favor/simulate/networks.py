@@ -1,7 +1,8 @@
 """What is simulated: a network's passes on a GPU that is not there, traced at any batch size."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import nn
@@ -10,11 +11,13 @@ from favor.errors import RequestError
 from favor.measure.pretend import on_meta, trace_on
 from favor.measure.request import Phase
 from favor.measure.shapes import Uninitialised
-from favor.measure.trace import Role, Trace, trace_call
+from favor.measure.trace import Op, Role, Trace, trace_call
 from favor.measure.workload import Precision, build, make_optimiser
 from favor.simulate.batches import Batches
 from favor.zoo.fuse import inference_form
 from favor.zoo.registry import card
+
+MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -51,20 +54,40 @@ class Network:
 
     def update(self, optimiser: str) -> Trace:
         """The trace of the optimiser's step once it has its state, on gradients that are there."""
-        # On meta tensors: optimisers count their steps on the CPU and read that, which fake tensors cannot.
-        weights = [weight for weight in on_meta(self.model).parameters() if weight.requires_grad]
-        stepper = make_optimiser(optimiser, weights)
-        for weight in weights:
-            weight.grad = torch.empty_like(weight)
-        stepper.step()
-        kept = [value for each in stepper.state.values() for value in each.values() if torch.is_tensor(value)]
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        held: dict[Role, list[torch.Tensor]] = {
-            "parameter": [*weights],
-            "gradient": gradients,
-            "buffer": [value for value in kept if value.is_meta],
-        }
-        return trace_call(stepper.step, held, f"{optimiser} for {self.name}")
+        return trace_update(self.model, partial(make_optimiser, optimiser), f"{optimiser} for {self.name}")
+
+
+def trace_update(model: nn.Module, make: MakeOptimiser, subject: str, *, many_at_once: bool = True) -> Trace:
+    """The trace of an optimiser's step: an operator for all tensors, PyTorch's default on a GPU, or one for each."""
+    # On meta tensors: optimisers count their steps on the CPU and read that, which fake tensors cannot.
+    weights = [weight for weight in on_meta(model).parameters() if weight.requires_grad]
+    stepper = make(weights)
+    for group in stepper.param_groups:
+        if "foreach" in group:  # which timm's LAMB has not
+            group["foreach"] = many_at_once
+    for weight in weights:
+        weight.grad = torch.empty_like(weight)
+    stepper.step()
+    kept = [value for each in stepper.state.values() for value in each.values() if torch.is_tensor(value)]
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    held: dict[Role, list[torch.Tensor]] = {
+        "parameter": [*weights],
+        "gradient": gradients,
+        "buffer": [value for value in kept if value.is_meta],
+    }
+    return trace_call(stepper.step, held, subject)
+
+
+def ops_on_device(update: Trace) -> list[Op]:
+    """The operators of an update that run on the device: optimisers count their steps on the CPU.
+
+    The counters are what the trace was not told of: weights, gradients and states are known, and what it makes is new.
+    """
+    return [
+        op
+        for op in update.ops
+        if any(update.storages[spec.storage].role != "constant" for spec in (*op.inputs, *op.outputs))
+    ]
 
 
 def network(name: str, phase: Phase, precision: str, img_size: int | None = None, num_classes: int = 1000) -> Network:

@@ -27,7 +27,7 @@ from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import Device, device
 from favor.simulate.kernels import kernels_of
 from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
-from favor.simulate.networks import Network, network
+from favor.simulate.networks import Network, network, ops_on_device
 from favor.simulate.spread import bounds, spread
 from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
 from favor.units import format_quantity
@@ -95,7 +95,7 @@ class Passes:
     @cached_property
     def update_kernels(self) -> Columns:
         """The kernels of the optimiser's update; none at inference."""
-        return columns_of(() if self.update is None else kernels_of(self.update.ops))
+        return columns_of(() if self.update is None else kernels_of(ops_on_device(self.update)))
 
     def kernels(self, batch_size: int) -> Columns:
         """The kernels of the pass, without the update."""
@@ -175,7 +175,8 @@ def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> 
     if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(placed.device):
         largest = smallest  # a network that rounds has its lines, and with them its largest batch, at every eighth
     status: Status = "ok"
-    reason, metrics, batch_size = None, {}, smallest
+    reason, metrics = None, {}
+    environment: dict[str, Scalar] = {}
     if largest < smallest:
         status = "out_of_memory"
         reason = (
@@ -186,8 +187,10 @@ def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> 
         batch_size = asked.given_batch or _best_batch(placed, largest)
         found = _training if asked.phase == "training" else _inference
         metrics = dict(found(placed, asked, batch_size, largest))
+        if asked.given_batch is None and asked.phase == "training":
+            environment["train_batch_size"] = batch_size  # as on the record of a measurement
     conditions = _conditions(placed.device, asked, img_size) | operating_point(passes.network.model)
-    return _made(passes.network.name, placed.device, conditions, asked, started, metrics, status, reason)
+    return _made(passes.network.name, placed.device, conditions, asked, started, metrics, status, reason, environment)
 
 
 def _best_batch(placed: Placed, largest: int) -> int:
@@ -213,13 +216,19 @@ def _inference(placed: Placed, asked: Asked, batch_size: int, largest: int) -> I
 
 def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
     how = f"batch size {batch_size}, {asked.optimiser}"
-    seconds = placed.seconds(batch_size)
-    yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, how)
-    yield "train_throughput", placed.reading("train_throughput", batch_size / seconds, batch_size, how)
     images = max(asked.reference_batch, batch_size)
-    hours = placed.accumulated_seconds(batch_size, images) * asked.epoch_images / images / 3600
-    by_accumulation = f"{asked.epoch_images} images, steps of {images} by accumulation of {batch_size}"
-    yield "train_hours_per_epoch", placed.reading("train_hours_per_epoch", hours, batch_size, by_accumulation)
+    at_reference = placed.accumulated_seconds(batch_size, images)
+    by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimiser}"
+    # The best batch differs from device to device; steps are compared over the same number of images.
+    step = (
+        (placed.seconds(batch_size), batch_size, how) if asked.given_batch else (at_reference, images, by_accumulation)
+    )
+    seconds, size, what = step
+    yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, what)
+    yield "train_throughput", placed.reading("train_throughput", size / seconds, batch_size, what)
+    hours = at_reference * asked.epoch_images / images / 3600
+    an_epoch = f"{asked.epoch_images} images, steps of {by_accumulation}"
+    yield "train_hours_per_epoch", placed.reading("train_hours_per_epoch", hours, batch_size, an_epoch)
     yield "train_memory", _memory("train_memory", placed.passes.footprint.peak(batch_size), how)
     yield "train_max_batch_size", _largest("train_max_batch_size", largest, placed.device)
 
@@ -270,6 +279,7 @@ def _made(
     metrics: Mapping[str, Reading],
     status: Status,
     reason: str | None,
+    environment: Mapping[str, Scalar] | None = None,
 ) -> Record:
     return Record(
         name=name,
@@ -280,6 +290,6 @@ def _made(
         metrics=metrics,
         status=status,
         reason=reason,
-        environment={"device_name": place.title},
+        environment={"device_name": place.title, **(environment or {})},
         time=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
     )

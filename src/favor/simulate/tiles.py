@@ -1,43 +1,59 @@
 """How a matrix product is cut into tiles: what is computed in vain at the edges, and how many tiles there are."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 # Rows and columns of the output that one thread block makes, as the libraries' kernels have them.
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32), (32, 32))
-_PART, _ENOUGH = 4096, 512  # sums of at least two such parts are cut into them, until there are enough tiles
 _REUSE = 24  # a tile of n x n reads 2/n operands per product; at this side it takes twice as long as without reading
+_LEAST_PART = 512  # a sum is cut into parts of at least so many products
+_JOINING = 128  # and to put a part's result to the others takes as long as so many products more
+_ENOUGH = 1024  # tiles that keep any GPU busy to the end
+_WORTH_TRYING = 1.15  # times as many tiles
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """The products that are computed, those at padded edges included, and the tiles that they are cut into."""
+class Cut(NamedTuple):
+    """A way to cut a product: the products computed, padded edges included, the tiles, and what reading adds to them.
+
+    `slower` is how many times as long products take than if their operands were at hand.
+    """
 
     macs: int
     tiles: int
+    slower: float
 
 
 @lru_cache(maxsize=65536)
-def tiling(rows: int, columns: int, inner: int, batch: int = 1) -> Tiling:
-    """The tiling of `batch` products of (rows x inner) with (inner x columns) that takes least.
+def cuts(rows: int, columns: int, inner: int, batch: int = 1) -> tuple[Cut, ...]:
+    """The ways to cut `batch` products of (rows x inner) with (inner x columns), the one that computes least first.
 
-    Small tiles waste less at the edges and read their operands more often. A long sum, as that of a weight's gradient
-    over all images, is cut into parts where the tiles alone would leave most of a GPU idle.
+    Small tiles waste less at the edges and read their operands more often, and a sum that is cut into parts is put
+    together again. Either gives more tiles: the further ones are for GPUs that the first would leave idle, and there
+    are none of them where it keeps any GPU busy.
 
-    >>> tiling(1024, 1024, 64)
-    Tiling(macs=67108864, tiles=32)
-    >>> tiling(1024, 96, 64).macs / (1024 * 128 * 64)
-    1.0
-    >>> tiling(384, 384, 65536).tiles
-    144
+    >>> [cut.tiles for cut in cuts(65536, 1024, 64)]
+    [2048]
+    >>> [cut.tiles for cut in cuts(197, 384, 1536)][:4]
+    [6, 12, 24, 28]
     """
+    kept: list[Cut] = []
+    for cut in sorted(_all(rows, columns, inner, batch), key=lambda cut: cut.macs * cut.slower):
+        if not kept or _WORTH_TRYING * kept[-1].tiles < cut.tiles:
+            kept.append(cut)
+        if kept[-1].tiles >= _ENOUGH:
+            break
+    return tuple(kept)
+
+
+def _all(rows: int, columns: int, inner: int, batch: int) -> Iterator[Cut]:
     depth = 8 * ceil(inner / 8)
-    candidates = (
-        (ceil(rows / height), ceil(columns / width), height, width, 1 + _REUSE * (1 / height + 1 / width))
-        for height, width in _TILES
-    )
-    down, across, height, width, _ = min(candidates, key=lambda tile: tile[0] * tile[1] * tile[2] * tile[3] * tile[4])
-    tiles = batch * down * across
-    parts = max(1, min(inner // _PART, ceil(_ENOUGH / tiles)))
-    return Tiling(batch * down * height * across * width * depth, tiles * parts)
+    for height, width in _TILES:
+        tiles = batch * ceil(rows / height) * ceil(columns / width)
+        reading = 1 + _REUSE * (1 / height + 1 / width)
+        parts = 1
+        while parts == 1 or (parts * _LEAST_PART <= inner and parts * tiles <= _ENOUGH):
+            joining = 1 + _JOINING * (parts - 1) / inner
+            yield Cut(tiles * height * width * depth, tiles * parts, reading * joining)
+            parts *= 2

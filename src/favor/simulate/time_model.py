@@ -18,7 +18,10 @@ Array = np.ndarray
 CACHE_COST = 0.3  # what a byte from the cache costs of one from memory
 _EXPONENT = 2.0
 _PRODUCTS = frozenset(
-    {"gemm", "gemm_unaligned", "gemm_full", "gemm_tf32", "bmm", "bmm_unaligned", "bmm_full", "conv_pointwise"}
+    {
+        *("gemm", "gemm_unaligned", "gemm_full", "gemm_tf32", "bmm", "bmm_unaligned", "bmm_full"),
+        *("conv_pointwise", "conv_full_pointwise"),
+    }
 )
 _ON_MATRIX_UNITS = {
     "gemm_full": "gemm_tf32",
@@ -27,10 +30,12 @@ _ON_MATRIX_UNITS = {
     "conv_full_pointwise": "conv_tf32",
 }
 """Products of float32 where matrix units make them in TF32; elsewhere lanes do."""
-_FULL_PRECISION = frozenset({*_ON_MATRIX_UNITS, *_ON_MATRIX_UNITS.values()})
 _DOUBLED_LANES = 0.6
 """What products of float32 reach of 128 lanes a multiprocessor, against 64: both halves are fed by one set of
 registers. cuBLAS makes 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all of a V100's."""
+_UNALIGNED_BEFORE_AMPERE = 1 / 3
+"""What is left on Volta's and Turing's matrix units of what Ampere's reach in products whose lengths are no multiples
+of 8: set by DeiT III's published times on a V100, whose attention is such products."""
 _TILE_BYTES = 128 * 256 * 2
 _READS = 3  # inputs whose reuse is followed; further ones are small
 
@@ -41,7 +46,7 @@ class Demands:
 
     `tiles` and `steps` are seconds for each cycle that starting a tile or making a step takes. `cached` are the seconds
     of memory, among those in `memory`, whose bytes are still in the cache. `exponents` are those of the p-norm: 1 where
-    one thing waits for the other, larger the better they overlap.
+    one thing waits for the other, larger the better they overlap. `full` marks products of float32.
     """
 
     groups: tuple[str, ...]
@@ -52,6 +57,7 @@ class Demands:
     cached: Array
     steps: Array
     exponents: Array
+    full: Array
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Columns:
-    """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs."""
+    """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs.
+
+    `macs` and `blocks` have a column for every way to cut a product, the first of which is the usual one.
+    """
 
     groups: tuple[str, ...]
     units: tuple[Unit, ...]
@@ -90,10 +99,15 @@ class Columns:
 
 def columns_of(kernels: Sequence[Kernel]) -> Columns:
     """Kernels as columns."""
-    macs, padded, lanes, blocks, steps, moved = (
+    padded, lanes, steps, moved = (
         np.array([getattr(kernel, name) for kernel in kernels], dtype=float)
-        for name in ("macs", "padded", "lanes", "blocks", "steps", "bytes_moved")
+        for name in ("padded", "lanes", "steps", "bytes_moved")
     )
+    ways = 1 + max((len(kernel.smaller) for kernel in kernels), default=0)
+    macs, blocks = np.full((len(kernels), ways), np.inf), np.ones((len(kernels), ways))
+    for place, kernel in enumerate(kernels):
+        for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.smaller)):
+            macs[place, way], blocks[place, way] = cut
     reads = np.zeros((len(kernels), _READS))
     distances = np.full((len(kernels), _READS), np.inf)
     for place, kernel in enumerate(kernels):
@@ -107,26 +121,38 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     """What kernels ask of a device."""
     columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
     groups = tuple(_group_on(device, group, unit) for group, unit in zip(columns.groups, columns.units, strict=True))
-    used = {unit for unit, macs in zip(columns.units, columns.macs, strict=True) if macs}
+    used = {unit for unit, macs in zip(columns.units, columns.macs[:, 0], strict=True) if macs}
     peaks = {unit: device.peak_flops(unit) * device.sustained for unit in used}
     peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
     if device.has_doubled_lanes:
-        peak = np.where([group in _ON_MATRIX_UNITS for group in groups], _DOUBLED_LANES * peak, peak)
-    macs = np.where([group == "conv_tf32" for group in groups], np.maximum(columns.macs, columns.padded), columns.macs)
-    per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
-    # The last round of blocks takes as long as a full one.
-    rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
+        on_lanes = [unit == "fp32" or (unit == "tf32" and not device.has_tf32) for unit in columns.units]
+        peak = np.where(on_lanes, _DOUBLED_LANES * peak, peak)
+    if device.has_early_matrix_units:
+        peak = np.where([group.endswith("_unaligned") for group in groups], _UNALIGNED_BEFORE_AMPERE * peak, peak)
+    macs, per_unit, rounding = _cut_for(device, columns)
+    macs = np.where([group == "conv_tf32" for group in groups], np.maximum(macs, columns.padded), macs)
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
         groups=groups,
         matrix=2 * macs / peak * rounding,
-        tiles=np.where(columns.macs > 0, per_unit / device.clock, 0.0),
+        tiles=np.where(macs > 0, per_unit / device.clock, 0.0),
         lanes=columns.lanes / device.lanes_per_second,
         memory=columns.moved / device.bandwidth,
         cached=cached / device.bandwidth,
         steps=columns.steps * np.ceil(per_unit) / device.clock,
         exponents=np.array([_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]),
+        full=np.array([unit in ("fp32", "tf32") for unit in columns.units]) & (macs > 0),
     )
+
+
+def _cut_for(device: Device, columns: Columns) -> tuple[Array, Array, Array]:
+    """Multiply-adds, blocks per multiprocessor, and what the last round adds, of the cut that takes least there."""
+    per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
+    # The last round of blocks takes as long as a full one.
+    rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
+    best = np.argmin(columns.macs * rounding, axis=1)
+    here = np.arange(len(columns))
+    return columns.macs[here, best], per_unit[here, best], rounding[here, best]
 
 
 def _group_on(device: Device, group: str, unit: Unit) -> str:
@@ -173,7 +199,7 @@ def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: C
     seconds, powers = kernel_seconds(demands, calibration)
     issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
     until_end = np.cumsum(seconds[::-1])[::-1]
-    return _divided(float((issued + until_end).max()), seconds, powers, demands.groups)
+    return _divided(float((issued + until_end).max()), seconds, powers, demands.full)
 
 
 def estimate_counted(
@@ -183,13 +209,12 @@ def estimate_counted(
     demands = demands_on(device, kernels)
     seconds, powers = kernel_seconds(demands, calibration)
     each = seconds * np.array(counts, dtype=float)
-    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers, demands.groups)
+    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers, demands.full)
 
 
-def _divided(total: float, seconds: Array, powers: Array, groups: Sequence[str]) -> Estimate:
+def _divided(total: float, seconds: Array, powers: Array, full: Array) -> Estimate:
     """A time with its division: each kernel's into what bounds it, and what is left for the host."""
     busy = float(seconds.sum())
     shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
     matrix, lanes, memory = (shares * seconds).sum(axis=1)
-    full = seconds[[group in _FULL_PRECISION for group in groups]].sum()
-    return Estimate(total, float(matrix), float(lanes), float(memory), total - busy, float(full))
+    return Estimate(total, float(matrix), float(lanes), float(memory), total - busy, float(seconds[full].sum()))

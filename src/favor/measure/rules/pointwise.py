@@ -3,11 +3,12 @@
 Every elementary function (add, multiply, compare, exp, erf, sqrt, pow ...) is one operation; composed functions are the
 sum of their steps as written below. Operators on integers and booleans alone compute indices and masks: no FLOPs.
 A complex sum is 2 operations, a complex product 6, a complex quotient 11, other complex functions twice the real ones.
+The operators that optimisers have for lists of tensors cost what their elements would one by one.
 """
 
 import torch
 
-from favor.measure.rules.registry import NOTHING, Call, Work, add_rule, is_arithmetic, named
+from favor.measure.rules.registry import NOTHING, Call, Work, add_rule, elements, is_arithmetic, named, update_lists
 
 aten = torch.ops.aten
 
@@ -57,7 +58,11 @@ def _price(name: str, real: int) -> None:
         is_complex = any(tensor.dtype.is_complex for tensor in (call.outputs[0], *call.inputs))
         return Work(other_flops=count * (complex_price if is_complex else real), mixed_ops=count * mixed)
 
+    def work_of_list(call: Call) -> Work:
+        return Work(other_flops=elements(call.args[0]) * real) if is_arithmetic(call) else NOTHING
+
     add_rule(named(name), "elementwise", work)
+    add_rule(named(f"_foreach_{name}"), "foreach", work_of_list, update_lists)
 
 
 for _cost, _names in _PRICES.items():

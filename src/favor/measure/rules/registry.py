@@ -19,6 +19,7 @@ Kind = Literal[
     "softmax",
     "norm",
     "elementwise",
+    "foreach",
     "reduction",
     "pool",
     "resize",
@@ -89,6 +90,12 @@ def read_all_write_all(call: Call) -> tuple[int, int]:
             seen.add(id(tensor))
             read += tensor_bytes(tensor)
     return read, sum(map(tensor_bytes, call.outputs))
+
+
+def update_lists(call: Call) -> tuple[int, int]:
+    """All tensors of the lists are read; those of the first are written where the operator puts nothing out."""
+    read, written = read_all_write_all(call)
+    return read, written if call.outputs else sum(map(tensor_bytes, call.args[0]))
 
 
 def write_only(call: Call) -> tuple[int, int]:
