@@ -121,15 +121,18 @@ class Placed:
             self._estimates[batch_size] = estimate(self.device, kernels, self._calibration)
         return self._estimates[batch_size]
 
+    @cached_property
+    def _update_seconds(self) -> float:
+        return estimate(self.device, self.passes.update_kernels, self._calibration).seconds
+
     def seconds(self, batch_size: int) -> float:
         """The time of a pass, the update included."""
-        update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
-        return self._correction.factor * (self.pass_estimate(batch_size).seconds + update)
+        return self.accumulated_seconds(batch_size, batch_size)
 
     def accumulated_seconds(self, batch_size: int, images: int) -> float:
         """The time of a step over more images, gathering gradients batch by batch and updating once."""
-        update = estimate(self.device, self.passes.update_kernels, self._calibration).seconds
-        return self._correction.factor * (self.pass_estimate(batch_size).seconds * images / batch_size + update)
+        passes = self.pass_estimate(batch_size).seconds * images / batch_size
+        return self._correction.factor * (passes + self._update_seconds)
 
     def deviation(self, batch_size: int) -> float:
         """The standard deviation of the logarithm of a time."""
@@ -219,11 +222,9 @@ def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> It
     images = max(asked.reference_batch, batch_size)
     at_reference = placed.accumulated_seconds(batch_size, images)
     by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimiser}"
-    # The best batch differs from device to device; steps are compared over the same number of images.
-    step = (
-        (placed.seconds(batch_size), batch_size, how) if asked.given_batch else (at_reference, images, by_accumulation)
-    )
-    seconds, size, what = step
+    seconds, size, what = placed.seconds(batch_size), batch_size, how
+    if asked.given_batch is None:  # it differs from device to device; steps are compared over the same number of images
+        seconds, size, what = at_reference, images, by_accumulation
     yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, what)
     yield "train_throughput", placed.reading("train_throughput", size / seconds, batch_size, what)
     hours = at_reference * asked.epoch_images / images / 3600
