@@ -22,8 +22,8 @@ HEADER = (
     "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
 )
 ROWS = (
-    "test_vit,160,200000.0,1.3,256,0.37,0.04,0.48",
-    "test_resnet,160,60000.0,4.3,256,0.47,0.10,0.64",
+    "test_vit,160,200000.0,5.1,1024,0.37,0.04,0.48",
+    "test_resnet,160,60000.0,17.1,1024,0.47,0.10,0.64",
     "resnet18,224,9000.0,28.4,256,11.69,1.82,2.48",
     "not_in_timm,224,100.0,9.9,256,1.0,1.0,1.0",
     "vit_base_patch16_224_sam,224,100.0,9.9,256,1.0,1.0,1.0",
@@ -72,12 +72,16 @@ def test_norms_stay_in_half_precision_also_where_a_network_runs_a_part_of_itself
     assert norm.written == pytest.approx(256 * 50 * 192 * 2, rel=0.05), "two bytes a number"
 
 
-def test_norms_of_others_tables_are_in_float32_as_autocast_has_them(tmp_path):
+def test_tables_of_others_are_as_pytorch_has_it(tmp_path):
     file = table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090")
-    half, full = (rows_of(file, norms_in_half=in_half)[5] for in_half in (True, False))
-    (norm,) = (kernel for kernel in trace_row(full).kernels if kernel.group == "layer_norm")
-    assert norm.written == pytest.approx(256 * 50 * 192 * 4, rel=0.05), "four bytes a number"
-    assert half.conditions != full.conditions, "or one's cache folder would serve the other"
+    timms, plain = (rows_of(file, by_timm=by_timm)[5] for by_timm in (True, False))
+    (norm,) = (kernel for kernel in trace_row(plain).kernels if kernel.group == "layer_norm")
+    assert norm.written == pytest.approx(256 * 50 * 192 * 4, rel=0.05), "norms in float32: four bytes a number"
+    assert timms.conditions != plain.conditions, "or one's cache folder would serve the other"
+    file = table(tmp_path, "infer-fp32-nchw-pt240-cu124-rtx4090")
+    for by_timm, expected in ((True, {"tf32"}), (False, {"fp32", "tf32"})):
+        traced = trace_row(rows_of(file, by_timm=by_timm)[5])
+        assert {kernel.unit for kernel in traced.kernels if kernel.macs} == expected
 
 
 def test_a_training_step_ends_in_the_update_of_timms_script(tmp_path):

@@ -111,6 +111,13 @@ def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch
     assert given.metrics["train_hours_per_epoch"].value == pytest.approx(record.metrics["train_hours_per_epoch"].value)
 
 
+def test_an_optimiser_is_issued_twice_as_fast_as_a_network():
+    passes = Passes(network("vit_xs4", "training", "amp"), "lamb")
+    placed = Placed(passes, device("h100"), shipped_calibration(), NO_CORRECTION)
+    update = placed.seconds(8) - placed.pass_estimate(8).seconds
+    assert update == pytest.approx(len(passes.update_kernels) * device("h100").launch_us * 1e-6 / 2, rel=0.02)
+
+
 def test_gathering_gradients_over_batches_saves_updates():
     passes = Passes(network("vit_xs4", "training", "amp"), "adamw")
     placed = Placed(passes, device("a100"), shipped_calibration(), NO_CORRECTION)

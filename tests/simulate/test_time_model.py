@@ -37,7 +37,7 @@ def test_a_better_device_is_never_slower(name, factor):
 
 
 def test_the_parts_of_a_time_sum_to_it(calibration, small_vit):
-    found = estimate(device("a100"), kernels_of(small_vit.batches().trace_at(64).ops), calibration)
+    found = estimate(device("a100"), kernels_of(small_vit.batches().trace_at(4096).ops), calibration)
     assert found.matrix + found.lanes + found.memory + found.host == pytest.approx(found.seconds, rel=1e-6)
     assert min(found.matrix, found.lanes, found.memory) > 0
 
@@ -45,7 +45,7 @@ def test_the_parts_of_a_time_sum_to_it(calibration, small_vit):
 def test_small_kernels_wait_for_the_host_and_large_ones_do_not(calibration):
     place = device("rtx3090")
     tiny = [Kernel("elementwise", lanes=10, reads=((10, float("inf")),), written=10)] * 100
-    assert estimate(place, tiny, calibration).seconds == pytest.approx(100 * 10e-6, rel=0.02)
+    assert estimate(place, tiny, calibration).seconds == pytest.approx(100 * place.launch_us * 1e-6, rel=0.02)
     large = estimate(place, [BIG_COPY] * 10, calibration)
     assert large.host < 0.01 * large.seconds
     # The host issues all small ones while the large one runs.
@@ -76,6 +76,20 @@ def test_a_card_without_flash_attention_runs_the_memory_efficient_one():
 
 def full(group: str, unit: str = "fp32") -> Kernel:
     return Kernel(group, macs=10**12, unit=unit, blocks=10**5)
+
+
+def test_a_time_that_the_host_sets_is_the_hosts_and_not_of_what_runs_meanwhile(calibration):
+    place = device("a100")
+    small = [Kernel("copy", lanes=10**4, reads=((10**4, float("inf")),), written=10**4)] * 100
+    found = estimate(place, small, calibration)
+    assert found.host == pytest.approx(100 * place.launch_us * 1e-6)
+    assert found.host > 0.99 * found.seconds
+    # A large one at the end begins when it is issued, and is the device's.
+    ended = estimate(place, [*small, BIG_COPY], calibration)
+    assert ended.host == pytest.approx(101 * place.launch_us * 1e-6)
+    assert ended.memory == pytest.approx(estimate(place, [BIG_COPY], calibration).memory, rel=1e-6)
+    counted = estimate_counted(place, small[:1], [100], calibration)
+    assert (counted.host, counted.memory) == (counted.seconds, 0.0)
 
 
 def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_lanes_elsewhere():

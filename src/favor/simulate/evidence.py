@@ -63,7 +63,7 @@ class Row:
     seconds: float
     macs: float | None
     activations: float | None
-    norms_in_half: bool
+    by_timm: bool
 
     @property
     def key(self) -> str:
@@ -77,8 +77,8 @@ class Row:
         layout = "nhwc" if self.channels_last else "nchw"
         attention = "half" if _attends_in_half(self.torch_version) else "float32"
         fused = "" if _number_of(self.torch_version) >= (2, 0) else ", none of it fused"
-        norms = "" if self.norms_in_half else ", norms in float32"
-        return f"{phase} {self.precision} {layout}, attention in {attention}{fused}{norms}"
+        script = "by timm's script" if self.by_timm else "as PyTorch has it"
+        return f"{phase} {self.precision} {layout} {script}, attention in {attention}{fused}"
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Traced:
     counts: tuple[int, ...]
 
 
-def rows_of(file: Path, *, norms_in_half: bool = True) -> list[Row]:
+def rows_of(file: Path, *, by_timm: bool = True) -> list[Row]:
     """The rows of one of timm's speed tables, eager or compiled, whose conditions are in its name.
 
-    Layer and group norms of timm's tables are in half precision under autocast, which is an option of its script; other
-    people's, in the same form, are in float32, as PyTorch has it.
+    timm's script keeps norms in half precision under autocast, and allows TF32 for all products; other people's tables,
+    in the same form, are as PyTorch has it unless told otherwise: norms in float32, and TF32 for convolutions alone.
     """
     imported = import_timm(file)
     if imported.task not in ("inference", "training"):
@@ -103,14 +103,14 @@ def rows_of(file: Path, *, norms_in_half: bool = True) -> list[Row]:
         raise RequestError(f"{file.name} has no row that can be read")
     if not {"cuda", "rocm"} & imported.records[0].environment.keys():
         raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
-    rows = [_row(record, norms_in_half) for record in imported.records]
+    rows = [_row(record, by_timm) for record in imported.records]
     for row in rows:
         if row.precision not in _PRECISIONS:
             raise RequestError(f"precision {row.precision!r} is not simulated; known: {', '.join(_PRECISIONS)}")
     return rows
 
 
-def _row(record: Record, norms_in_half: bool) -> Row:
+def _row(record: Record, by_timm: bool) -> Row:
     training = record.task == "training"
     batch_size = int(record.conditions["batch_size"])
     rate = record.metrics["train_throughput" if training else "throughput"].value
@@ -127,7 +127,7 @@ def _row(record: Record, norms_in_half: bool) -> Row:
         seconds=batch_size / rate,
         macs=record.metrics["macs"].value if "macs" in record.metrics else None,
         activations=record.metrics["activations"].value if "activations" in record.metrics else None,
-        norms_in_half=norms_in_half,
+        by_timm=by_timm,
     )
 
 
@@ -156,7 +156,7 @@ def _trace(row: Row) -> Traced:
             model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
     except RuntimeError as error:  # of old names, whose weights timm has dropped
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
-    if row.norms_in_half:
+    if row.by_timm:
         _keep_norms_in_half_precision(model)
     with _attention_of(row.torch_version):
         trace = trace_on(
@@ -172,7 +172,7 @@ def _trace(row: Row) -> Traced:
     kernels = kernels_of(trace.ops)
     if row.training:
         kernels += kernels_of(ops_on_device(_update(model, row)))
-    counted = Counter(_with_tf32(kernel) for kernel in kernels)
+    counted = Counter(map(_with_tf32, kernels) if row.by_timm else kernels)
     return Traced(type(model).__module__.rpartition(".")[2], tuple(counted), tuple(counted.values()))
 
 

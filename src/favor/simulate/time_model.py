@@ -64,7 +64,8 @@ class Demands:
 class Estimate:
     """Seconds of a pass, and how they divide into what bounds them: matrix units, lanes, memory, host.
 
-    `full` are the seconds of products of float32, which are among the others.
+    What the device does while it waits for the host is not among them: it could take longer at no cost. `full` are the
+    seconds of products of float32, which are among the others.
     """
 
     seconds: float
@@ -199,7 +200,9 @@ def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: C
     seconds, powers = kernel_seconds(demands, calibration)
     issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
     until_end = np.cumsum(seconds[::-1])[::-1]
-    return _divided(float((issued + until_end).max()), seconds, powers, demands.full)
+    # From the last kernel that the device waits for, it is the device that sets the time.
+    last = int(np.argmax(issued + until_end))
+    return _divided(float(issued[last]), seconds[last:], powers[:, last:], demands.full[last:])
 
 
 def estimate_counted(
@@ -209,12 +212,15 @@ def estimate_counted(
     demands = demands_on(device, kernels)
     seconds, powers = kernel_seconds(demands, calibration)
     each = seconds * np.array(counts, dtype=float)
-    return _divided(max(float(each.sum()), device.launch_us * 1e-6 * sum(counts)), each, powers, demands.full)
+    issued = device.launch_us * 1e-6 * sum(counts)
+    if issued > each.sum():
+        return Estimate(issued, 0.0, 0.0, 0.0, host=issued)
+    return _divided(0.0, each, powers, demands.full)
 
 
-def _divided(total: float, seconds: Array, powers: Array, full: Array) -> Estimate:
-    """A time with its division: each kernel's into what bounds it, and what is left for the host."""
-    busy = float(seconds.sum())
+def _divided(host: float, seconds: Array, powers: Array, full: Array) -> Estimate:
+    """The time of the host and then of kernels, with its division: each kernel's into what bounds it."""
     shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
     matrix, lanes, memory = (shares * seconds).sum(axis=1)
-    return Estimate(total, float(matrix), float(lanes), float(memory), total - busy, float(seconds[full].sum()))
+    total = host + float(seconds.sum())
+    return Estimate(total, float(matrix), float(lanes), float(memory), host, float(seconds[full].sum()))
