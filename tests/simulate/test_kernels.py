@@ -20,15 +20,16 @@ from favor.simulate.tiles import cuts
 from favor.simulate.time_model import demands_on, estimate
 
 sides = st.integers(1, 3000)
+sums = st.integers(0, 3000)
 
 
-@given(sides, sides, sides, st.integers(1, 5))
+@given(sides, sides, sums, st.integers(1, 5))
 def test_tiles_cover_the_product_and_waste_less_than_a_tile_on_each_side(rows, columns, inner, batch):
     for cut in cuts(rows, columns, inner, batch):
         assert cut.macs >= batch * rows * columns * inner
         assert cut.macs <= batch * (rows + 256) * (columns + 256) * (inner + 8)
         assert cut.tiles % batch == 0
-        assert cut.slower > 1
+        assert cut.slower >= 1
 
 
 @given(sides, sides, sides, st.integers(1, 5))
@@ -52,28 +53,76 @@ def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
     layer = nn.Linear(inner, columns)
     for name in ("v100", "a100", "rtx4090"):
         place, times = device(name).model_copy(update={"launch_us": 0.01}), []
-        for images in (1, 2, 4, 8, 16):
+        for images in range(1, 17):
             (kernel,) = kernels_of(trace_on("cuda", layer, (images, 197, 1, inner)).ops)
             times.append(estimate(place, [kernel], shipped_calibration()).seconds)
-        assert all(few < many for few, many in itertools.pairwise(times))
-        assert times[0] < 0.8 * times[2], "one image takes less than four"
+        assert all(few < 1.02 * many for few, many in itertools.pairwise(times))
+        assert times[0] < 0.8 * times[3], "one image takes less than four"
 
 
 def test_each_device_cuts_a_product_as_it_needs():
-    """The only cut but one that leaves a small card idle may be the best for a large one."""
-    product = Kernel("gemm", macs=10**9, blocks=20, smaller=((15 * 10**8, 80),))
-    small, large = (
-        device(name).model_copy(update={"multiprocessors": units}) for name, units in (("t4", 20), ("t4", 80))
-    )
+    """More tiles with more work are for the card that fewer would leave idle."""
+    product = Kernel("gemm", macs=10**9, blocks=20, other_cuts=((15 * 10**8, 80),))
+    small, large = (device("t4").model_copy(update={"multiprocessors": units}) for units in (20, 80))
     for place, macs in ((small, 10**9), (large, 15 * 10**8)):
-        expected = 2 * macs / (place.peak_flops("fp16") * place.sustained)
-        assert demands_on(place, [product]).matrix[0] == pytest.approx(expected)
+        demands = demands_on(place, [product])
+        assert demands.matrix[0] == pytest.approx(2 * macs / (place.peak_flops("fp16") * place.sustained))
+        assert demands.tiles[0] == pytest.approx(1 / place.clock), "a tile for each multiprocessor"
 
 
 def test_a_product_that_keeps_any_device_busy_is_cut_in_one_way():
     (cut,) = cuts(197 * 1024, 1536, 384)
     assert cut.macs == 197 * 1024 * 1536 * 384
     assert cut.tiles == 197 * 1024 // 256 * 12
+
+
+def product_of(left: torch.Tensor, right: torch.Tensor) -> Kernel:
+    (kernel,) = kernels_of(trace_call(lambda: left @ right, {"input": [left, right]}, "product").ops)
+    return kernel
+
+
+def matrix(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(rows, columns, device="meta", dtype=dtype)
+
+
+def test_small_tiles_are_priced_for_what_they_read():
+    """A product that every cut divides evenly is slower of 128 x 128 tiles than of 256 x 128, slowest of 32 x 32."""
+    kernel = product_of(matrix(256, 256), matrix(256, 1024))
+    assert (kernel.macs, kernel.blocks) == (256 * 256 * 1024, 8)
+    assert kernel.other_cuts[0] == (round(kernel.macs * (1 + 24 * 2 / 128) / (1 + 24 * (1 / 256 + 1 / 128))), 16)
+    assert kernel.other_cuts[-1] == (round(kernel.macs * (1 + 24 * 2 / 32) / (1 + 24 * (1 / 256 + 1 / 128))), 256)
+
+
+def test_parts_of_a_sum_are_priced_for_being_joined():
+    kernel = product_of(matrix(256, 65536), matrix(65536, 128))
+    assert kernel.blocks == 1
+    assert kernel.other_cuts[0] == (round(kernel.macs * (1 + 128 / 65536)), 2)
+    short = product_of(matrix(256, 1000), matrix(1000, 128))
+    assert (round(short.macs * (1 + 128 / 1000)), 2) not in short.other_cuts, "no part is shorter than 512"
+
+
+def test_a_convolution_has_other_cuts_too():
+    (convolution,) = (kernel for kernel in on_gpu(nn.Conv2d(16, 256, 3, padding=1), **HALF) if kernel.group == "conv")
+    assert convolution.other_cuts
+
+
+def test_an_empty_sum_is_a_product_of_nothing():
+    kernel = product_of(matrix(16, 0), matrix(0, 64))
+    assert (kernel.group, kernel.macs) == ("gemm_full", 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "group"),
+    [
+        (matrix(16, 64, torch.float16), matrix(64, 32, torch.float16), "gemm"),
+        (matrix(16, 63, torch.float16), matrix(63, 32, torch.float16), "gemm_unaligned"),
+        (matrix(16, 64, torch.float16), matrix(64, 31, torch.float16), "gemm_unaligned"),
+        # The gradient of a weight sums over tokens, and no line is of them.
+        (matrix(63, 16, torch.float16).T, matrix(63, 32, torch.float16), "gemm"),
+    ],
+)
+def test_products_are_aligned_where_their_lines_are(left, right, group):
+    assert product_of(left, right).group == group
 
 
 def test_the_tensors_of_a_list_are_one_kernel():

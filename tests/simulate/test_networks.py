@@ -29,7 +29,7 @@ def test_lamb_goes_from_tensor_to_tensor(training_vit):
     assert len(kernels) > 20 * len(weights_of(training_vit))
 
 
-def test_at_once_and_one_by_one_move_the_same_bytes_but_for_what_is_kept_between(training_vit):
+def test_at_once_and_one_by_one_move_the_same_bytes(training_vit):
     def moved(*, many_at_once: bool) -> int:
         update = trace_update(
             training_vit.model, lambda weights: make_optimiser("sgd", weights), "sgd", many_at_once=many_at_once

@@ -32,6 +32,12 @@ def test_json_has_a_record_per_model_and_device_and_into_keeps_them(tmp_path):
     assert [to["request"] for to in found] == [record.request for record in read(study).records]
 
 
+def test_the_table_tells_the_best_batch_of_training():
+    arguments = ("simulate", "vit_xs4", "--on", "t4", "--phase", "training", "--batch-size", "best")
+    (record,) = json.loads(run(*arguments, "--json").stdout)
+    assert f"best: {record['environment']['train_batch_size']}" in run(*arguments).stdout
+
+
 def test_the_table_says_that_it_is_simulated_and_how_surely():
     result = run("simulate", "vit_xs4", "--on", "rtx3090", "--batch-size", "8")
     assert "Simulated inference, amp" in result.stdout

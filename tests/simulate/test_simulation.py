@@ -108,7 +108,28 @@ def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch
     assert f"4096 images by accumulation of {best}, sgd" in step.method
     (given,) = simulate("vit_xs4", [device("t4")], replace(asked, batch_size=best), shipped_calibration())
     assert "train_batch_size" not in given.environment
+    passes = Passes(network("vit_xs4", "training", "amp", num_classes=10), "sgd")
+    seconds = Placed(passes, device("t4"), shipped_calibration(), NO_CORRECTION).seconds(best)
+    assert given.metrics["train_step_time"].value == pytest.approx(seconds)
+    assert given.metrics["train_throughput"].value == pytest.approx(best / seconds)
+    assert f"batch size {best}, sgd" in given.metrics["train_step_time"].method
     assert given.metrics["train_hours_per_epoch"].value == pytest.approx(record.metrics["train_hours_per_epoch"].value)
+
+
+def test_the_best_batch_of_inference_is_a_number_of_its_own():
+    (record,) = simulate("vit_xs4", [device("t4")], SMALL, shipped_calibration())
+    assert "train_batch_size" not in record.environment
+
+
+def test_counters_on_the_cpu_are_no_kernels_of_a_step():
+    assert len(Passes(network("vit_xs4", "training", "amp"), "adamw").update_kernels) == 8
+
+
+def test_sixty_three_images_train_no_slower_than_sixty_four_on_a_v100():
+    """A weight's gradient sums over an odd number of tokens, and is of even lines nevertheless."""
+    passes = Passes(network("vit_ti16", "training", "amp"), "sgd")
+    placed = Placed(passes, device("v100"), shipped_calibration(), NO_CORRECTION)
+    assert placed.seconds(63) < placed.seconds(64)
 
 
 def test_an_optimiser_is_issued_twice_as_fast_as_a_network():

@@ -151,6 +151,13 @@ def test_the_time_of_products_of_float32_is_told_apart(calibration):
     assert estimate(device("v100"), [BIG_PRODUCT], calibration).full == 0.0
 
 
+def test_a_lane_kernel_in_float32_is_no_product_and_a_pointwise_convolution_is_one(calibration):
+    softmax = Kernel("softmax", unit="fp32", lanes=10**9, reads=((10**9, float("inf")),), written=10**9)
+    assert estimate(device("v100"), [softmax], calibration).full == 0.0
+    pointwise, other = demands_on(device("v100"), [full("conv_full_pointwise"), full("conv_full")]).exponents
+    assert (pointwise, other) == (1.0, 2.0)
+
+
 def test_only_a_large_cache_hides_what_products_write():
     assert _product_exponent(device("rtx3090")) == 1.0
     assert _product_exponent(device("t4")) == 1.0

@@ -38,7 +38,7 @@ class Device(BaseModel):
     title: str = Field(min_length=1)
     aliases: tuple[str, ...] = ()
     compute_capability: Positive
-    multiprocessors: int = Field(ge=1)
+    multiprocessors: int = Field(ge=1, le=1024)
     clock_mhz: Positive
     tflops: Peaks
     bandwidth_gb_s: Positive

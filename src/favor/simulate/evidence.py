@@ -44,7 +44,10 @@ _PRECISIONS = {
     "bf16": _Numbers(torch.bfloat16, None),
 }
 
-_RULES = ("kernels.py", "tiles.py")
+_MADE_BY = (
+    *("simulate/evidence.py", "simulate/kernels.py", "simulate/networks.py", "simulate/tiles.py"),
+    *("measure/pretend.py", "measure/trace.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -244,8 +247,8 @@ def _from_json(text: str) -> Traced:
     kernels = []
     for kernel in data["kernels"]:
         reads = tuple((size, float("inf") if distance is None else distance) for size, distance in kernel.pop("reads"))
-        smaller = tuple((macs, blocks) for macs, blocks in kernel.pop("smaller"))
-        kernels.append(Kernel(**kernel, reads=reads, smaller=smaller))
+        others = tuple((macs, blocks) for macs, blocks in kernel.pop("other_cuts"))
+        kernels.append(Kernel(**kernel, reads=reads, other_cuts=others))
     return Traced(data["family"], tuple(kernels), tuple(data["counts"]))
 
 
@@ -293,15 +296,24 @@ def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced
 
 
 def _claim(cache: Path, conditions: str) -> None:
-    """Keep a cache folder for traces under the same conditions: those of another table have the same names.
-
-    And for those of the same rules, since what an operator runs is in the traces.
-    """
-    rules = hashlib.sha256(b"".join((files("favor.simulate") / name).read_bytes() for name in _RULES))
-    conditions = f"{conditions}, by the rules {rules.hexdigest()[:12]}"
+    """Keep a cache folder for traces under the same conditions: those of another table have the same names."""
+    conditions = f"{conditions}, by the rules {_digest()}"
     told = cache / "conditions.txt"
     if not told.exists():
         cache.mkdir(parents=True, exist_ok=True)
         told.write_text(conditions, encoding="utf-8")
     elif (before := told.read_text(encoding="utf-8")) != conditions:
         raise RequestError(f"{cache} keeps traces of {before}, and these are {conditions}; give another folder")
+
+
+def _digest() -> str:
+    """A short sum of all that traces are made by."""
+    import timm
+
+    package = files("favor")
+    rules = sorted(f"measure/rules/{file.name}" for file in (package / "measure/rules").iterdir())
+    made_by = hashlib.sha256(f"{torch.__version__} {timm.__version__}".encode())
+    for name in (*_MADE_BY, *rules):
+        if name.endswith(".py"):
+            made_by.update((package / name).read_bytes())
+    return made_by.hexdigest()[:12]

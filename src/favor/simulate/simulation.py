@@ -271,7 +271,7 @@ def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]
 def _failed(name: str, place: Device, asked: Asked, why: str, started: datetime) -> Record:
     img_size = asked.img_size or card(name).image_sizes.default
     conditions = _conditions(place, asked, img_size)
-    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {one_line(why)}")
+    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {one_line(why)}", {})
 
 
 def _made(
@@ -283,7 +283,7 @@ def _made(
     metrics: Mapping[str, Reading],
     status: Status,
     reason: str | None,
-    environment: Mapping[str, Scalar] | None = None,
+    environment: Mapping[str, Scalar],
 ) -> Record:
     return Record(
         name=name,
@@ -294,6 +294,6 @@ def _made(
         metrics=metrics,
         status=status,
         reason=reason,
-        environment={"device_name": place.title, **(environment or {})},
+        environment={"device_name": place.title, **environment},
         time=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
     )

@@ -17,7 +17,7 @@ _WORTH_TRYING = 1.15  # times as many tiles
 class Cut(NamedTuple):
     """A way to cut a product: the products computed, padded edges included, the tiles, and what reading adds to them.
 
-    `slower` is how many times as long products take than if their operands were at hand.
+    `slower` is how many times as long products take as they do in the largest tiles.
     """
 
     macs: int
@@ -31,7 +31,8 @@ def cuts(rows: int, columns: int, inner: int, batch: int = 1) -> tuple[Cut, ...]
 
     Small tiles waste less at the edges and read their operands more often, and a sum that is cut into parts is put
     together again. Either gives more tiles: the further ones are for GPUs that the first would leave idle, and there
-    are none of them where it keeps any GPU busy.
+    are none of them where it keeps any GPU busy. Cuts with more work and fewer tiles are not among them, though one may
+    fit better into a GPU's last round: they would save 0.3 % in the mean.
 
     >>> [cut.tiles for cut in cuts(65536, 1024, 64)]
     [2048]
@@ -51,9 +52,13 @@ def _all(rows: int, columns: int, inner: int, batch: int) -> Iterator[Cut]:
     depth = 8 * ceil(inner / 8)
     for height, width in _TILES:
         tiles = batch * ceil(rows / height) * ceil(columns / width)
-        reading = 1 + _REUSE * (1 / height + 1 / width)
+        reading = _reading(height, width) / _reading(*_TILES[0])
         parts = 1
         while parts == 1 or (parts * _LEAST_PART <= inner and parts * tiles <= _ENOUGH):
-            joining = 1 + _JOINING * (parts - 1) / inner
+            joining = 1 + _JOINING * (parts - 1) / max(1, inner)
             yield Cut(tiles * height * width * depth, tiles * parts, reading * joining)
             parts *= 2
+
+
+def _reading(height: int, width: int) -> float:
+    return 1 + _REUSE * (1 / height + 1 / width)

@@ -36,8 +36,9 @@ registers. cuBLAS makes 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all
 _UNALIGNED_BEFORE_AMPERE = 1 / 3
 """What is left on Volta's and Turing's matrix units of what Ampere's reach in products whose lengths are no multiples
 of 8: set by DeiT III's published times on a V100, whose attention is such products."""
+_START_CYCLES = 1000  # of a tile, as about the fit has it, where one way to cut a product is chosen
 _TILE_BYTES = 128 * 256 * 2
-_READS = 3  # inputs whose reuse is followed; further ones are small
+_READS = 3  # inputs whose reuse is followed; further ones are small, but for those of an update
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
         np.array([getattr(kernel, name) for kernel in kernels], dtype=float)
         for name in ("padded", "lanes", "steps", "bytes_moved")
     )
-    ways = 1 + max((len(kernel.smaller) for kernel in kernels), default=0)
+    ways = 1 + max((len(kernel.other_cuts) for kernel in kernels), default=0)
     macs, blocks = np.full((len(kernels), ways), np.inf), np.ones((len(kernels), ways))
     for place, kernel in enumerate(kernels):
-        for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.smaller)):
+        for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.other_cuts)):
             macs[place, way], blocks[place, way] = cut
     reads = np.zeros((len(kernels), _READS))
     distances = np.full((len(kernels), _READS), np.inf)
@@ -130,7 +131,7 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
         peak = np.where(on_lanes, _DOUBLED_LANES * peak, peak)
     if device.has_early_matrix_units:
         peak = np.where([group.endswith("_unaligned") for group in groups], _UNALIGNED_BEFORE_AMPERE * peak, peak)
-    macs, per_unit, rounding = _cut_for(device, columns)
+    macs, per_unit, rounding = _cut_for(device, columns, peak)
     macs = np.where([group == "conv_tf32" for group in groups], np.maximum(macs, columns.padded), macs)
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
@@ -146,12 +147,13 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     )
 
 
-def _cut_for(device: Device, columns: Columns) -> tuple[Array, Array, Array]:
+def _cut_for(device: Device, columns: Columns, peak: Array) -> tuple[Array, Array, Array]:
     """Multiply-adds, blocks per multiprocessor, and what the last round adds, of the cut that takes least there."""
     per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
     # The last round of blocks takes as long as a full one.
     rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
-    best = np.argmin(columns.macs * rounding, axis=1)
+    starting = _START_CYCLES * per_unit / device.clock
+    best = np.argmin(2 * columns.macs / peak[:, None] * rounding + starting, axis=1)
     here = np.arange(len(columns))
     return columns.macs[here, best], per_unit[here, best], rounding[here, best]
 

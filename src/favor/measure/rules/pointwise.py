@@ -3,7 +3,7 @@
 Every elementary function (add, multiply, compare, exp, erf, sqrt, pow ...) is one operation; composed functions are the
 sum of their steps as written below. Operators on integers and booleans alone compute indices and masks: no FLOPs.
 A complex sum is 2 operations, a complex product 6, a complex quotient 11, other complex functions twice the real ones.
-The operators that optimisers have for lists of tensors cost what their elements would one by one.
+The operators that optimisers have for lists of tensors cost what their elements would one by one, as real numbers.
 """
 
 import torch
@@ -59,7 +59,7 @@ def _price(name: str, real: int) -> None:
         return Work(other_flops=count * (complex_price if is_complex else real), mixed_ops=count * mixed)
 
     def work_of_list(call: Call) -> Work:
-        return Work(other_flops=elements(call.args[0]) * real) if is_arithmetic(call) else NOTHING
+        return Work(other_flops=elements(call.outputs or call.args[0]) * real) if is_arithmetic(call) else NOTHING
 
     add_rule(named(name), "elementwise", work)
     add_rule(named(f"_foreach_{name}"), "foreach", work_of_list, update_lists)
