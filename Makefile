@@ -12,6 +12,7 @@ run: $(INSTALLED)
 # One thread in each of the two workers: with more they would wait for each other.
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --doctest-modules src
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

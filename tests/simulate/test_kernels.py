@@ -56,7 +56,7 @@ def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
         for images in range(1, 17):
             (kernel,) = kernels_of(trace_on("cuda", layer, (images, 197, 1, inner)).ops)
             times.append(estimate(place, [kernel], shipped_calibration()).seconds)
-        assert all(few < 1.02 * many for few, many in itertools.pairwise(times))
+        assert all(few < many for few, many in itertools.pairwise(times))
         assert times[0] < 0.8 * times[3], "one image takes less than four"
 
 

@@ -37,7 +37,7 @@ def cuts(rows: int, columns: int, inner: int, batch: int = 1) -> tuple[Cut, ...]
     >>> [cut.tiles for cut in cuts(65536, 1024, 64)]
     [2048]
     >>> [cut.tiles for cut in cuts(197, 384, 1536)][:4]
-    [6, 12, 24, 28]
+    [3, 6, 12, 24]
     """
     kept: list[Cut] = []
     for cut in sorted(_all(rows, columns, inner, batch), key=lambda cut: cut.macs * cut.slower):

@@ -107,12 +107,11 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
     )
     ways = 1 + max((len(kernel.other_cuts) for kernel in kernels), default=0)
     macs, blocks = np.full((len(kernels), ways), np.inf), np.ones((len(kernels), ways))
-    for place, kernel in enumerate(kernels):
-        for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.other_cuts)):
-            macs[place, way], blocks[place, way] = cut
     reads = np.zeros((len(kernels), _READS))
     distances = np.full((len(kernels), _READS), np.inf)
     for place, kernel in enumerate(kernels):
+        for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.other_cuts)):
+            macs[place, way], blocks[place, way] = cut
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
             reads[place, slot], distances[place, slot] = size, distance
     groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
