@@ -63,7 +63,7 @@ def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
 def test_each_device_cuts_a_product_as_it_needs():
     """More tiles with more work are for the card that fewer would leave idle."""
     product = Kernel("gemm", macs=10**9, blocks=20, other_cuts=((15 * 10**8, 80),))
-    small, large = (device("t4").model_copy(update={"multiprocessors": units}) for units in (20, 80))
+    small, large = (device("a100").model_copy(update={"multiprocessors": units}) for units in (20, 80))
     for place, macs in ((small, 10**9), (large, 15 * 10**8)):
         demands = demands_on(place, [product])
         assert demands.matrix[0] == pytest.approx(2 * macs / (place.peak_flops("fp16") * place.sustained))

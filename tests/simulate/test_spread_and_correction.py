@@ -35,6 +35,12 @@ def test_only_what_bounds_the_time_makes_it_unsure(calibration):
     assert width(calibration, "h100", BY_MEMORY) < width(calibration, "h100", BY_PRODUCTS)
 
 
+def test_memory_that_is_fast_for_its_lanes_makes_a_time_less_sure_and_the_other_way_round_does_not(calibration):
+    as_on_the_reference = (0.05**2 + 0.1**2) ** 0.5
+    assert width(calibration, "rtx4090", BY_MEMORY) == pytest.approx(as_on_the_reference)
+    assert as_on_the_reference < width(calibration, "v100", BY_MEMORY) < width(calibration, "a100", BY_MEMORY)
+
+
 def test_a_guess_at_the_sustained_share_costs_more_than_a_measurement_of_it(calibration):
     assert width(calibration, "h100") < width(calibration, "h100-pcie")
 

@@ -68,6 +68,29 @@ def test_what_was_just_touched_comes_from_the_cache_if_it_holds_it(calibration):
         assert times[1] / times[0] > gain
 
 
+def test_a_tensor_that_the_cache_cannot_hold_is_gone_when_it_is_read_from_its_start(calibration):
+    place = device("a100")
+    kept, gone = (
+        demands_on(place, [Kernel("copy", reads=((round(size * place.cache), 0.0),))]) for size in (0.1, 10)
+    )
+    assert kept.cached[0] == pytest.approx(kept.memory[0], rel=0.02)
+    assert gone.cached[0] < 0.02 * gone.memory[0]
+
+
+def test_elements_take_operations_of_the_lanes_and_windows_their_loads():
+    """So a card with 64 lanes a multiprocessor takes twice as long for the same elements, and as long for windows."""
+    narrow, doubled = (device("a100").model_copy(update={"tflops": peaks}) for peaks in _narrow_and_doubled())
+    for group, ratio in (("activation", 2.0), ("batch_norm", 2.0), ("depthwise_small", 1.0)):
+        slow, fast = (demands_on(place, [Kernel(group, lanes=10**9)]).lanes[0] for place in (narrow, doubled))
+        assert slow == pytest.approx(ratio * fast)
+    assert demands_on(narrow, [Kernel("activation", lanes=10**9)]).lanes[0] == pytest.approx(2e9 / 19.5e12)
+
+
+def _narrow_and_doubled():
+    peaks = device("a100").tflops
+    return peaks, peaks.model_copy(update={"fp32": 2 * peaks.fp32})
+
+
 def test_a_card_without_flash_attention_runs_the_memory_efficient_one():
     attention = Kernel("attention_flash", macs=10**9, lanes=10**6, blocks=100)
     assert demands_on(device("t4"), [attention]).groups == ("attention_efficient",)
@@ -135,6 +158,14 @@ def test_products_of_odd_lengths_are_slow_on_matrix_units_before_ampere():
         even, uneven, batched, batched_uneven = demands_on(device(name), odd).matrix
         assert uneven / even == pytest.approx(times)
         assert batched_uneven / batched == pytest.approx(times)
+
+
+def test_matrix_units_before_ampere_reach_less_in_half_precision_and_lanes_do_not():
+    early = device("a100").model_copy(update={"compute_capability": 7.0})
+    for unit, ratio in (("fp16", 1 / 0.85), ("fp32", 1.0)):
+        product = replace(BIG_PRODUCT, unit=unit)
+        slow, fast = (demands_on(place, [product]).matrix[0] for place in (early, device("a100")))
+        assert slow == pytest.approx(ratio * fast)
 
 
 def test_the_time_of_products_of_float32_is_told_apart(calibration):

@@ -86,9 +86,14 @@ class Device(BaseModel):
         return self.clock_mhz * 1e6
 
     @property
-    def lanes_per_second(self) -> float:
-        """Operations of single lanes per second: loads, stores and what goes with them."""
+    def loads_per_second(self) -> float:
+        """Numbers that all lanes load or store in a second."""
         return self.multiprocessors * self.clock * _LANES
+
+    @property
+    def operations_per_second(self) -> float:
+        """Operations of float32 that all lanes make in a second, a multiply-add being one."""
+        return self.peak_flops("fp32") / 2
 
     @property
     def has_tf32(self) -> bool:

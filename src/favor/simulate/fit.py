@@ -38,29 +38,32 @@ USUAL_MATRIX = {
 }
 _WINOGRAD = 2.25
 FULL_PRECISION = {
-    "gemm_full": 1.1,
-    "conv_full": 1.1,
-    "conv_full_pointwise": 0.92,
-    "conv_full_3x3": 1.1 * _WINOGRAD,
+    "gemm_full": 1.15,
+    "conv_full": 1.2,
+    "conv_full_pointwise": 1.1,
+    "conv_full_3x3": 1.2 * _WINOGRAD,
     "gemm_tf32": 0.6,
-    "conv_tf32": 0.5,
+    "conv_tf32": 0.65,
 }
 """Products of float32, on lanes or rounded to TF32 on matrix units, as shares of the sustained peak. Tables of mixed
 precision do not show them: these are set, those on lanes from published times on a V100 (docs/simulation.md). Above 1
 where float32 holds more of the peak than half precision does, which `sustained` is about, and far above by Winograd's
 short cut, which makes so many times fewer products than are counted."""
-USUAL_MEMORY, USUAL_LANES, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
-KNOWN, UNKNOWN = 0.2, 0.7
-"""Standard deviations of the logarithm of what an efficiency loses against the largest one, and of lane operations."""
-JUMPING = frozenset(
-    {
-        *("layout", "layer_norm_strided", "group_norm", "elementwise_strided", "transpose", "cat", "cat_strided"),
-        *("rearrange", "gather", "resize", "fourier", "sort"),
-    }
-)
-"""Classes that do not read in order, and may waste bursts of memory. One GPU alone does not tell a kernel that is slow
-in its lanes from one that is slow in memory, and on another GPU they differ. So a kernel that reads in order and falls
-short of the bandwidth is taken to be held up by its lanes, and one that jumps by memory."""
+USUAL_MEMORY, USUAL_LOADS, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
+OPERATIONS = {
+    **dict.fromkeys(("cast", "copy"), 15.0),
+    **dict.fromkeys(("elementwise", "elementwise_mixed", "bias", "layout", "reduction"), 18.0),
+    **dict.fromkeys(("elementwise_spread", "transpose", "cat", "cat_strided", "batch_norm", "batch_norm_last"), 22.0),
+    **dict.fromkeys(("elementwise_strided", "rearrange", "gather", "pool"), 30.0),
+    **dict.fromkeys(("layer_norm", "layer_norm_strided", "group_norm", "softmax"), 38.0),
+    "activation": 45.0,
+}
+"""Operations of float32 that lanes make for every element: conversions, places in memory, and what is asked for. They
+hide behind memory on the device of the fit, which has 128 lanes a multiprocessor, and show where there are 64 and more
+bandwidth. So they are not fitted: how they compare is about what the kernels do, how many they are was set by published
+times in half precision on V100, T4 and A100 (docs/simulation.md)."""
+DEVIATION = 0.7
+"""Standard deviation of the logarithm of what an efficiency loses against the largest one, and of what lanes load."""
 USUAL_CYCLES = {"tile_cycles": 600.0, "step_cycles": 500.0}
 USUAL_KERNEL_SECONDS = 4e-6
 _SHARED_DEVIATIONS = (0.5, 0.5, 0.05)
@@ -123,37 +126,41 @@ def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> 
     networks = _Networks(observations, device, classes)
     least = torch.tensor([[1 / MOST_MATRIX], [0.0], [1 / MOST_MEMORY]], dtype=torch.float64)
     usual = torch.tensor(
-        [[1 / USUAL_MATRIX.get(name, USUAL_OTHER_MATRIX), USUAL_LANES, 1 / USUAL_MEMORY] for name in classes],
+        [
+            [1 / USUAL_MATRIX.get(name, USUAL_OTHER_MATRIX), OPERATIONS.get(name, USUAL_LOADS), 1 / USUAL_MEMORY]
+            for name in classes
+        ],
         dtype=torch.float64,
     ).T
     prior = torch.log(usual - least).contiguous()
-    deviation = torch.full_like(prior, UNKNOWN)
-    deviation[1] = torch.tensor([KNOWN if name in JUMPING else UNKNOWN for name in classes])
-    deviation[2] = torch.tensor([UNKNOWN if name in JUMPING else KNOWN for name in classes])
+    is_set = torch.zeros_like(prior, dtype=torch.bool)
+    is_set[1] = torch.tensor([name in OPERATIONS for name in classes])
     shared_prior = torch.tensor([*USUAL_CYCLES.values(), USUAL_KERNEL_SECONDS], dtype=torch.float64).log()
     deviations = torch.tensor(_SHARED_DEVIATIONS, dtype=torch.float64)
     losses, shared = prior.clone().requires_grad_(), shared_prior.clone().requires_grad_()
     wanted = networks.seconds.log()
     optimiser = torch.optim.LBFGS([losses, shared], max_iter=STEPS, line_search_fn="strong_wolfe")
 
+    def prices() -> Tensor:
+        return least + torch.where(is_set, prior, losses).exp()
+
     def objective() -> Tensor:
         optimiser.zero_grad()
-        off = networks.times(least + losses.exp(), shared).log() - wanted
+        off = networks.times(prices(), shared).log() - wanted
         misfit = (OUTLIER / NOISE) ** 2 * ((1 + (off / OUTLIER) ** 2).sqrt() - 1).sum()
-        held = ((losses - prior) / deviation).square().sum() / 2
+        held = ((losses - prior) / DEVIATION).square().sum() / 2
         held = held + ((shared - shared_prior) / deviations).square().sum() / 2
         total = misfit + held
         total.backward()
         return total
 
     optimiser.step(objective)
-    prices = (least + losses.exp()).detach().numpy()
     tile_cycles, step_cycles, kernel_seconds = shared.detach().exp().tolist()
     efficiencies = {
         name: Efficiency(float(1 / matrix), float(lanes), float(1 / memory))
-        for name, (matrix, lanes, memory) in zip(classes, prices.T, strict=True)
+        for name, (matrix, lanes, memory) in zip(classes, prices().detach().numpy().T, strict=True)
     }
-    efficiencies |= {name: Efficiency(share, USUAL_LANES, USUAL_MEMORY) for name, share in FULL_PRECISION.items()}
+    efficiencies |= {name: Efficiency(share, USUAL_LOADS, USUAL_MEMORY) for name, share in FULL_PRECISION.items()}
     return Calibration(
         device=device.name,
         fitted_on=fitted_on,

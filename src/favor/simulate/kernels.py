@@ -29,6 +29,15 @@ CLASSES = (
     *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "resize", "pool", "reduction"),
     *("fourier", "sort", "factory", "other"),
 )
+ELEMENT_BY_ELEMENT = frozenset(
+    {
+        *("layout", "bias", "batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm"),
+        *("softmax", "elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
+        *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "pool", "reduction"),
+    }
+)
+"""Classes whose lanes count elements, each of which takes a few operations of float32; the others' count what lanes
+load, such as the window of a depthwise convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +45,11 @@ class Kernel:
     """One kernel: its class and its work.
 
     `macs` are multiply-adds of the matrix units of a type, padding included; `padded` are those of float32 where units
-    for TF32 pad and lanes do not, 0 where there is no difference. `lanes` counts operations of single lanes, `blocks`
-    the thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the bytes of each
-    input with the bytes that were touched since it was: a cache that holds more than that still has it. `other_cuts`
-    are multiply-adds and blocks of other ways to make the same, for devices that few blocks would leave idle.
+    for TF32 pad and lanes do not, 0 where there is no difference. `lanes` counts what lanes go through, `blocks` the
+    thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the bytes of each
+    input with the bytes that were touched since its last one was: a cache that holds more than both still has it.
+    `other_cuts` are multiply-adds and blocks of other ways to make the same, for devices that few blocks would leave
+    idle.
     """
 
     group: str
@@ -176,7 +186,7 @@ def _convolution(op: Op, reads: Reads) -> Iterator[Kernel]:
     yield from _one_convolution(data, weight, out, reads, op.bytes_written)
     if len(op.inputs) > 2:  # cuDNN leaves the bias to a kernel of its own
         written = _elements(out) * out.dtype.itemsize
-        yield Kernel("bias", lanes=_elements(out), reads=((written, float(written)),), written=written)
+        yield Kernel("bias", lanes=_elements(out), reads=((written, 0.0),), written=written)
 
 
 def _one_convolution(

@@ -9,9 +9,10 @@ from favor.simulate.devices import Device
 from favor.simulate.time_model import Estimate
 
 Z = NormalDist().inv_cdf(0.975)
-PER_DOUBLING = 0.03
-"""How much less sure the share of the peak is, for every doubling of the products that a multiprocessor's cycle holds
-against the device of the fit: the faster the matrix units, the more of the time goes to feeding them."""
+PRODUCTS_PER_DOUBLING, BYTES_PER_DOUBLING = 0.06, 0.15
+"""How much less sure a time is for every doubling, against the device of the fit, of the products that a
+multiprocessor's cycle holds: the faster the matrix units, the more of the time goes to feeding them. And of the bytes
+that memory has for every operation of the lanes: what hides behind memory there shows."""
 
 
 def spread(
@@ -31,24 +32,25 @@ def spread(
     full = residuals.full * found.full / total
     if device.name == reference.name:
         return hypot(*own, host, full)
-    matrix = hypot(residuals.matrix, device.sustained_deviation, PER_DOUBLING * abs(log2(_density(device, reference))))
+    denser = PRODUCTS_PER_DOUBLING * abs(log2(_products_per_cycle(device) / _products_per_cycle(reference)))
+    wider = BYTES_PER_DOUBLING * max(0.0, log2(_bytes_per_operation(device) / _bytes_per_operation(reference)))
     return hypot(
         *own,
         host,
         full,
-        matrix * found.matrix / total,
-        residuals.lanes * found.lanes / total,
-        residuals.memory * found.memory / total,
+        hypot(residuals.matrix, device.sustained_deviation, denser) * found.matrix / total,
+        hypot(residuals.lanes, wider) * found.lanes / total,
+        hypot(residuals.memory, wider) * found.memory / total,
     )
 
 
-def _density(device: Device, reference: Device) -> float:
-    """Products per cycle of a multiprocessor, against those of the reference."""
-    return _per_cycle(device) / _per_cycle(reference)
-
-
-def _per_cycle(device: Device) -> float:
+def _products_per_cycle(device: Device) -> float:
+    """Products of half precision in a cycle of a multiprocessor."""
     return device.peak_flops("fp16") / (device.multiprocessors * device.clock)
+
+
+def _bytes_per_operation(device: Device) -> float:
+    return device.bandwidth / device.operations_per_second
 
 
 def bounds(value: float, deviation: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from favor.simulate.calibration import Calibration
 from favor.simulate.devices import Device
-from favor.simulate.kernels import Kernel, Unit
+from favor.simulate.kernels import ELEMENT_BY_ELEMENT, Kernel, Unit
 
 Array = np.ndarray
 
@@ -36,6 +36,9 @@ registers. cuBLAS makes 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all
 _UNALIGNED_BEFORE_AMPERE = 1 / 3
 """What is left on Volta's and Turing's matrix units of what Ampere's reach in products whose lengths are no multiples
 of 8: set by DeiT III's published times on a V100, whose attention is such products."""
+_HALF_BEFORE_AMPERE = 0.85
+"""What Volta's and Turing's matrix units reach of the share of the peak that their lanes do: cuBLAS makes 89 of 130
+TFLOP/s in half precision on a V100S and 94 of 130 on a TITAN RTX, and in float32 13.6 of 16.4 and 14.3 of 16.3."""
 _START_CYCLES = 1000  # of a tile, as about the fit has it, where one way to cut a product is chosen
 _TILE_BYTES = 128 * 256 * 2
 _READS = 3  # inputs whose reuse is followed; further ones are small, but for those of an update
@@ -81,6 +84,9 @@ class Estimate:
 class Columns:
     """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs.
 
+    Distances are those of single bytes: a tensor is read in the order in which it was written, so that all of it lies
+    between.
+
     `macs` and `blocks` have a column for every way to cut a product, the first of which is the usual one.
     """
 
@@ -113,7 +119,7 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
         for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.other_cuts)):
             macs[place, way], blocks[place, way] = cut
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
-            reads[place, slot], distances[place, slot] = size, distance
+            reads[place, slot], distances[place, slot] = size, size + distance
     groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
     return Columns(groups, units, macs, padded, lanes, blocks, steps, reads, distances, moved)
 
@@ -129,15 +135,17 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
         on_lanes = [unit == "fp32" or (unit == "tf32" and not device.has_tf32) for unit in columns.units]
         peak = np.where(on_lanes, _DOUBLED_LANES * peak, peak)
     if device.has_early_matrix_units:
+        peak = np.where([unit == "fp16" for unit in columns.units], _HALF_BEFORE_AMPERE * peak, peak)
         peak = np.where([group.endswith("_unaligned") for group in groups], _UNALIGNED_BEFORE_AMPERE * peak, peak)
     macs, per_unit, rounding = _cut_for(device, columns, peak)
     macs = np.where([group == "conv_tf32" for group in groups], np.maximum(macs, columns.padded), macs)
+    by_element = [group in ELEMENT_BY_ELEMENT for group in groups]
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
         groups=groups,
         matrix=2 * macs / peak * rounding,
         tiles=np.where(macs > 0, per_unit / device.clock, 0.0),
-        lanes=columns.lanes / device.lanes_per_second,
+        lanes=columns.lanes / np.where(by_element, device.operations_per_second, device.loads_per_second),
         memory=columns.moved / device.bandwidth,
         cached=cached / device.bandwidth,
         steps=columns.steps * np.ceil(per_unit) / device.clock,
