@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from favor.errors import WorkError
 from favor.measure.dispatch import EagerMode
+from favor.measure.remember import Remembered, fake
 from favor.measure.trace import Trace, trace
 
 aten = torch.ops.aten
@@ -74,10 +75,10 @@ def trace_on(
     place = torch.device(f"{device}:0" if device == "cuda" else device)
 
     def make(tensor: Tensor) -> Tensor:
-        made = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=place)
+        made = fake(mode, tensor.shape, tensor.stride(), tensor.dtype, place)
         return made.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else made
 
-    with FakeTensorMode(), _kernels_of_cuda(device), _no_loop_over(image_shape[0]):
+    with FakeTensorMode() as mode, Remembered(), _kernels_of_cuda(device), _no_loop_over(image_shape[0]):
         there = copy_onto(model, make)
         order = torch.channels_last if channels_last else torch.contiguous_format
         images = torch.empty(image_shape, device=place, dtype=dtype, memory_format=order)

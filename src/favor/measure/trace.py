@@ -208,6 +208,9 @@ def _needs_values(func: OpOverload, inputs: list[Tensor]) -> bool:
     return func.overloadpacket is not aten.index or any(tensor.dtype == torch.bool for tensor in inputs[1:])
 
 
+_DEVICE = torch.ops.prim.device.default
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What to do at every call of an operator, found out at the first; without a rule it is not written down."""
@@ -219,8 +222,8 @@ class _Plan:
 
 
 def _plan(func: OpOverload, subject: str) -> _Plan:
-    # Fake tensors ask for their device all the time, and optimisers tell the profiler what they do; nothing runs.
-    if func is torch.ops.prim.device.default or func.namespace == "profiler":
+    # Tensors are asked for their device, and optimisers tell the profiler what they do; nothing runs.
+    if func is _DEVICE or func.namespace == "profiler":
         return _Plan(str(func), None, may_need_values=False, shortcut=None)
     return _Plan(str(func), find_rule(func, subject), func.overloadpacket in _NEED_VALUES, SHORTCUTS.get(func))
 
@@ -266,6 +269,8 @@ class _Recorder(EagerMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # which autocast asks all the time, and PyTorch takes long to tell
         kwargs = kwargs or {}
         plan = self._plans.get(func)
         if plan is None:

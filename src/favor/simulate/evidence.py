@@ -46,7 +46,7 @@ _PRECISIONS = {
 
 _MADE_BY = (
     *("simulate/evidence.py", "simulate/kernels.py", "simulate/networks.py", "simulate/tiles.py"),
-    *("measure/pretend.py", "measure/trace.py"),
+    *("measure/pretend.py", "measure/remember.py", "measure/trace.py"),
 )
 
 
