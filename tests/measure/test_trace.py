@@ -195,9 +195,16 @@ def test_views_share_their_storage_and_parts_of_an_unbind_too():
             return (x * 2).view(2, 12).t().unbind(1)
 
     recorded = trace(Views(), torch.empty(4, 6, device="meta"))
-    made = {spec.storage for op in recorded.ops for spec in op.outputs}
+    made = {place for op, used in recorded.steps for place in used[len(op.inputs) :]}
     assert len(made) == 1
     assert len(recorded.ops[-1].outputs) == 2
+
+
+def test_calls_that_do_the_same_are_one_operator_in_places_of_their_own():
+    recorded = trace(nn.Sequential(*(nn.ReLU() for _ in range(3))), torch.empty(4, 6, device="meta"))
+    assert len(recorded.steps) == 3
+    assert len({id(op) for op, _ in recorded.steps}) == 1
+    assert [used for _, used in recorded.steps] == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_an_operator_with_many_outputs_lists_them_all():

@@ -25,10 +25,10 @@ def test_the_lines_give_the_very_trace_at_other_batch_sizes(name, phase):
     assert batches.are_lines
     for batch_size in (33,) if name == "swin_ti" else (2, 33):
         made, traced = batches.at(batch_size), batches.trace_at(batch_size)
-        assert made.ops == traced.ops
+        assert made.steps == traced.steps
         assert made.storages == traced.storages
         assert batches.peak_bytes(batch_size) == traced.peak_bytes
-        assert kernels_of(batches.working_ops(batch_size)) == kernels_of(traced.ops)
+        assert kernels_of(batches.working_steps(batch_size)) == kernels_of(traced.steps)
     assert batches.at(2).ops != batches.at(33).ops
 
 
@@ -37,7 +37,7 @@ def test_one_image_is_as_pytorch_has_it_which_saves_copies_that_it_makes_of_many
     batches = network(name, "inference", "amp").batches()
     anew = batches.trace_at(1)
     assert batches.are_lines
-    assert kernels_of(batches.working_ops(1)) == kernels_of(anew.ops)
+    assert kernels_of(batches.working_steps(1)) == kernels_of(anew.steps)
     assert batches.peak_bytes(1) == anew.peak_bytes
     copies = [sum(op.name == "aten.clone.default" for op in batches.at(many).ops) for many in (1, 2)]
     assert copies[0] < copies[1] if name == "linformer_xs4" else copies == [0, 0]
@@ -72,9 +72,9 @@ def test_a_network_on_lines_at_every_eighth_batch_is_traced_anew_at_the_others(s
     assert not batches.are_lines
     for batch_size, is_traced in ((24, False), (11, True)):
         anew = switch.batches().trace_at(batch_size)
-        assert batches.at(batch_size).ops == anew.ops
+        assert batches.at(batch_size).steps == anew.steps
         assert batches.peak_bytes(batch_size) == anew.peak_bytes
-        assert kernels_of(batches.working_ops(batch_size)) == kernels_of(anew.ops)
+        assert kernels_of(batches.working_steps(batch_size)) == kernels_of(anew.steps)
         assert (batch_size in asked) == is_traced
     assert batches.largest_batch(batches.peak_bytes(1024)) == 1024
 
@@ -85,11 +85,12 @@ def test_a_share_of_the_batch_that_is_rounded_is_on_no_line(small_vit, experts):
 
     def shared(batch_size):
         """The trace of 65 tokens an image that are dealt out evenly, in the place of its first operator's reading."""
-        return replace(found, ops=(replace(found.ops[0], bytes_read=-(-65 * batch_size // experts)), *found.ops[1:]))
+        (op, used), *others = found.steps
+        return replace(found, steps=((replace(op, bytes_read=-(-65 * batch_size // experts)), used), *others))
 
     assert not Batches(shared).are_lines
     for batch_size in (72, MARK):
-        assert Batches(shared).at(batch_size).ops == shared(batch_size).ops
+        assert Batches(shared).at(batch_size).steps == shared(batch_size).steps
 
 
 class DealtOut(nn.Module):
@@ -104,7 +105,7 @@ def test_a_share_for_each_of_many_experts_is_on_no_line():
     batches = Batches(lambda batch_size: trace_on("cuda", DealtOut(), (batch_size, 3, 16, 16)))
     assert not batches.are_lines
     for batch_size in (33, 72):
-        assert batches.at(batch_size).ops == batches.trace_at(batch_size).ops
+        assert batches.at(batch_size).steps == batches.trace_at(batch_size).steps
 
 
 class Filtered(nn.Module):
@@ -121,7 +122,7 @@ class Filtered(nn.Module):
 def test_a_fourier_transform_of_weights_is_as_much_work_at_every_batch():
     batches = Batches(lambda batch_size: trace_on("cuda", Filtered(), (batch_size, 3, 32, 32)))
     assert batches.are_lines
-    assert batches.at(33).ops == batches.trace_at(33).ops
+    assert batches.at(33).steps == batches.trace_at(33).steps
     assert max(op.work.fft_flops for op in batches.at(33).ops) == 5 * 3 * 1024 * 10
 
 
@@ -131,7 +132,7 @@ def test_images_too_large_for_the_marked_batch_are_traced_at_small_ones():
         batches.trace_at(MARK)
     for batch_size in (1, 24):
         anew = batches.trace_at(batch_size)
-        assert batches.at(batch_size).ops == anew.ops
+        assert batches.at(batch_size).steps == anew.steps
         assert batches.peak_bytes(batch_size) == anew.peak_bytes
 
 
@@ -150,7 +151,7 @@ def test_a_network_that_loops_over_its_images_is_traced_at_every_batch(model, mo
     monkeypatch.setattr("favor.measure.pretend._MANY_TENSORS", 1000)  # it would be seconds until the usual limit
     batches = Batches(lambda batch_size: trace_on("cuda", model, (batch_size, 3, 4, 4)))
     assert not batches.are_lines
-    assert batches.at(3).ops == batches.trace_at(3).ops
+    assert batches.at(3).steps == batches.trace_at(3).steps
 
 
 def test_a_network_that_fails_at_every_batch_is_told_to_have_failed_on_a_batch_that_a_user_may_have():
@@ -167,7 +168,7 @@ def test_a_network_on_no_lines_is_traced_at_every_batch(switch):
     def odd(batch_size):
         """The trace with an operator more at every fifth batch size, so that no line holds."""
         found = at_once(batch_size)
-        return replace(found, ops=found.ops + found.ops[-1:]) if batch_size % 5 == 0 else found
+        return replace(found, steps=found.steps + found.steps[-1:]) if batch_size % 5 == 0 else found
 
     batches = Batches(odd)
     assert not batches.are_lines

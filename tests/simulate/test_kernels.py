@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
     for name in ("v100", "a100", "rtx4090"):
         place, times = device(name).model_copy(update={"launch_us": 0.01}), []
         for images in range(1, 17):
-            (kernel,) = kernels_of(trace_on("cuda", layer, (images, 197, 1, inner)).ops)
+            (kernel,) = kernels_of(trace_on("cuda", layer, (images, 197, 1, inner)).steps)
             times.append(estimate(place, [kernel], shipped_calibration()).seconds)
         assert all(few < many for few, many in itertools.pairwise(times))
         assert times[0] < 0.8 * times[3], "one image takes less than four"
@@ -63,10 +64,11 @@ def test_few_images_are_cut_small_enough_to_keep_a_card_busy(columns, inner):
 def test_each_device_cuts_a_product_as_it_needs():
     """More tiles with more work are for the card that fewer would leave idle."""
     product = Kernel("gemm", macs=10**9, blocks=20, other_cuts=((15 * 10**8, 80),))
-    small, large = (device("a100").model_copy(update={"multiprocessors": units}) for units in (20, 80))
+    small, large = (device("rtx3090").model_copy(update={"multiprocessors": units}) for units in (20, 80))
     for place, macs in ((small, 10**9), (large, 15 * 10**8)):
+        at_peak = replace(product, macs=macs, blocks=place.multiprocessors, other_cuts=())
         demands = demands_on(place, [product])
-        assert demands.matrix[0] == pytest.approx(2 * macs / (place.peak_flops("fp16") * place.sustained))
+        assert demands.matrix[0] == demands_on(place, [at_peak]).matrix[0]
         assert demands.tiles[0] == pytest.approx(1 / place.clock), "a tile for each multiprocessor"
 
 
@@ -77,7 +79,7 @@ def test_a_product_that_keeps_any_device_busy_is_cut_in_one_way():
 
 
 def product_of(left: torch.Tensor, right: torch.Tensor) -> Kernel:
-    (kernel,) = kernels_of(trace_call(lambda: left @ right, {"input": [left, right]}, "product").ops)
+    (kernel,) = kernels_of(trace_call(lambda: left @ right, {"input": [left, right]}, "product").steps)
     return kernel
 
 
@@ -128,13 +130,13 @@ def test_products_are_aligned_where_their_lines_are(left, right, group):
 def test_the_tensors_of_a_list_are_one_kernel():
     weights = [torch.empty(3, 4, device="meta"), torch.empty(50, device="meta")]
     run = functools.partial(torch._foreach_lerp_, weights, [each.clone() for each in weights], 0.1)
-    (kernel,) = kernels_of(trace_call(run, {"parameter": weights}, "step").ops)
+    (kernel,) = kernels_of(trace_call(run, {"parameter": weights}, "step").steps)
     assert (kernel.group, kernel.lanes, kernel.written) == ("elementwise", 62, 4 * 62)
     assert kernel.bytes_moved == 3 * 4 * 62
 
 
 def on_gpu(model: nn.Module, channels_last: bool = False, **options):
-    return kernels_of(trace_on("cuda", model.eval(), (2, 16, 32, 32), channels_last=channels_last, **options).ops)
+    return kernels_of(trace_on("cuda", model.eval(), (2, 16, 32, 32), channels_last=channels_last, **options).steps)
 
 
 def groups(kernels) -> list[str]:
@@ -196,7 +198,7 @@ def test_norms_read_their_data_twice_where_statistics_or_gradients_are_a_pass_of
     (whole,) = on_gpu(norm)
     assert whole.reads[0][0] == pytest.approx(data, rel=0.01)
     trace = trace_on("cuda", norm.train(), (2, 16, 32, 32), training=True)
-    forward, backward = (kernel for kernel in kernels_of(trace.ops) if kernel.group == "batch_norm")
+    forward, backward = (kernel for kernel in kernels_of(trace.steps) if kernel.group == "batch_norm")
     assert forward.reads[0][0] == pytest.approx(2 * data, rel=0.01)
     assert sum(size for size, _ in backward.reads) == pytest.approx(2 * 2 * data, rel=0.01)
 
@@ -243,7 +245,7 @@ def test_a_grouped_convolution_pads_its_channels_for_matrix_units_only():
 
 
 def test_a_vit_in_mixed_precision_has_one_attention_and_four_products_a_block(small_vit):
-    found = Counter(groups(kernels_of(small_vit.batches().trace_at(2).ops)))
+    found = Counter(groups(kernels_of(small_vit.batches().trace_at(2).steps)))
     assert found["attention_flash"] == 4
     assert found["gemm"] + found["gemm_unaligned"] == 4 * 4 + 1
 
@@ -265,7 +267,7 @@ def test_attention_over_stretches_of_tokens_has_no_fused_kernel():
 
 
 def test_reuse_is_told_by_the_bytes_touched_since(small_vit):
-    found = kernels_of(small_vit.batches().trace_at(2).ops)
+    found = kernels_of(small_vit.batches().trace_at(2).steps)
     weight_casts = [kernel for kernel in found if kernel.group == "cast"]
     assert weight_casts[0].reads[0][1] == float("inf"), "a weight has not been touched before"
     reused = [distance for kernel in found for _, distance in kernel.reads if distance < float("inf")]
@@ -277,7 +279,7 @@ def test_reuse_is_told_by_the_bytes_touched_since(small_vit):
 @pytest.mark.parametrize("name", ["vit_xs4", "resnet18", "vix_fnet"])
 def test_every_kernel_is_in_a_known_class_and_products_are_no_less_than_counted(name, phase):
     trace = network(name, phase, "amp").batches().trace_at(2)
-    found = kernels_of(trace.ops)
+    found = kernels_of(trace.steps)
     assert {kernel.group for kernel in found} <= set(CLASSES)
     counted = sum(op.work.macs_matmul for op in trace.ops)
     assert sum(k.macs + (k.lanes if k.group.startswith("depthwise") else 0) for k in found) >= 0.99 * counted

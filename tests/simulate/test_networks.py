@@ -4,7 +4,7 @@ import pytest
 
 from favor.measure.workload import make_optimiser
 from favor.simulate.kernels import kernels_of
-from favor.simulate.networks import Network, network, ops_on_device, trace_update
+from favor.simulate.networks import Network, network, steps_on_device, trace_update
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +19,13 @@ def weights_of(subject: Network) -> list[int]:
 @pytest.mark.parametrize(("optimiser", "passes"), [("adamw", 8), ("adam", 8), ("sgd", 4)])
 def test_pytorchs_optimisers_take_all_tensors_at_once(training_vit, optimiser, passes):
     update = training_vit.update(optimiser)
-    kernels = kernels_of(ops_on_device(update))
+    kernels = kernels_of(steps_on_device(update))
     assert len(kernels) == passes, "one for each line of the update, and none for the counters on the CPU"
     assert {kernel.lanes for kernel in kernels} == {sum(weights_of(training_vit))}
 
 
 def test_lamb_goes_from_tensor_to_tensor(training_vit):
-    kernels = kernels_of(ops_on_device(training_vit.update("lamb")))
+    kernels = kernels_of(steps_on_device(training_vit.update("lamb")))
     assert len(kernels) > 20 * len(weights_of(training_vit))
 
 
@@ -34,7 +34,7 @@ def test_at_once_and_one_by_one_move_the_same_bytes(training_vit):
         update = trace_update(
             training_vit.model, lambda weights: make_optimiser("sgd", weights), "sgd", many_at_once=many_at_once
         )
-        return sum(kernel.bytes_moved for kernel in kernels_of(ops_on_device(update)))
+        return sum(kernel.bytes_moved for kernel in kernels_of(steps_on_device(update)))
 
     assert moved(many_at_once=True) == moved(many_at_once=False)
 

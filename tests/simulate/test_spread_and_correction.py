@@ -111,7 +111,7 @@ def test_only_like_measurements_of_the_device_count():
 def test_a_study_of_a_card_that_is_a_third_slower_gives_that_factor(calibration):
     place, records = device("h100"), []
     for img_size in (32, 48, 64, 80, 96):
-        kernels = kernels_of(network("vit_xs4", "inference", "amp", img_size).batches().trace_at(8).ops)
+        kernels = kernels_of(network("vit_xs4", "inference", "amp", img_size).batches().trace_at(8).steps)
         seconds = estimate(place, kernels, calibration).seconds
         records.append(measured("vit_xs4", 8 / (1.33 * seconds), img_size=img_size))
     records.append(measured("of_a_plugin_that_is_not_loaded", 1.0))

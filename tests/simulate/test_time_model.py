@@ -37,7 +37,7 @@ def test_a_better_device_is_never_slower(name, factor):
 
 
 def test_the_parts_of_a_time_sum_to_it(calibration, small_vit):
-    found = estimate(device("a100"), kernels_of(small_vit.batches().trace_at(4096).ops), calibration)
+    found = estimate(device("a100"), kernels_of(small_vit.batches().trace_at(4096).steps), calibration)
     assert found.matrix + found.lanes + found.memory + found.host == pytest.approx(found.seconds, rel=1e-6)
     assert min(found.matrix, found.lanes, found.memory) > 0
 
@@ -70,9 +70,7 @@ def test_what_was_just_touched_comes_from_the_cache_if_it_holds_it(calibration):
 
 def test_a_tensor_that_the_cache_cannot_hold_is_gone_when_it_is_read_from_its_start(calibration):
     place = device("a100")
-    kept, gone = (
-        demands_on(place, [Kernel("copy", reads=((round(size * place.cache), 0.0),))]) for size in (0.1, 10)
-    )
+    kept, gone = (demands_on(place, [Kernel("copy", reads=((round(size * place.cache), 0.0),))]) for size in (0.1, 10))
     assert kept.cached[0] == pytest.approx(kept.memory[0], rel=0.02)
     assert gone.cached[0] < 0.02 * gone.memory[0]
 
@@ -161,11 +159,31 @@ def test_products_of_odd_lengths_are_slow_on_matrix_units_before_ampere():
 
 
 def test_matrix_units_before_ampere_reach_less_in_half_precision_and_lanes_do_not():
-    early = device("a100").model_copy(update={"compute_capability": 7.0})
-    for unit, ratio in (("fp16", 1 / 0.85), ("fp32", 1.0)):
+    early, late = (device("rtx4090").model_copy(update={"compute_capability": since}) for since in (7.0, 8.0))
+    for unit, ratio in (("fp16", 1 / 0.85), ("tf32", 1.0)):
         product = replace(BIG_PRODUCT, unit=unit)
-        slow, fast = (demands_on(place, [product]).matrix[0] for place in (early, device("a100")))
+        slow, fast = (demands_on(place, [product]).matrix[0] for place in (early, late))
         assert slow == pytest.approx(ratio * fast)
+
+
+def test_matrix_units_that_hold_more_products_are_fed_less_of_them():
+    """Where a card holds less of its peak by itself, as for want of power, it is fed what it holds."""
+
+    def share(name, unit="fp16", **changed):
+        place = device(name).model_copy(update=changed)
+        product = replace(BIG_PRODUCT, unit=unit, blocks=place.multiprocessors)
+        return 2 * product.macs / place.peak_flops(unit) / demands_on(place, [product]).matrix[0]
+
+    assert share("rtx3090") == pytest.approx(1.08)
+    assert share("rtx4090") == pytest.approx(0.97)
+    assert share("a100") == pytest.approx(1.1 / 2, rel=0.01)
+    assert share("a100", "bf16") == share("a100")
+    assert share("a100", "tf32") == pytest.approx(0.84)
+    assert share("a100", sustained=0.5) == pytest.approx(0.5)
+    assert share("rtx-pro-6000-maxq") == pytest.approx(0.53)
+    assert share("rtx-pro-6000", sustained=1.0) == pytest.approx(1.1 / 2**0.5, rel=0.01)
+    assert share("h100") == pytest.approx(1.1 / 2), "as the densest of which times are known"
+    assert share("p100") == pytest.approx(0.9)
 
 
 def test_the_time_of_products_of_float32_is_told_apart(calibration):

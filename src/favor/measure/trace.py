@@ -32,17 +32,19 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor as an operator saw it; `storage` is an index into the trace's storages."""
+    """A tensor as an operator saw it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    storage: int
     strides: tuple[int, ...]  # what a kernel costs depends on the order in which it finds its data
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operator call; a view has work and bytes of 0."""
+    """What one operator call does; a view has work and bytes of 0.
+
+    Calls that do the same have the same one in a trace: networks repeat their layers.
+    """
 
     name: str
     kind: Kind
@@ -52,6 +54,10 @@ class Op:
     work: Work
     bytes_read: int
     bytes_written: int
+
+
+Step = tuple[Op, tuple[int, ...]]
+"""A call and where it does it: the storages of its inputs and then of its outputs, as places in the trace's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +76,23 @@ class Trace:
     """What one forward pass, or one forward and backward pass, of a model does."""
 
     subject: str
-    ops: tuple[Op, ...]
+    steps: tuple[Step, ...]
     storages: tuple[Storage, ...]
     forward_ops: int  # operators before the backward pass; all of them at inference
 
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """What every call does."""
+        return tuple(op for op, _ in self.steps)
+
     def live_bytes(self) -> list[int]:
         """Bytes of all storages that exist during each operator, weights and inputs included."""
-        change = [0] * (len(self.ops) + 1)
+        change = [0] * (len(self.steps) + 1)
         for storage in self.storages:
             if storage.last >= 0:
                 change[max(storage.first, 0)] += storage.size
                 change[storage.last + 1] -= storage.size
-        return list(accumulate(change))[: len(self.ops)]
+        return list(accumulate(change))[: len(self.steps)]
 
     @property
     def peak_bytes(self) -> int:
@@ -118,7 +129,7 @@ def trace(
         storages = recorder.storages(forward_ops)
     if training:
         model.zero_grad(set_to_none=True)
-    return Trace(subject, tuple(recorder.ops), storages, forward_ops)
+    return Trace(subject, tuple(recorder.steps), storages, forward_ops)
 
 
 def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]], subject: str) -> Trace:
@@ -133,7 +144,8 @@ def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]],
         recorder.know(tensors, role)
     with recorder:
         run()
-    return Trace(subject, tuple(recorder.ops), recorder.storages(len(recorder.ops)), len(recorder.ops))
+    steps = tuple(recorder.steps)
+    return Trace(subject, steps, recorder.storages(len(steps)), len(steps))
 
 
 def _run(model: nn.Module, images: Tensor, training: bool, recorder: "_Recorder", backward: Backward) -> int:
@@ -141,9 +153,9 @@ def _run(model: nn.Module, images: Tensor, training: bool, recorder: "_Recorder"
     try:
         outputs = model(images)
         if not training:
-            return len(recorder.ops)
+            return len(recorder.steps)
         value = sum(take_extra_losses(model).values(), loss(outputs, images.shape[0]))
-        forward_ops = len(recorder.ops)
+        forward_ops = len(recorder.steps)
         # What only the forward pass needed must be able to go while the backward pass runs.
         del outputs
         recorder.phase = "backward"
@@ -241,10 +253,11 @@ class _Recorder(EagerMode):
 
     def __init__(self, subject: str) -> None:
         super().__init__()
-        self.ops: list[Op] = []
+        self.steps: list[Step] = []
         self.phase: Phase = "forward"
         self.subject = subject
         self._plans: dict[OpOverload, _Plan] = {}
+        self._ops: dict[Op, Op] = {}
         self._index_by_address: dict[int, int] = {}
         self._deaths: list[_Death] = []
         self._sizes: list[int] = []
@@ -259,7 +272,7 @@ class _Recorder(EagerMode):
 
     def storages(self, forward_ops: int) -> tuple[Storage, ...]:
         """All storages seen; what was alive at the end of the forward pass and used after it was kept for backward."""
-        end = len(self.ops) - 1
+        end = len(self.steps) - 1
         lasts = [end if last is None else last for last in self._last]
         return tuple(
             Storage(size, role, first, last, role == "activation" and first < forward_ops <= last)
@@ -294,23 +307,14 @@ class _Recorder(EagerMode):
             call = Call(args, kwargs, inputs, outputs)
             work = plan.rule.work(call)
             read, written = plan.rule.traffic(call)
-        here = len(self.ops)
-        self.ops.append(
-            Op(
-                plan.name,
-                plan.rule.kind,
-                self.phase,
-                tuple([self._spec(tensor, "constant", -1) for tensor in inputs]),
-                tuple([self._spec(tensor, "activation", here) for tensor in outputs]),
-                work,
-                read,
-                written,
-            )
-        )
+        op = Op(
+            plan.name, plan.rule.kind, self.phase, _specs(inputs), _specs(outputs), work, read, written
+        )  # fmt: skip
+        here = len(self.steps)
+        places = [self._storage(tensor, "constant", -1) for tensor in inputs]
+        places += [self._storage(tensor, "activation", here) for tensor in outputs]
+        self.steps.append((self._ops.setdefault(op, op), tuple(places)))
         return result
-
-    def _spec(self, tensor: Tensor, role: Role, first: int) -> TensorSpec:
-        return TensorSpec(tuple(tensor.shape), tensor.dtype, self._storage(tensor, role, first), tensor.stride())
 
     def _storage(self, tensor: Tensor, role: Role, first: int) -> int:
         """The index of a tensor's storage; a new one is entered with the role and the first operator given."""
@@ -330,8 +334,12 @@ class _Recorder(EagerMode):
 
     def _bury(self, death: Any) -> None:
         # An address is used again for the next storage, so it must be forgotten with the one that it belonged to.
-        self._last[death.index] = len(self.ops) - 1
+        self._last[death.index] = len(self.steps) - 1
         self._index_by_address.pop(death.address, None)
+
+
+def _specs(tensors: list[Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple([TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.stride()) for tensor in tensors])
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:

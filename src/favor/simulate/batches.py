@@ -9,12 +9,12 @@ traced when it is asked for, and at one image where that may be another pass: Py
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from favor.measure.rules import Work
-from favor.measure.trace import Op, Storage, TensorSpec, Trace
+from favor.measure.trace import Op, Step, Storage, TensorSpec, Trace
 from favor.simulate.kernels import runs_kernels
 
 MARK = 10_000_000_019
@@ -92,6 +92,17 @@ class _Between:
         return at_small + round((at_large - at_small) * (self.batch_size - small) / (large - small))
 
 
+class _Told(NamedTuple):
+    """A step as all traces tell it; where one is the same as another, so is its key."""
+
+    ops: tuple[Op, ...]
+    used: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return tuple(map(id, self.ops))
+
+
 @dataclass(frozen=True)
 class _Lines:
     """The lines that traces tell, and the batch sizes at which they hold: the multiples of `step`."""
@@ -107,7 +118,7 @@ class _Lines:
             without_images = self._without_images
         except _NotALineError:
             return False
-        specs = (spec for op in without_images.ops for spec in (*op.inputs, *op.outputs))
+        specs = (spec for op in set(without_images.ops) for spec in (*op.inputs, *op.outputs))
         return all(abs(side) <= LONGEST for spec in specs for side in spec.shape)
 
     @cached_property
@@ -115,33 +126,42 @@ class _Lines:
         return self.trace(0)
 
     def trace(self, batch_size: int) -> Trace:
-        first, place = self.traces[0], self.place(batch_size)
-        if len({(len(trace.ops), len(trace.storages)) for trace in self.traces}) > 1:
+        if len({(len(trace.steps), len(trace.storages)) for trace in self.traces}) > 1:
             raise _NotALineError
-        ops = zip(*(trace.ops for trace in self.traces), strict=True)
-        return replace(first, ops=tuple(_op(told, place) for told in ops), storages=self._storages(batch_size))
+        steps = self._steps_at(batch_size, self._all_steps)
+        return replace(self.traces[0], steps=steps, storages=self._storages(batch_size))
+
+    def working_steps(self, batch_size: int) -> tuple[Step, ...]:
+        return self._steps_at(batch_size, self._working)
+
+    def _steps_at(self, batch_size: int, steps: Sequence["_Told"]) -> tuple[Step, ...]:
+        place = self.place(batch_size)
+        made: dict[tuple[int, ...], Op] = {}
+        for step in steps:
+            if step.key not in made:
+                made[step.key] = _op(step.ops, place)
+        return tuple((made[step.key], step.used) for step in steps)
+
+    @cached_property
+    def _all_steps(self) -> list["_Told"]:
+        every = zip(*(trace.steps for trace in self.traces), strict=True)
+        return [_Told(tuple(op for op, _ in told), told[0][1]) for told in every]
+
+    @cached_property
+    def _working(self) -> list["_Told"]:
+        """The steps that run something."""
+        return [step for step in self._all_steps if runs_kernels(step.ops[0])]
 
     def _storages(self, batch_size: int) -> tuple[Storage, ...]:
         place = self.place(batch_size)
         storages = zip(*(trace.storages for trace in self.traces), strict=True)
         return tuple(_storage(told, place) for told in storages)
 
-    def working_ops(self, batch_size: int) -> tuple[Op, ...]:
-        place = self.place(batch_size)
-        return tuple(told[0] if is_fixed else _op(told, place) for told, is_fixed in self._working)
-
-    @cached_property
-    def _working(self) -> list[tuple[tuple[Op, ...], bool]]:
-        """The operators that run something, in every trace, and whether they are the same at every batch size."""
-        every = zip(*(trace.ops for trace in self.traces), strict=True)
-        without_images = zip(every, self._without_images.ops, strict=True)
-        return [(told, told[0] == without) for told, without in without_images if runs_kernels(told[0])]
-
     @cached_property
     def one_differs(self) -> bool:
         """Whether one image may be another pass: it needs no copy into order that it is in, and no sum of gradients."""
         first = self.traces[0]
-        return first.forward_ops < len(first.ops) or any(op.name == "aten.clone.default" for op in first.ops)
+        return first.forward_ops < len(first.steps) or any(op.name == "aten.clone.default" for op in first.ops)
 
     @cached_property
     def live(self) -> tuple[np.ndarray, np.ndarray]:
@@ -194,12 +214,12 @@ class Batches:
         lines = self._lines_at(batch_size)
         return self.trace_at(batch_size) if lines is None else lines.trace(batch_size)
 
-    def working_ops(self, batch_size: int) -> tuple[Op, ...]:
-        """The operators of the trace at a batch size that run something on the device."""
+    def working_steps(self, batch_size: int) -> tuple[Step, ...]:
+        """The steps of the trace at a batch size that run something on the device."""
         lines = self._lines_at(batch_size)
         if lines is None:
-            return tuple(op for op in self.trace_at(batch_size).ops if runs_kernels(op))
-        return lines.working_ops(batch_size)
+            return tuple(step for step in self.trace_at(batch_size).steps if runs_kernels(step[0]))
+        return lines.working_steps(batch_size)
 
     def peak_bytes(self, batch_size: int) -> int:
         """The most bytes that exist at one time at a batch size."""
@@ -267,7 +287,7 @@ def _work(told: tuple[Work, ...], place: _Place) -> Work:
 def _spec(told: Sequence[TensorSpec], place: _Place) -> TensorSpec:
     one = told[0]
     shape, strides = (_numbers(tuple(getattr(spec, name) for spec in told), place) for name in ("shape", "strides"))
-    return TensorSpec(shape, one.dtype, one.storage, strides)
+    return TensorSpec(shape, one.dtype, strides)
 
 
 def _storage(told: Sequence[Storage], place: _Place) -> Storage:

@@ -86,6 +86,11 @@ class Device(BaseModel):
         return self.clock_mhz * 1e6
 
     @property
+    def products_per_cycle(self) -> float:
+        """Operations of half precision in a cycle of a multiprocessor, a multiply-add being two."""
+        return self.peak_flops("fp16") / (self.multiprocessors * self.clock)
+
+    @property
     def loads_per_second(self) -> float:
         """Numbers that all lanes load or store in a second."""
         return self.multiprocessors * self.clock * _LANES

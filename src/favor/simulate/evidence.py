@@ -23,7 +23,7 @@ from favor.measure.trace import Trace
 from favor.records.schema import Record
 from favor.records.timm_results import import_timm
 from favor.simulate.kernels import Kernel, kernels_of
-from favor.simulate.networks import ops_on_device, trace_update
+from favor.simulate.networks import steps_on_device, trace_update
 from favor.zoo.registry import create_model
 
 
@@ -172,9 +172,9 @@ def _trace(row: Row) -> Traced:
             channels_last=row.channels_last,
             subject=row.architecture,
         )
-    kernels = kernels_of(trace.ops)
+    kernels = kernels_of(trace.steps)
     if row.training:
-        kernels += kernels_of(ops_on_device(_update(model, row)))
+        kernels += kernels_of(steps_on_device(_update(model, row)))
     counted = Counter(map(_with_tf32, kernels) if row.by_timm else kernels)
     return Traced(type(model).__module__.rpartition(".")[2], tuple(counted), tuple(counted.values()))
 

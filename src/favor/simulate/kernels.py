@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from favor.measure.trace import Op, TensorSpec
+from favor.measure.trace import Op, Step, TensorSpec
 from favor.simulate.tiles import Cut, cuts
 
 HALF = frozenset({torch.float16, torch.bfloat16})
@@ -40,6 +40,14 @@ ELEMENT_BY_ELEMENT = frozenset(
 load, such as the window of a depthwise convolution."""
 
 
+class Input(int):
+    """An input of a call, by its place; it stands for a distance until it is known what ran before."""
+
+
+Reads = tuple[tuple[int, float], ...]
+"""The bytes of each input, and those that were touched since its last one was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel: its class and its work.
@@ -58,7 +66,7 @@ class Kernel:
     lanes: int = 0
     blocks: int = 0
     steps: int = 0
-    reads: tuple[tuple[int, float], ...] = ()
+    reads: Reads = ()
     written: int = 0
     padded: int = 0
     other_cuts: tuple[tuple[int, int], ...] = ()
@@ -68,45 +76,54 @@ class Kernel:
         """Bytes read and written, as if there were no cache."""
         return sum(size for size, _ in self.reads) + self.written
 
+    def after(self, distances: Sequence[float]) -> "Kernel":
+        """The kernel of a call whose inputs were last touched so many bytes ago."""
+        reads = tuple([(size, distances[at] if isinstance(at, Input) else at) for size, at in self.reads])
+        return Kernel(
+            self.group, self.macs, self.unit, self.lanes, self.blocks, self.steps, reads, self.written, self.padded,
+            self.other_cuts,
+        )  # fmt: skip
+
 
 def runs_kernels(op: Op) -> bool:
     """Whether an operator runs anything on the device; views and unwritten tensors do not."""
     return op.kind != "view" and op.bytes_read + op.bytes_written > 0
 
 
-def kernels_of(ops: Sequence[Op]) -> tuple[Kernel, ...]:
-    """The kernels of a trace's operators, in the order in which they run."""
-    return tuple(_kernels(ops))
+def kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
+    """The kernels of a trace's steps, in the order in which they run."""
+    return tuple(_kernels(steps))
 
 
-def _kernels(ops: Sequence[Op]) -> Iterator[Kernel]:
+def _kernels(steps: Sequence[Step]) -> Iterator[Kernel]:
     touched = 0
     last_touch: dict[int, int] = {}
-    for op in ops:
+    priced: dict[tuple[int, tuple[int, ...]], list[Kernel]] = {}
+    for op, used in steps:
         if not runs_kernels(op):
             continue
-        reads = tuple(
-            (size, float(touched - last_touch[storage]) if storage in last_touch else _FAR)
-            for storage, size in _read_sizes(op).items()
-        )
+        # What it costs depends on the call and on which of its inputs are one, and only distances on what was before.
+        sources = tuple(map(used.index, used[: len(op.inputs)]))
+        key = (id(op), sources)
+        if key not in priced:
+            priced[key] = list(_PRICES.get(op.kind, _other)(op, _read_sizes(op, sources)))
+        distances = [float(touched - last_touch[each]) if each in last_touch else _FAR for each in used]
         touched += op.bytes_read + op.bytes_written
-        for spec in (*op.inputs, *op.outputs):
-            last_touch[spec.storage] = touched
-        yield from _PRICES.get(op.kind, _other)(op, reads)
+        for each in used:
+            last_touch[each] = touched
+        for kernel in priced[key]:
+            yield kernel.after(distances)
 
 
-def _read_sizes(op: Op) -> dict[int, int]:
-    """The bytes read of each storage; the trace's figure for the whole is kept."""
+def _read_sizes(op: Op, sources: Sequence[int]) -> Reads:
+    """The bytes read of each input, of those that are one of the first; the trace's figure for the whole is kept."""
     asked: dict[int, int] = {}
-    for spec in op.inputs:
-        asked.setdefault(spec.storage, prod(spec.shape) * spec.dtype.itemsize)
+    for spec, source in zip(op.inputs, sources, strict=True):
+        asked.setdefault(source, prod(spec.shape) * spec.dtype.itemsize)
     total = sum(asked.values())
     if not total:
-        return {}
-    return {storage: round(size * op.bytes_read / total) for storage, size in asked.items()}
-
-
-Reads = tuple[tuple[int, float], ...]
+        return ()
+    return tuple((round(size * op.bytes_read / total), Input(source)) for source, size in asked.items())
 
 
 def _elements(spec: TensorSpec) -> int:

@@ -47,7 +47,7 @@ def _ratio(record: Record, place: Device, calibration: Calibration) -> float | N
     classes = int(record.conditions.get("num_classes", 1000))
     try:
         subject = network(record.name, "inference", str(record.conditions["precision"]), side, classes)
-        kernels = kernels_of(subject.batches().trace_at(batch_size).ops)
+        kernels = kernels_of(subject.batches().trace_at(batch_size).steps)
     except FavorError:
         return None
     return batch_size / record.metrics["throughput"].value / estimate(place, kernels, calibration).seconds

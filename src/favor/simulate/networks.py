@@ -11,7 +11,7 @@ from favor.errors import RequestError
 from favor.measure.pretend import on_meta, trace_on
 from favor.measure.request import Phase
 from favor.measure.shapes import Uninitialised
-from favor.measure.trace import Op, Role, Trace, trace_call
+from favor.measure.trace import Role, Step, Trace, trace_call
 from favor.measure.workload import Precision, build, make_optimiser
 from favor.simulate.batches import Batches
 from favor.zoo.fuse import inference_form
@@ -78,16 +78,12 @@ def trace_update(model: nn.Module, make: MakeOptimiser, subject: str, *, many_at
     return trace_call(stepper.step, held, subject)
 
 
-def ops_on_device(update: Trace) -> list[Op]:
-    """The operators of an update that run on the device: optimisers count their steps on the CPU.
+def steps_on_device(update: Trace) -> list[Step]:
+    """The steps of an update that run on the device: optimisers count theirs on the CPU.
 
     The counters are what the trace was not told of: weights, gradients and states are known, and what it makes is new.
     """
-    return [
-        op
-        for op in update.ops
-        if any(update.storages[spec.storage].role != "constant" for spec in (*op.inputs, *op.outputs))
-    ]
+    return [(op, used) for op, used in update.steps if any(update.storages[each].role != "constant" for each in used)]
 
 
 def network(name: str, phase: Phase, precision: str, img_size: int | None = None, num_classes: int = 1000) -> Network:

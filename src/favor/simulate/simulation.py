@@ -27,7 +27,7 @@ from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import Device, device
 from favor.simulate.kernels import kernels_of
 from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
-from favor.simulate.networks import Network, network, ops_on_device
+from favor.simulate.networks import Network, network, steps_on_device
 from favor.simulate.spread import bounds, spread
 from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
 from favor.units import format_quantity
@@ -97,12 +97,12 @@ class Passes:
     @cached_property
     def update_kernels(self) -> Columns:
         """The kernels of the optimiser's update; none at inference."""
-        return columns_of(() if self.update is None else kernels_of(ops_on_device(self.update)))
+        return columns_of(() if self.update is None else kernels_of(steps_on_device(self.update)))
 
     def kernels(self, batch_size: int) -> Columns:
         """The kernels of the pass, without the update."""
         if batch_size not in self._kernels:
-            self._kernels[batch_size] = columns_of(kernels_of(self.batches.working_ops(batch_size)))
+            self._kernels[batch_size] = columns_of(kernels_of(self.batches.working_steps(batch_size)))
         return self._kernels[batch_size]
 
 

@@ -32,7 +32,7 @@ def spread(
     full = residuals.full * found.full / total
     if device.name == reference.name:
         return hypot(*own, host, full)
-    denser = PRODUCTS_PER_DOUBLING * abs(log2(_products_per_cycle(device) / _products_per_cycle(reference)))
+    denser = PRODUCTS_PER_DOUBLING * abs(log2(device.products_per_cycle / reference.products_per_cycle))
     wider = BYTES_PER_DOUBLING * max(0.0, log2(_bytes_per_operation(device) / _bytes_per_operation(reference)))
     return hypot(
         *own,
@@ -42,11 +42,6 @@ def spread(
         hypot(residuals.lanes, wider) * found.lanes / total,
         hypot(residuals.memory, wider) * found.memory / total,
     )
-
-
-def _products_per_cycle(device: Device) -> float:
-    """Products of half precision in a cycle of a multiprocessor."""
-    return device.peak_flops("fp16") / (device.multiprocessors * device.clock)
 
 
 def _bytes_per_operation(device: Device) -> float:

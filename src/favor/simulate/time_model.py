@@ -39,6 +39,14 @@ of 8: set by DeiT III's published times on a V100, whose attention is such produ
 _HALF_BEFORE_AMPERE = 0.85
 """What Volta's and Turing's matrix units reach of the share of the peak that their lanes do: cuBLAS makes 89 of 130
 TFLOP/s in half precision on a V100S and 94 of 130 on a TITAN RTX, and in float32 13.6 of 16.4 and 14.3 of 16.3."""
+_FED, _FED_LESS, _DENSEST = 1.1, 0.5, 4.0
+"""The share of the peak up to which matrix units are fed in half precision: so much where a multiprocessor's cycle
+holds as many products as on the device of the fit, and less, by this power, the more it holds, since all have the same
+shared memory to read from. Set by published times on the A100, whose units hold four times as many: products of
+networks reach 0.55 of its peak, where large square ones reach 0.84. Beyond that nothing is known, and Hopper was made
+to feed more."""
+_FIT_PRODUCTS = 512
+"""Operations of half precision in a cycle of a multiprocessor of the device of the fit."""
 _START_CYCLES = 1000  # of a tile, as about the fit has it, where one way to cut a product is chosen
 _TILE_BYTES = 128 * 256 * 2
 _READS = 3  # inputs whose reuse is followed; further ones are small, but for those of an update
@@ -129,13 +137,12 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
     groups = tuple(_group_on(device, group, unit) for group, unit in zip(columns.groups, columns.units, strict=True))
     used = {unit for unit, macs in zip(columns.units, columns.macs[:, 0], strict=True) if macs}
-    peaks = {unit: device.peak_flops(unit) * device.sustained for unit in used}
+    peaks = {unit: device.peak_flops(unit) * _share(device, unit) for unit in used}
     peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
     if device.has_doubled_lanes:
         on_lanes = [unit == "fp32" or (unit == "tf32" and not device.has_tf32) for unit in columns.units]
         peak = np.where(on_lanes, _DOUBLED_LANES * peak, peak)
     if device.has_early_matrix_units:
-        peak = np.where([unit == "fp16" for unit in columns.units], _HALF_BEFORE_AMPERE * peak, peak)
         peak = np.where([group.endswith("_unaligned") for group in groups], _UNALIGNED_BEFORE_AMPERE * peak, peak)
     macs, per_unit, rounding = _cut_for(device, columns, peak)
     macs = np.where([group == "conv_tf32" for group in groups], np.maximum(macs, columns.padded), macs)
@@ -152,6 +159,15 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
         exponents=np.array([_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]),
         full=np.array([unit in ("fp32", "tf32") for unit in columns.units]) & (macs > 0),
     )
+
+
+def _share(device: Device, unit: Unit) -> float:
+    """The share of a peak that large products hold."""
+    if unit not in ("fp16", "bf16"):
+        return device.sustained
+    held = device.sustained * (_HALF_BEFORE_AMPERE if device.has_early_matrix_units else 1.0)
+    denser = min(device.products_per_cycle / _FIT_PRODUCTS, _DENSEST)
+    return min(held, _FED * denser**-_FED_LESS)
 
 
 def _cut_for(device: Device, columns: Columns, peak: Array) -> tuple[Array, Array, Array]:
