@@ -87,6 +87,8 @@ CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = [
             lambda: turned(2, 8, 3, 3),
         )
     ),
+    (aten.cudnn_batch_norm.default, lambda: (on_gpu(2, 8, 3, 3), *norm_weights()[:2], None, None, True, 0.1, 1e-5)),
+    (aten.native_layer_norm.default, lambda: (on_gpu(2, 8, dtype=torch.float64), [8], None, None, 1e-5)),
     # what only PyTorch tells at first, and is remembered then
     (aten.split.Tensor, lambda: (on_gpu(6, 4), 2)),
     (aten.relu_.default, lambda: (on_gpu(6, 4),)),
@@ -155,8 +157,12 @@ def test_the_second_call_asks_nobody_below(monkeypatch):
             assert asked == [aten.relu.default]
             aten.relu.default(second)
             assert asked == [aten.relu.default]
-            aten.relu.default(second.t())
-            assert asked == [aten.relu.default] * 2
+            for others in (turned(3, 4), on_gpu(3, 4, dtype=FULL), torch.empty(3, 4, dtype=HALF), on_gpu(4, 4)[:3]):
+                asked.clear()
+                aten.relu.default(others)
+                assert bool(asked) == (
+                    not others.is_contiguous() or others.dtype != HALF or others.device != first.device
+                )
 
 
 @pytest.mark.parametrize(
@@ -173,6 +179,40 @@ def test_the_second_call_asks_nobody_below(monkeypatch):
 def test_what_pytorch_refuses_is_refused(operator, arguments):
     with FakeTensorMode(), Remembered(), pytest.raises(RuntimeError):
         operator(*arguments())
+
+
+def test_views_of_a_buffer_lie_where_their_own_source_does():
+    with FakeTensorMode(), Remembered():
+        buffer = on_gpu(4, 4)
+        assert [buffer[rows : rows + 2].view(8).storage_offset() for rows in (0, 2)] == [0, 8]
+
+
+def test_what_is_resized_by_each_call_is_resized():
+    with FakeTensorMode(), Remembered():
+        for _ in range(2):
+            assert torch.mul(on_gpu(3), on_gpu(3), out=on_gpu(0)).shape == (3,)
+
+
+def test_the_default_type_may_change():
+    with FakeTensorMode(), Remembered():
+        found = []
+        for dtype in (FULL, torch.float64):
+            torch.set_default_dtype(dtype)
+            try:
+                found.append((on_gpu(3, dtype=torch.int64) / 2).dtype)
+            finally:
+                torch.set_default_dtype(FULL)
+    assert found == [FULL, torch.float64]
+
+
+def test_operators_of_others_are_asked_every_time():
+    with torch.library._scoped_library("favor_test", "FRAGMENT") as library:
+        library.define("grown(Tensor x) -> Tensor")
+        wanted = iter((3, 4))
+        library.impl("grown", lambda x: x.new_empty(next(wanted)), "Meta")
+        with FakeTensorMode() as mode, Remembered():
+            mode.cache_enabled = False
+            assert [torch.ops.favor_test.grown.default(on_gpu(2)).shape[0] for _ in range(2)] == [3, 4]
 
 
 @pytest.mark.parametrize("number", [1, 1.0, True])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from favor.errors import WorkError
 from favor.measure.pretend import trace_on
 from favor.measure.trace import Trace
-from favor.simulate.batches import MARK, Batches
+from favor.simulate.batches import MARK, Batches, _Between, _Lines
 from favor.simulate.kernels import kernels_of
 from favor.simulate.networks import Network, network
 
@@ -185,3 +185,23 @@ def test_the_largest_batch_fits_and_one_more_image_does_not(small_vit):
         largest = batches.largest_batch(memory)
         assert batches.peak_bytes(largest) <= memory < batches.peak_bytes(largest + 1)
     assert batches.largest_batch(1e6) == 0
+
+
+class TwoOfOneForm(nn.Module):
+    """At eight images what a table and what the images give are alike, at no other number of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(64, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :32].reshape(-1, 4).relu().sum() + self.table.relu().sum()
+
+
+def test_what_is_alike_at_one_batch_size_alone_is_told_apart():
+    def at(batch_size):
+        return trace_on("cuda", TwoOfOneForm(), (batch_size, 3, 4, 4))
+
+    relu = [op for op in at(8).ops if op.name == "aten.relu.default"]
+    assert relu[0] is relu[1]
+    assert _Lines((at(8), at(16)), _Between, step=8).trace(24).steps == at(24).steps

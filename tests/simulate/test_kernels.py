@@ -283,3 +283,10 @@ def test_every_kernel_is_in_a_known_class_and_products_are_no_less_than_counted(
     assert {kernel.group for kernel in found} <= set(CLASSES)
     counted = sum(op.work.macs_matmul for op in trace.ops)
     assert sum(k.macs + (k.lanes if k.group.startswith("depthwise") else 0) for k in found) >= 0.99 * counted
+
+
+def test_what_is_read_twice_at_once_is_read_once():
+    """The two products do the same to tensors of one form, but the first one's are one."""
+    x, y = torch.empty(4, 6, device="meta"), torch.empty(4, 6, device="meta")
+    found = kernels_of(trace_call(lambda: (x * x, x * y), {"input": [x, y]}, "squares").steps)
+    assert [len(kernel.reads) for kernel in found] == [1, 2]

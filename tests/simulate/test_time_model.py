@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import device
 from favor.simulate.kernels import Kernel, kernels_of
-from favor.simulate.time_model import _product_exponent, demands_on, estimate, estimate_counted, kernel_seconds
+from favor.simulate.time_model import (
+    _FIT_PRODUCTS,
+    _product_exponent,
+    demands_on,
+    estimate,
+    estimate_counted,
+    kernel_seconds,
+)
 
 BIG_PRODUCT = Kernel("gemm", macs=10**12, blocks=10**5, reads=((10**6, float("inf")),), written=10**6)
 BIG_COPY = Kernel("copy", lanes=10**6, reads=((10**9, float("inf")),), written=10**9)
@@ -27,7 +35,6 @@ def test_a_large_copy_takes_its_bytes_over_the_bandwidth_and_efficiency(calibrat
 
 @given(st.sampled_from(["bandwidth_gb_s", "clock_mhz", "sustained"]), st.floats(1.01, 1.4))
 def test_a_better_device_is_never_slower(name, factor):
-    from favor.simulate.calibration import shipped_calibration
 
     place = device("t4")
     better = place.model_copy(update={name: getattr(place, name) * factor})
@@ -174,6 +181,7 @@ def test_matrix_units_that_hold_more_products_are_fed_less_of_them():
         product = replace(BIG_PRODUCT, unit=unit, blocks=place.multiprocessors)
         return 2 * product.macs / place.peak_flops(unit) / demands_on(place, [product]).matrix[0]
 
+    assert device(shipped_calibration().device).products_per_cycle == pytest.approx(_FIT_PRODUCTS, rel=0.01)
     assert share("rtx3090") == pytest.approx(1.08)
     assert share("rtx4090") == pytest.approx(0.97)
     assert share("a100") == pytest.approx(1.1 / 2, rel=0.01)

@@ -8,6 +8,7 @@ the driver for streams.
 import copy
 import heapq
 import itertools
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -78,13 +79,32 @@ def trace_on(
         made = fake(mode, tensor.shape, tensor.stride(), tensor.dtype, place)
         return made.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else made
 
-    with FakeTensorMode() as mode, Remembered(), _kernels_of_cuda(device), _no_loop_over(image_shape[0]):
+    with (
+        _no_log_of_failures(),
+        FakeTensorMode() as mode,
+        Remembered(),
+        _kernels_of_cuda(device),
+        _no_loop_over(image_shape[0]),
+    ):
+        mode.cache_enabled = False  # a second memory below the first, which forgets how large a storage was
         there = copy_onto(model, make)
         order = torch.channels_last if channels_last else torch.contiguous_format
         images = torch.empty(image_shape, device=place, dtype=dtype, memory_format=order)
         backward = _backward_without_engine if device == "cuda" else torch.autograd.backward
         with _autocast(device, autocast):
             return trace(there, images, training=training, subject=subject or type(model).__name__, backward=backward)
+
+
+@contextmanager
+def _no_log_of_failures() -> Iterator[None]:
+    """PyTorch logs a page for an operator that fails; who asked for the trace is told in one line."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager

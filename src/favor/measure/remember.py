@@ -3,10 +3,11 @@
 Networks repeat their layers, and PyTorch finds out at every call, in Python, what the outputs look like. Here it does
 at the first call of a kind, and at all others the outputs are made directly. The commonest operators are quicker at
 their first call, too: PyTorch has kernels for meta tensors that say what a GPU would put out, where fake tensors are
-made by taking the operator apart.
+made by taking the operator apart. PyTorch has a memory for fake tensors, too; to ask it takes as long as most answers.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,9 +39,11 @@ class Remembered(EagerMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if not _can_be_known(func):
+            return func(*args, **kwargs)
         given: list[FakeTensor] = []
         try:
-            kind = (func, _form(args, given), _form(tuple(kwargs.items()), given))
+            kind = (func, torch.get_default_dtype(), _form(args, given), _form(tuple(kwargs.items()), given))
         except _NotKnownError:
             return func(*args, **kwargs)
         make = _KNOWN.get(kind)
@@ -49,9 +52,16 @@ class Remembered(EagerMode):
         result = _at_once(func, args, kwargs, given)
         if result is NotImplemented:
             result = func(*args, **kwargs)
-        if given and _BY_VALUES.isdisjoint(func.tags):
+        if given:
             _remember(kind, result, given)
         return result
+
+
+@cache
+def _can_be_known(func: OpOverload) -> bool:
+    """Whether forms alone tell what an operator puts out: others' may ask for anything, and `out=` is resized."""
+    is_own = func.namespace in ("aten", "prims")
+    return is_own and _BY_VALUES.isdisjoint(func.tags) and not any(each.is_out for each in func._schema.arguments)
 
 
 def fake(mode: FakeTensorMode, shape: Sequence[int], strides: Sequence[int], dtype: Any, place: Any) -> FakeTensor:
@@ -62,7 +72,7 @@ def fake(mode: FakeTensorMode, shape: Sequence[int], strides: Sequence[int], dty
 
 
 def _layer_norm(x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    fits = [*x.shape[x.dim() - len(shape) :]] == [*shape]
+    fits = x.dtype != torch.float64 and [*x.shape[x.dim() - len(shape) :]] == [*shape]
     for each in (weight, bias):
         fits = fits and (each is None or (each.dtype == x.dtype and [*each.shape] == [*shape]))
     if not fits:
@@ -73,7 +83,7 @@ def _layer_norm(x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor
 
 def _batch_norm(x: Tensor, weight: Tensor, *others: Any) -> Any:
     *tensors, training, _, _ = others
-    if any(each.shape != x.shape[1:2] for each in (weight, *tensors)):
+    if any(each is not None and each.shape != x.shape[1:2] for each in (weight, *tensors)):
         return NotImplemented
     if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)):
         return NotImplemented

@@ -307,9 +307,7 @@ class _Recorder(EagerMode):
             call = Call(args, kwargs, inputs, outputs)
             work = plan.rule.work(call)
             read, written = plan.rule.traffic(call)
-        op = Op(
-            plan.name, plan.rule.kind, self.phase, _specs(inputs), _specs(outputs), work, read, written
-        )  # fmt: skip
+        op = Op(plan.name, plan.rule.kind, self.phase, _specs(inputs), _specs(outputs), work, read, written)
         here = len(self.steps)
         places = [self._storage(tensor, "constant", -1) for tensor in inputs]
         places += [self._storage(tensor, "activation", here) for tensor in outputs]

@@ -93,14 +93,10 @@ class _Between:
 
 
 class _Told(NamedTuple):
-    """A step as all traces tell it; where one is the same as another, so is its key."""
+    """A step as all traces tell it."""
 
     ops: tuple[Op, ...]
     used: tuple[int, ...]
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        return tuple(map(id, self.ops))
 
 
 @dataclass(frozen=True)
@@ -137,10 +133,13 @@ class _Lines:
     def _steps_at(self, batch_size: int, steps: Sequence["_Told"]) -> tuple[Step, ...]:
         place = self.place(batch_size)
         made: dict[tuple[int, ...], Op] = {}
+        found: list[Step] = []
         for step in steps:
-            if step.key not in made:
-                made[step.key] = _op(step.ops, place)
-        return tuple((made[step.key], step.used) for step in steps)
+            key = tuple(map(id, step.ops))  # of operators that the traces hold
+            if key not in made:
+                made[key] = _op(step.ops, place)
+            found.append((made[key], step.used))
+        return tuple(found)
 
     @cached_property
     def _all_steps(self) -> list["_Told"]:

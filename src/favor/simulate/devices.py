@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from favor.errors import RequestError, unknown_name
 
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 
 _DOUBLED = 96  # products of float32 in a multiprocessor's cycle, between 64 and 128
 _LANES = 32  # a multiprocessor of every generation loads or stores so many numbers in a cycle
@@ -46,7 +46,8 @@ class Device(BaseModel):
     memory_gib: Positive
     launch_us: Positive = Field(description="time that the host takes to issue one operator")
     sustained: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
-        description="share of the peak that large products hold: below 1 where power or heat cap the clock"
+        description="share of the peak that large products hold: below 1 where power or heat cap the clock; of dense "
+        "matrix units, networks use less than that in half precision"
     )
     sustained_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="relative standard deviation of `sustained`: small where it was measured, large where guessed"

@@ -45,7 +45,7 @@ class Input(int):
 
 
 Reads = tuple[tuple[int, float], ...]
-"""The bytes of each input, and those that were touched since its last one was."""
+"""The bytes of each input, and those that were touched since its last one was: an `Input` until that is known."""
 
 
 @dataclass(frozen=True, slots=True)

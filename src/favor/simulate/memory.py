@@ -45,7 +45,7 @@ def usable_memory(device: Device) -> float:
     >>> round(usable_memory(device("a100")) / 2**30, 1)
     37.7
     """
-    return (1 - FRAGMENTS) * (device.memory - CONTEXT) - WORKSPACE
+    return max(0.0, (1 - FRAGMENTS) * (device.memory - CONTEXT) - WORKSPACE)
 
 
 def footprint(batches: Batches, image: int, update: Trace | None = None) -> Footprint:
