@@ -2,10 +2,10 @@
 
 python benchmarks/simulation_transfer.py [--cache DIR]         about 3 minutes, half a minute with the traces kept
 
-Two numbers were set by the times in half precision: how much less of denser matrix units networks use, and how many
-operations it takes to find elements that do not lie in order. So each source is also simulated with these two fitted to
-all the others: what it says of a source is then not taken from it. The conditions are in the files' names, the sources
-in published/README.md.
+Three things were set by the times in half precision: how much less of denser matrix units networks use, how many
+operations it takes to find elements that do not lie in order, and how many others take (what these have to do with each
+other apart). So each source is also simulated with these three fitted to all the others: what it says of a source is
+then not taken from it. The conditions are in the files' names, the sources in published/README.md.
 """
 
 import argparse
@@ -18,10 +18,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from favor.simulate import time_model
-from favor.simulate.calibration import shipped_calibration
+from favor.simulate.calibration import Efficiency, shipped_calibration
 from favor.simulate.correction import NO_CORRECTION
 from favor.simulate.devices import Device, device
 from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
+from favor.simulate.fit import OPERATIONS
 from favor.simulate.spread import Z, spread
 from favor.simulate.time_model import Estimate, estimate_counted
 
@@ -59,26 +60,31 @@ OTHERS = {
 ALLOW_TF32 = ("TF32",)
 """What ends the names of sources whose scripts allow TF32 for all products, as timm's does."""
 OUT_OF_ORDER = ("elementwise_strided", "transpose", "cat_strided", "rearrange", "gather")
-USUAL, DEVIATIONS = np.array([0.25, np.log(40.0)]), np.array([0.25, 0.8])
-"""What the two numbers are held near: a little less of denser units, and twice what elements in order take."""
+USUAL, DEVIATIONS = np.array([0.25, np.log(30.0), np.log(0.5)]), np.array([0.25, 0.8, 0.8])
+"""What the three are held near: a little less of denser units, and about half of what was set for elements."""
 NOISE = 0.15
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The two numbers that published times set."""
+    """What published times set; `others` is a factor on what was set for elements that lie in order."""
 
     fed_less: float
     to_find: float
+    others: float = 1.0
 
     def estimate(self, point: "Point") -> Estimate:
         shipped = shipped_calibration()
-        found = {name: replace(shipped.classes[name], lanes=self.to_find) for name in OUT_OF_ORDER}
-        calibration = replace(shipped, classes=shipped.classes | found)
+        calibration = replace(shipped, classes={name: self._set(name, each) for name, each in shipped.classes.items()})
         if point.row.training:
             calibration = calibration.in_training()
         with mock.patch.object(time_model, "_FED_LESS", self.fed_less):
             return estimate_counted(point.place, point.traced.kernels, point.traced.counts, calibration)
+
+    def _set(self, name: str, shipped: Efficiency) -> Efficiency:
+        if name in OUT_OF_ORDER:
+            return replace(shipped, lanes=self.to_find)
+        return replace(shipped, lanes=self.others * shipped.lanes) if name in OPERATIONS else shipped
 
 
 @dataclass(frozen=True)
@@ -131,13 +137,18 @@ def _fitted(points: Sequence[Point], sources: Collection[str]) -> Settings:
     seen = [each for each in points if each.source in sources]
 
     def off(settings: np.ndarray) -> np.ndarray:
-        these = Settings(float(settings[0]), float(np.exp(settings[1])))
+        these = _settings(settings)
         times = np.array([these.estimate(each).seconds for each in seen])
         misfit = np.log(times / np.array([each.row.seconds for each in seen])) / NOISE
         return np.concatenate([misfit, (settings - USUAL) / DEVIATIONS])
 
     best = least_squares(off, USUAL, loss="soft_l1", diff_step=0.02).x
-    return Settings(float(best[0]), float(np.exp(best[1])))
+    return _settings(best)
+
+
+def _settings(numbers: np.ndarray) -> Settings:
+    fed_less, to_find, others = numbers
+    return Settings(float(fed_less), float(np.exp(to_find)), float(np.exp(others)))
 
 
 def _report(title: str, points: Sequence[Point], settings: Settings | dict[str, Settings]) -> None:
