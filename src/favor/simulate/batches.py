@@ -130,7 +130,7 @@ class _Lines:
     def working_steps(self, batch_size: int) -> tuple[Step, ...]:
         return self._steps_at(batch_size, self._working)
 
-    def _steps_at(self, batch_size: int, steps: Sequence["_Told"]) -> tuple[Step, ...]:
+    def _steps_at(self, batch_size: int, steps: Sequence[_Told]) -> tuple[Step, ...]:
         place = self.place(batch_size)
         made: dict[tuple[int, ...], Op] = {}
         found: list[Step] = []
@@ -142,12 +142,12 @@ class _Lines:
         return tuple(found)
 
     @cached_property
-    def _all_steps(self) -> list["_Told"]:
+    def _all_steps(self) -> list[_Told]:
         every = zip(*(trace.steps for trace in self.traces), strict=True)
         return [_Told(tuple(op for op, _ in told), told[0][1]) for told in every]
 
     @cached_property
-    def _working(self) -> list["_Told"]:
+    def _working(self) -> list[_Told]:
         """The steps that run something."""
         return [step for step in self._all_steps if runs_kernels(step.ops[0])]
 
