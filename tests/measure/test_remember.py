@@ -242,7 +242,7 @@ def test_a_full_memory_is_emptied(monkeypatch):
             assert len(remember._KNOWN) <= 3
 
 
-NETWORKS = ["vit_xs4", "swin_ti", "tome_xs4", "fastvit_t8", "gfnet_xs4", "coat_ti"]
+NETWORKS = ["vit_xs4", "swin_ti", "tome_xs4", "fastvit_t8", "gfnet_xs4"]
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
