@@ -8,7 +8,7 @@ made by taking the operator apart. PyTorch has a memory for fake tensors, too; t
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -123,8 +123,7 @@ def _form(values: Sequence[Any], given: list[FakeTensor]) -> tuple[Any, ...]:
     form: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):
-            # What has a value, as a constant does, may be asked for it later.
-            if type(value) is not FakeTensor or value.constant is not None or value.is_conj() or value.is_neg():
+            if not _is_known_by_form(value):
                 raise _NotKnownError
             given.append(value)
             form.append((value.shape, value.stride(), value.dtype, value.storage_offset(), value.fake_device))
@@ -135,6 +134,11 @@ def _form(values: Sequence[Any], given: list[FakeTensor]) -> tuple[Any, ...]:
         else:
             raise _NotKnownError
     return tuple(form)
+
+
+def _is_known_by_form(tensor: Any) -> TypeGuard[FakeTensor]:
+    """Whether a tensor is no more than its form: a constant has a value, too, which may be asked for later."""
+    return type(tensor) is FakeTensor and tensor.constant is None and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _remember(kind: Any, result: Any, given: Sequence[FakeTensor]) -> None:
@@ -160,7 +164,7 @@ def _maker(result: Any, given: Sequence[FakeTensor]) -> Make:
 def _maker_of_one(output: Any, given: Sequence[FakeTensor]) -> Make:
     if isinstance(output, _PLAIN):
         return lambda given: output
-    if type(output) is not FakeTensor or output.constant is not None or output.is_conj() or output.is_neg():
+    if not _is_known_by_form(output):
         raise _NotKnownError
     mode, storage = output.fake_mode, output.untyped_storage()
     shape, strides, dtype, place = output.shape, output.stride(), output.dtype, output.fake_device
