@@ -35,7 +35,7 @@ def main() -> None:
     if not known_as(place, rows[0].device):
         print(f"note: the table calls its device {rows[0].device}, which {place.name} is not known as")
     if rows[0].compiled:
-        print("note: the table is of compiled networks, and what is simulated is eager")
+        print(f"note: the table is of compiled networks, simulated as {'fused' if rows[0].is_fused else 'eager'} ones")
     if arguments.limit is not None and arguments.limit < len(rows):
         rows = random.Random(0).sample(rows, arguments.limit)  # noqa: S311 - a sample, no secret
     asked = len(rows)

@@ -22,6 +22,7 @@ from favor.measure.shapes import Uninitialised
 from favor.measure.trace import Trace
 from favor.records.schema import Record
 from favor.records.timm_results import import_timm
+from favor.simulate.fusing import fused_kernels_of, wants_channels_last
 from favor.simulate.kernels import Kernel, kernels_of
 from favor.simulate.networks import steps_on_device, trace_update
 from favor.zoo.registry import create_model
@@ -45,7 +46,7 @@ _PRECISIONS = {
 }
 
 _MADE_BY = (
-    *("simulate/evidence.py", "simulate/kernels.py", "simulate/networks.py", "simulate/tiles.py"),
+    *("simulate/evidence.py", "simulate/fusing.py", "simulate/kernels.py", "simulate/networks.py", "simulate/tiles.py"),
     *("measure/pretend.py", "measure/remember.py", "measure/trace.py"),
 )
 
@@ -74,6 +75,11 @@ class Row:
         return f"{self.architecture}-{self.img_size}-{self.batch_size}"
 
     @property
+    def is_fused(self) -> bool:
+        """Whether it is simulated as compiled; a training step is simulated as eager all the same."""
+        return self.compiled and not self.training
+
+    @property
     def conditions(self) -> str:
         """What the kernels depend on besides, the same for all rows of a table."""
         phase = "training" if self.training else "inference"
@@ -81,7 +87,8 @@ class Row:
         attention = "half" if _attends_in_half(self.torch_version) else "float32"
         fused = "" if _number_of(self.torch_version) >= (2, 0) else ", none of it fused"
         script = "by timm's script" if self.by_timm else "as PyTorch has it"
-        return f"{phase} {self.precision} {layout} {script}, attention in {attention}{fused}"
+        compiled = "compiled " if self.is_fused else ""
+        return f"{compiled}{phase} {self.precision} {layout} {script}, attention in {attention}{fused}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,6 @@ def trace_row(row: Row, cache: Path | None = None) -> Traced:
 def _trace(row: Row) -> Traced:
     import timm
 
-    numbers = _PRECISIONS[row.precision]
     if not timm.is_model(row.architecture):
         raise WorkError(f"this timm has no network {row.architecture}")
     try:
@@ -161,22 +167,32 @@ def _trace(row: Row) -> Traced:
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
     if row.by_timm:
         _keep_norms_in_half_precision(model)
-    with _attention_of(row.torch_version):
-        trace = trace_on(
-            "cuda",
-            model.to(numbers.weights),
-            (row.batch_size, 3, row.img_size, row.img_size),
-            training=row.training,
-            autocast=numbers.autocast,
-            dtype=numbers.weights,
-            channels_last=row.channels_last,
-            subject=row.architecture,
-        )
-    kernels = kernels_of(trace.steps)
+    trace = _trace_of(row, model.to(_PRECISIONS[row.precision].weights), row.channels_last)
+    if row.is_fused:
+        if wants_channels_last(trace) and not row.channels_last:
+            trace = _trace_of(row, model, channels_last=True)
+        kernels = fused_kernels_of(trace.steps)
+    else:
+        kernels = kernels_of(trace.steps)
     if row.training:
         kernels += kernels_of(steps_on_device(_update(model, row)))
     counted = Counter(map(_with_tf32, kernels) if row.by_timm else kernels)
     return Traced(type(model).__module__.rpartition(".")[2], tuple(counted), tuple(counted.values()))
+
+
+def _trace_of(row: Row, model: nn.Module, channels_last: bool) -> Trace:
+    numbers = _PRECISIONS[row.precision]
+    with _attention_of(row.torch_version):
+        return trace_on(
+            "cuda",
+            model,
+            (row.batch_size, 3, row.img_size, row.img_size),
+            training=row.training,
+            autocast=numbers.autocast,
+            dtype=numbers.weights,
+            channels_last=channels_last,
+            subject=row.architecture,
+        )
 
 
 def _update(model: nn.Module, row: Row) -> Trace:

@@ -96,8 +96,7 @@ def kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
 
 
 def _kernels(steps: Sequence[Step]) -> Iterator[Kernel]:
-    touched = 0
-    last_touch: dict[int, int] = {}
+    recent = Recent()
     priced: dict[tuple[int, tuple[int, ...]], list[Kernel]] = {}
     for op, used in steps:
         if not runs_kernels(op):
@@ -106,13 +105,31 @@ def _kernels(steps: Sequence[Step]) -> Iterator[Kernel]:
         sources = tuple(map(used.index, used[: len(op.inputs)]))
         key = (id(op), sources)
         if key not in priced:
-            priced[key] = list(_PRICES.get(op.kind, _other)(op, _read_sizes(op, sources)))
-        distances = [float(touched - last_touch[each]) if each in last_touch else _FAR for each in used]
-        touched += op.bytes_read + op.bytes_written
-        for each in used:
-            last_touch[each] = touched
+            priced[key] = kernels_of_call(op, sources)
+        distances = recent.touch(used, op.bytes_read + op.bytes_written)
         for kernel in priced[key]:
             yield kernel.after(distances)
+
+
+class Recent:
+    """How lately each storage was touched, in the bytes that were touched since."""
+
+    def __init__(self) -> None:
+        self._touched = 0
+        self._last: dict[int, int] = {}
+
+    def touch(self, used: Sequence[int], moved: int) -> list[float]:
+        """How many bytes ago these storages were touched, before a call that moves so many touches them again."""
+        distances = [float(self._touched - self._last[each]) if each in self._last else _FAR for each in used]
+        self._touched += moved
+        for each in used:
+            self._last[each] = self._touched
+        return distances
+
+
+def kernels_of_call(op: Op, sources: Sequence[int]) -> list[Kernel]:
+    """The kernels of one call, whose inputs are, by place, the first of those that are the same tensor."""
+    return list(_PRICES.get(op.kind, _other)(op, _read_sizes(op, sources)))
 
 
 def _read_sizes(op: Op, sources: Sequence[int]) -> Reads:
