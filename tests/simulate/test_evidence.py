@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,29 @@ def test_simulated_times_rank_networks_as_the_published_table_does(tmp_path):
     true = np.array([row.seconds for row in rows])
     assert spearmanr(times, true)[0] >= 0.95
     assert np.median(np.abs(times / true - 1)) <= 0.1
+
+
+def test_compiled_times_on_another_gpu_are_met_from_its_specification_alone():
+    table = shared_file("reference", "timm_results", "benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv")
+    wanted = "resnet18 resnet50 vit_tiny_patch16_224 mobilenetv2_100 vgg11"
+    by_name = {row.architecture: row for row in rows_of(table)}
+    rows = [by_name[name] for name in wanted.split()]
+    as_specified = device("rtx4090").model_copy(update={"sustained": 1.0})
+    fused, eager = (
+        times_on(as_specified, [trace_row(replace(row, compiled=compiled)) for row in rows], shipped_calibration())
+        for compiled in (True, False)
+    )
+    true = np.array([row.seconds for row in rows])
+    assert np.abs(fused / true - 1).max() <= 0.2
+    assert (eager / true - 1).min() >= 0.2, "what is not fused is another program"
+
+
+def test_a_table_of_compiled_training_is_simulated_as_eager(tmp_path):
+    inference, training = (
+        table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090-dynamo"),
+        tmp_path / "benchmark-train-amp-nchw-pt240-cu124-rtx4090-dynamo.csv",
+    )
+    training.write_text("model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count\n"
+                        "resnet18,1000.0,256.0,256,224,11.69\n")  # fmt: skip
+    assert rows_of(inference)[0].conditions.startswith("compiled inference")
+    assert rows_of(training)[0].conditions.startswith("training")
