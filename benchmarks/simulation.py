@@ -12,11 +12,13 @@ itself; the simulation and the scaling by bandwidth are given none, except where
 
 import argparse
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from favor.errors import FavorError, RequestError
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.correction import NO_CORRECTION
 from favor.simulate.devices import Device, device, known_as
@@ -29,7 +31,13 @@ FOLDS = 10
 
 
 def main() -> None:
-    arguments = _arguments()
+    try:
+        _compare(_arguments())
+    except FavorError as error:
+        sys.exit(f"error: {error}")
+
+
+def _compare(arguments: argparse.Namespace) -> None:
     place = device(arguments.on)
     rows = rows_of(arguments.truth, by_timm=not arguments.plain)
     if not known_as(place, rows[0].device):
@@ -40,6 +48,8 @@ def main() -> None:
         rows = random.Random(0).sample(rows, arguments.limit)  # noqa: S311 - a sample, no secret
     asked = len(rows)
     rows, traced, left_out = traced_rows(rows, arguments.cache)
+    if not rows:
+        raise RequestError(f"none of {asked} rows can be traced; the first: {left_out[0]}")
     print(f"left out: {len(left_out)} of {asked} rows, whose network this timm does not have or cannot be traced")
     images = np.array([row.batch_size for row in rows])
     true = np.array([row.seconds for row in rows]) / images
@@ -98,6 +108,12 @@ def _report(title: str, simulated: np.ndarray, true: np.ndarray, deviations: np.
     print(f"| {title} | {len(true)} | {good.spearman:.4f} | {good.median:.1%} | {good.p90:.1%} | {held} |")
 
 
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return count
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--truth", type=Path, required=True, help="one of timm's benchmark-*.csv, under its own name")
@@ -109,7 +125,7 @@ def _arguments() -> argparse.Namespace:
         action="store_true",
         help="not by timm's script: norms in float32 under autocast, TF32 for convolutions alone, as PyTorch has it",
     )
-    parser.add_argument("--limit", type=int, help="only so many rows, drawn at random")
+    parser.add_argument("--limit", type=_count, help="only so many rows, drawn at random")
     parser.add_argument("--cache", type=Path, help="folder that keeps the traces")
     return parser.parse_args()
 

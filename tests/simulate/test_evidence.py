@@ -195,7 +195,7 @@ def test_simulated_times_rank_networks_as_the_published_table_does(tmp_path):
     assert np.median(np.abs(times / true - 1)) <= 0.1
 
 
-def test_compiled_times_on_another_gpu_are_met_from_its_specification_alone():
+def test_times_of_common_networks_compiled_on_another_gpu_are_met_by_its_specification():
     table = shared_file("reference", "timm_results", "benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv")
     wanted = "resnet18 resnet50 vit_tiny_patch16_224 mobilenetv2_100 vgg11"
     by_name = {row.architecture: row for row in rows_of(table)}
@@ -208,6 +208,14 @@ def test_compiled_times_on_another_gpu_are_met_from_its_specification_alone():
     true = np.array([row.seconds for row in rows])
     assert np.abs(fused / true - 1).max() <= 0.2
     assert (eager / true - 1).min() >= 0.2, "what is not fused is another program"
+
+
+@pytest.mark.parametrize(("architecture", "is_turned"), [("resnet18", False), ("resnext101_32x32d", True)])
+def test_compiled_convolutions_need_not_turn_their_data_unless_most_are_grouped(tmp_path, architecture, is_turned):
+    row = rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090-dynamo"))[2]
+    groups = {kernel.group for kernel in trace_row(replace(row, architecture=architecture)).kernels}
+    assert ("layout" in groups) is is_turned
+    assert "batch_norm" not in groups
 
 
 def test_a_table_of_compiled_training_is_simulated_as_eager(tmp_path):

@@ -53,7 +53,5 @@ def require_known(device: str | None, of_the_records: Iterable[str]) -> None:
     recorded = list(dict.fromkeys(of_the_records))
     if device is None or has_place(device, recorded):
         return
-    remedy = (
-        f"the records have {', '.join(recorded) or 'no device'}; other names as {', '.join(list(KNOWN_DEVICES)[:3])}"
-    )
+    remedy = f"the records have {', '.join(recorded) or 'no device'}; `favor devices` lists the GPUs that are simulated"
     raise unknown_name("device", device, [*recorded, *KNOWN_DEVICES], remedy)

@@ -47,7 +47,7 @@ _PRECISIONS = {
 
 _MADE_BY = (
     *("simulate/evidence.py", "simulate/fusing.py", "simulate/kernels.py", "simulate/networks.py", "simulate/tiles.py"),
-    *("measure/pretend.py", "measure/remember.py", "measure/trace.py"),
+    *("measure/dispatch.py", "measure/pretend.py", "measure/remember.py", "measure/shapes.py", "measure/trace.py"),
 )
 
 
@@ -169,9 +169,9 @@ def _trace(row: Row) -> Traced:
         _keep_norms_in_half_precision(model)
     trace = _trace_of(row, model.to(_PRECISIONS[row.precision].weights), row.channels_last)
     if row.is_fused:
-        if wants_channels_last(trace) and not row.channels_last:
+        if not row.channels_last and wants_channels_last(trace):
             trace = _trace_of(row, model, channels_last=True)
-        kernels = fused_kernels_of(trace.steps)
+        kernels = fused_kernels_of(trace)
     else:
         kernels = kernels_of(trace.steps)
     if row.training:
