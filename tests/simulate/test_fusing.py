@@ -156,6 +156,18 @@ def test_calls_of_libraries_stay(library, group):
     assert groups[0] == groups[-1] == "elementwise"
 
 
+def test_a_tensor_that_several_passes_fill_is_written_whole():
+    def halves(layers: Running, images: Tensor) -> Tensor:
+        out, first = torch.empty_like(images), layers.a(images)
+        out[..., :32] = first[..., :32]
+        out[..., 32:] = layers.b(first)[..., 32:]
+        return layers.b(out)
+
+    passes = [kernel for kernel in fused(halves) if kernel.group == "elementwise"]
+    assert [kernel.written for kernel in passes] == [SIZE / 2, SIZE / 2]
+    assert [sizes(kernel) for kernel in passes] == [[SIZE / 2], [SIZE / 2]]
+
+
 def test_what_is_spread_is_read_once():
     class Scaled(Running):
         def __init__(self):

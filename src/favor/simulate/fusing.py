@@ -80,7 +80,7 @@ def _calls(trace: Trace) -> Iterator[_Call]:
             continue
         sources, targets = used[: len(op.inputs)], used[len(op.inputs) :]
         reads = _bytes_read(op, [(each, written[each]) for each in sources])
-        depth = max((depth_after.get((each, written[each]), 0) for each in sources), default=0)
+        depth = max((depth_after.get(value, 0) for value in reads), default=0)
         written.update(set(targets))
         writes = _bytes_of(op.outputs, [(each, written[each]) for each in targets])
         call = _Call(op, used, reads, writes, depth)
@@ -89,11 +89,14 @@ def _calls(trace: Trace) -> Iterator[_Call]:
 
 
 def _bytes_read(op: Op, values: Sequence[Value]) -> dict[Value, int]:
-    """The bytes of each value; those that the trace says are not read (the target of a copy, most of a table) not."""
-    is_overwritten = op.name.startswith("aten.copy_.")
-    asked = _bytes_of(op.inputs[is_overwritten:], values[is_overwritten:])
+    """The bytes of each value, no more than the trace says: of the target of a copy none, of a table what is picked.
+
+    The target is among them all the same, since what the copy leaves of it is wanted with the rest.
+    """
+    targets = 1 if op.name.startswith("aten.copy_.") else 0
+    asked = _bytes_of(op.inputs[targets:], values[targets:])
     share = min(1.0, op.bytes_read / max(1, sum(asked.values())))
-    return {value: round(share * size) for value, size in asked.items()}
+    return dict.fromkeys(values[:targets], 0) | {value: round(share * size) for value, size in asked.items()}
 
 
 def _bytes_of(specs: Sequence[TensorSpec], values: Sequence[Value]) -> dict[Value, int]:
