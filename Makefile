@@ -4,14 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint format clean
+.PHONY: run test unit examples lint format clean
 
 run: $(INSTALLED)
 	$(BIN)/favor run
 
+test: unit examples
+
 # One thread in each of the two workers: with more they would wait for each other.
-test: $(INSTALLED)
+unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The examples in docstrings.
+examples: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --doctest-modules src
 
 lint: $(INSTALLED)
