@@ -35,7 +35,6 @@ def test_a_large_copy_takes_its_bytes_over_the_bandwidth_and_efficiency(calibrat
 
 @given(st.sampled_from(["bandwidth_gb_s", "clock_mhz", "sustained"]), st.floats(1.01, 1.4))
 def test_a_better_device_is_never_slower(name, factor):
-
     place = device("t4")
     better = place.model_copy(update={name: getattr(place, name) * factor})
     kernels = [BIG_PRODUCT, BIG_COPY, Kernel("softmax", lanes=10**8, reads=((10**7, 5e6),), written=10**7)]
@@ -183,7 +182,7 @@ def test_matrix_units_that_hold_more_products_are_fed_less_of_them():
 
     assert device(shipped_calibration().device).products_per_cycle == pytest.approx(_FIT_PRODUCTS, rel=0.01)
     assert share("rtx3090") == pytest.approx(1.08)
-    assert share("rtx4090") == pytest.approx(device("rtx4090").sustained)
+    assert share("rtx4090") == pytest.approx(1.05)
     assert share("a100") == pytest.approx(1.1 / 2, rel=0.01)
     assert share("a100", "bf16") == share("a100")
     assert share("a100", "tf32") == pytest.approx(0.84)
