@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from favor.machine.clock import Clock, WallClock
+from favor.machine.device import Cpu, Device, Peak
+from favor.machine.messages import Channel
+from favor.machine.stopping import StoppingRule
+from favor.machine.timing import time_calls
 from favor.measure.bench import SAMPLE_SECONDS, SHARE_OF_ROOM, Bench
-from favor.measure.clock import Clock, WallClock
-from favor.measure.device import Cpu, Device, Peak
-from favor.measure.findings import Channel
-from favor.measure.stopping import StoppingRule
-from favor.measure.timing import time_calls
-from favor.measure.workload import Call, Workload
+from favor.trace.workload import Call, Workload
 
 BUDGET = 20.0
 REAL_BUDGET = 4.0
@@ -174,7 +174,7 @@ def simulate(noise: float, seeds: int) -> None:
 
 
 def real(name: str, largest: int) -> None:
-    from favor.measure.workload import Inference, Precision
+    from favor.trace.workload import Inference, Precision
     from favor.zoo.registry import create_miniature
 
     torch.set_num_threads(1)  # two threads that wait for each other would measure the load of the machine

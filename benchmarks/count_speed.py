@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 
 from favor.cli.count import expand
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.registry import create_model
 
 MODELS = (
@@ -32,7 +32,7 @@ MEMORY_SCRIPT = """
 import psutil, torch
 from pathlib import Path
 before = psutil.Process().memory_info().rss
-from favor.measure.count import count
+from favor.trace.counts import count
 count("vit_l16")
 # The peak of this process alone (Linux): what getrusage says has the parent's peak in it.
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

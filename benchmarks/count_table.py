@@ -11,7 +11,7 @@ import torch
 from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.registry import create_model
 
 

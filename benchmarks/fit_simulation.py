@@ -17,8 +17,8 @@ import numpy as np
 
 from favor.simulate.calibration import FILE_NAME, Calibration, Residuals, Training
 from favor.simulate.devices import Device, device
-from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.fit import Observation, fit, fit_training, hold_out_families, times_on
+from favor.simulate.fitting.fit import Observation, fit, fit_training, hold_out_families, times_on
+from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
 from favor.simulate.spread import Z
 
 FOLDS = 10

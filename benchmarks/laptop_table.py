@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from favor.measure.count import count
 from favor.records.schema import Record
 from favor.records.store import FILE_NAME, read
+from favor.trace.counts import count
 from favor.units import format_quantity
 from favor.zoo.registry import card, list_models
 

@@ -11,9 +11,9 @@ import sys
 import warnings
 from pathlib import Path
 
-from favor.measure.count import count
 from favor.records.counted import CARD_COLUMNS, COUNTED, OPERATING_POINT
 from favor.records.export import write_whole
+from favor.trace.counts import count
 from favor.zoo.registry import card, list_models
 
 FILE = Path(__file__).parents[1] / "src" / "favor" / "records" / "counts.csv"

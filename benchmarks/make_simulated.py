@@ -13,7 +13,7 @@ from favor.records.store import FILE_NAME as STUDY_FILE
 from favor.records.store import append, read
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import built_in_devices
-from favor.simulate.several import simulate_several
+from favor.simulate.pool import simulate_several
 from favor.simulate.shipped import FILE_NAME, to_csv
 from favor.simulate.simulation import Asked
 from favor.zoo.registry import list_models

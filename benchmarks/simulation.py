@@ -22,8 +22,8 @@ from favor.errors import FavorError, RequestError
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.correction import NO_CORRECTION
 from favor.simulate.devices import Device, device, known_as
-from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.fit import Observation, hold_out_families
+from favor.simulate.fitting.fit import Observation, hold_out_families
+from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
 from favor.simulate.spread import Z, spread
 from favor.simulate.time_model import estimate_counted
 

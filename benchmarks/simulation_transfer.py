@@ -21,8 +21,8 @@ from favor.simulate import time_model
 from favor.simulate.calibration import Efficiency, shipped_calibration
 from favor.simulate.correction import NO_CORRECTION
 from favor.simulate.devices import Device, device
-from favor.simulate.evidence import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.fit import OPERATIONS
+from favor.simulate.fitting.fit import OPERATIONS
+from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
 from favor.simulate.spread import Z, spread
 from favor.simulate.time_model import Estimate, estimate_counted
 

@@ -30,7 +30,7 @@ from torch.utils.data import Dataset
 from favor.data.in_memory import InMemory
 from favor.data.opening import open_data
 from favor.records.schema import Record
-from favor.train.audience import StepNews
+from favor.train.callbacks import StepNews
 from favor.train.recipe import Recipe, load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import train

@@ -8,8 +8,8 @@ from itertools import combinations
 
 import torch
 
-from favor.measure.paper_params import params_paper
 from favor.records import published
+from favor.trace.paper_params import params_paper
 from favor.zoo.registry import create_model
 
 PAPER = "hybrid_x_formers_for_vision"
@@ -35,7 +35,7 @@ This page is made by `python benchmarks/vix_table.py > docs/vix.md`.
 The paper's parameters were counted by a tool that sums `weight` and `bias` of PyTorch's own modules. Whatever else a
 network learns is left out: the class token, learned positions (131,200 numbers), Linformer's projections along the
 sequence (65,600 a block), and the norms of the CvX models, which are written by hand. `favor count` gives the true
-count, `favor.measure.paper_params.params_paper` the paper's.
+count, `favor.trace.paper_params.params_paper` the paper's.
 
 | column | meaning |
 |---|---|

@@ -30,7 +30,7 @@ from torch import nn
 
 import favor
 from favor.measure.request import Phase
-from favor.measure.workload import build
+from favor.trace.workload import build
 from favor.zoo.training import take_extra_losses
 
 BATCH, SIDE, CLASSES, THREADS = 8, 224, 1000, 2
@@ -52,14 +52,14 @@ def forward(model: nn.Module) -> Callable[[], None]:
 def train_step(model: nn.Module) -> Callable[[], None]:
     """Forward, backward of all losses and a step of SGD."""
     model.train()
-    optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     x, y = torch.randn(BATCH, 3, SIDE, SIDE), torch.randint(CLASSES, (BATCH,))
 
     def run() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(model(x), y)
         sum(take_extra_losses(model).values(), loss).backward()
-        optimiser.step()
+        optimizer.step()
 
     return run
 

@@ -10,7 +10,7 @@ import torch
 import favor
 from equality import images, largest_difference, with_order_one_weights
 from favor.study.resolve import resolve
-from favor.study.sources import open_study
+from favor.study.study_files import open_study
 from favor.zoo import registry
 from favor.zoo.registry import create_miniature
 

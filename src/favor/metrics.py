@@ -101,7 +101,7 @@ _GLOSSARY = (
         "Training step",
         "s",
         "lower",
-        "Time of forward, backward and optimiser step at the stated batch size, else at the reference batch.",
+        "Time of forward, backward and optimizer step at the stated batch size, else at the reference batch.",
     ),
     Metric(
         "train_step_time_end_to_end",

@@ -6,10 +6,10 @@ from itertools import chain, repeat
 import torch
 from torch import Tensor
 
+from favor.machine.device import Peak
+from favor.machine.messages import Channel, Findings
 from favor.measure.bench import Bench
-from favor.measure.device import Peak
-from favor.measure.findings import Channel, Findings
-from favor.measure.workload import Call
+from favor.trace.workload import Call
 
 
 class FakeClock:

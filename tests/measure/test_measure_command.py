@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from favor.cli.measure import add_commands
 from favor.errors import RequestError
+from favor.machine.device import Cpu
+from favor.machine.messages import Channel, Findings
+from favor.machine.process import InterruptedMeasurement
 from favor.measure import meters
-from favor.measure.device import Cpu
-from favor.measure.findings import Channel, Findings
-from favor.measure.supervise import InterruptedMeasurement
 from favor.records.store import read
 
 
@@ -106,7 +106,7 @@ def test_the_options_reach_the_child(app, pretended):
             "1",
         ),
         *("--fit-memory", "8GiB", "--memory-limit", "2GB", "--time-limit", "99", "--num-classes", "10"),
-        *("--grid-intensity", "400", "--price-per-hour", "2.5", "--phase", "training", "--optimiser", "sgd"),
+        *("--grid-intensity", "400", "--price-per-hour", "2.5", "--phase", "training", "--optimizer", "sgd"),
     )
     assert run(app, "measure", "vit_ti16", *options).exit_code == 0
     (asked,) = pretended["calls"]
@@ -114,7 +114,7 @@ def test_the_options_reach_the_child(app, pretended):
     assert asked["compiled"] is True
     assert (asked["img_size"], asked["batch_size"], asked["num_classes"], asked["threads"]) == (64, 4, 10, 1)
     assert (asked["fit_memory"], asked["memory_limit"], asked["time_limit"]) == (8 * 2**30, 2 * 10**9, 99)
-    assert (asked["grid_intensity"], asked["price_per_hour"], asked["optimiser"]) == (400, 2.5, "sgd")
+    assert (asked["grid_intensity"], asked["price_per_hour"], asked["optimizer"]) == (400, 2.5, "sgd")
 
 
 def test_what_a_study_has_is_not_measured_again_and_it_is_said(app, pretended, tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from favor.errors import RequestError
+from favor.machine.device import Cpu, find_device
+from favor.machine.messages import Channel, Findings, one_line
+from favor.machine.process import InterruptedMeasurement
 from favor.measure import meters
-from favor.measure.device import Cpu, find_device
-from favor.measure.findings import Channel, Findings, one_line
 from favor.measure.meters import Interrupted, Measured, find_done, measure, measure_all, requests_for
 from favor.measure.request import Request, Settings
-from favor.measure.supervise import InterruptedMeasurement
 from favor.records.schema import Record, from_data, to_data
 from favor.records.store import append, read
 from measure.test_phases import a_request
@@ -98,15 +98,16 @@ def test_a_real_child_that_wants_more_memory_than_its_limit_is_out_of_memory(plu
 
 @pytest.mark.parametrize(("limit", "flags"), [(2**20, ["memory_limit:exceeded"]), (2**50, [])])
 def test_a_resident_peak_above_the_limit_is_flagged(limit, flags, monkeypatch):
-    from favor.measure import child, environment
+    from favor.machine import environment
+    from favor.measure import worker
 
     findings = Findings()
     monkeypatch.setattr(Cpu, "limit_memory", lambda self, limit: None)
     monkeypatch.setattr(environment, "look_at_load", lambda: 0.0)
     monkeypatch.setattr(environment, "others_between", lambda before, after: 0.0)
-    monkeypatch.setattr(child, "_measure_phase", lambda bench, request: None)
+    monkeypatch.setattr(worker, "_measure_phase", lambda bench, request: None)
     try:
-        child._measure(a_request(memory_limit=limit), Channel(findings.take))
+        worker._measure(a_request(memory_limit=limit), Channel(findings.take))
     finally:
         gc.unfreeze()
     assert findings.flags == flags
@@ -114,14 +115,14 @@ def test_a_resident_peak_above_the_limit_is_flagged(limit, flags, monkeypatch):
 
 
 def test_a_real_child_says_at_which_operating_point_it_trains(monkeypatch):
-    from favor.measure import child
+    from favor.measure import worker
     from favor.measure.bench import Bench
     from measure.fakes import FakeClock
 
     findings = Findings()
     monkeypatch.setattr("favor.measure.training.measure_training", lambda bench, workload, request: None)
     bench = Bench(Cpu(), FakeClock(), Channel(findings.take), budget=1.0)
-    child._measure_phase(bench, a_request(name="avit_ti16", phase="training", img_size=32, batch_size=2))
+    worker._measure_phase(bench, a_request(name="avit_ti16", phase="training", img_size=32, batch_size=2))
     assert findings.conditions["survival"].startswith("by halting scores")
     assert findings.conditions["imposed_mean_survival"] == 0.75
 
@@ -148,7 +149,7 @@ def test_a_size_that_a_model_cannot_take_is_refused_before_anything_starts():
     ("change", "why"),
     [
         ({"precision": "fp31"}, "unknown precision 'fp31'; did you mean 'fp32'"),
-        ({"optimiser": "lambda"}, "unknown optimiser 'lambda'; did you mean 'lamb'"),
+        ({"optimizer": "lambda"}, "unknown optimizer 'lambda'; did you mean 'lamb'"),
         ({"batch_size": 0}, "batch size must be 1 or more"),
         ({"budget": 0.0}, "budget must be a number of seconds above zero"),
         ({"price_per_hour": -1.0}, "price per hour must be a number from zero up"),

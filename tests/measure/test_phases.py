@@ -5,14 +5,15 @@ import itertools
 import pytest
 import torch
 
-from favor.measure import timing
+from favor.machine import timing
+from favor.machine.energy import EnergyError
+from favor.machine.stopping import Estimate, StoppingRule
+from favor.machine.timing import time_end_to_end
 from favor.measure.bench import per_second
-from favor.measure.energy import EnergyError
 from favor.measure.inference import measure_inference
 from favor.measure.request import Request
-from favor.measure.stopping import Estimate, StoppingRule
-from favor.measure.training import StepTime, measure_training, time_end_to_end
-from favor.measure.workload import Call
+from favor.measure.training import StepTime, measure_training
+from favor.trace.workload import Call
 from measure.fakes import FakeClock, FakeDevice, FakeWork, fake_bench
 
 FIXED, PER_IMAGE = 1000, 100
@@ -33,7 +34,7 @@ def a_request(**changes) -> Request:
         "time_limit": 600.0,
         "memory_limit": None,
         "threads": 2,
-        "optimiser": "lamb",
+        "optimizer": "lamb",
         "reference_batch": 2048,
         "epoch_images": 1_281_167,
         "fit_memory": None,

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from favor.measure.count import count
 from favor.records import counted_records, counted_table
 from favor.records.counted import CARD_COLUMNS, COUNTED
 from favor.records.schema import Record, check, to_data
+from favor.trace.counts import count
 from favor.zoo.registry import card, list_models
 
 

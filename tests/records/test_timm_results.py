@@ -53,7 +53,7 @@ def test_a_speed_row_takes_its_environment_from_the_files_name(tmp_path: Path) -
         "img_size": 224,
         "batch_size": 1024,
         "device": "rtx4090",
-        "precision": "amp",
+        "precision": "amp-fp16",
         "layout": "nchw",
         "compile": True,
     }
@@ -198,7 +198,7 @@ def test_accuracy_and_speed_are_joined_on_the_architecture(tmp_path: Path) -> No
     (joined,) = join_on_architecture([*accuracy.records, *speed.records])
     assert (joined.name, joined.img_size, joined.top1, joined.weights) == ("resnet50", 224, 80.2, "a1_in1k")
     assert joined.macs == 4_110_000_000
-    assert joined.speeds == {"inference rtx4090 amp compiled": 4702.21}
+    assert joined.speeds == {"inference rtx4090 amp-fp16 compiled": 4702.21}
 
 
 def test_the_six_example_files_lose_no_row_unsaid_and_take_less_than_5_s() -> None:

@@ -15,7 +15,7 @@ from favor.metrics import METRICS
 from favor.records import counted_table, published_table, read
 from favor.records.table import load
 from favor.report import page
-from favor.report.drawings import Drawing, packed, specification
+from favor.report.figure_specs import Drawing, packed, specification
 from favor.report.figures.commands import to_fill
 from favor.report.sources import Gathered
 from report.made_up import HOSTILE_NAME, hostile, many_models, measured_zoo

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from favor.analyze import Limit, Request, accuracy_basis, assemble, pareto, recommend
-from favor.analyze.answer import Recommendation
 from favor.analyze.deviations import deviations
 from favor.analyze.guide import GuideEntry
+from favor.analyze.recommendation import Recommendation
 from favor.analyze.settings import run_setting
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal

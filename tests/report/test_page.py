@@ -28,7 +28,7 @@ from favor.records.store import read
 from favor.records.table import load
 from favor.report.columns import Texts, column
 from favor.report.data import escaped
-from favor.report.drawings import specification
+from favor.report.figure_specs import specification
 from favor.report.figures import all_figures
 from favor.report.method import method_of
 from favor.report.page import page_of

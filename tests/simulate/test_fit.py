@@ -8,8 +8,7 @@ import pytest
 
 from favor.simulate.calibration import Efficiency, Training, from_json, shipped_calibration
 from favor.simulate.devices import device
-from favor.simulate.evidence import Traced
-from favor.simulate.fit import (
+from favor.simulate.fitting.fit import (
     FULL_PRECISION,
     OPERATIONS,
     Observation,
@@ -19,6 +18,7 @@ from favor.simulate.fit import (
     hold_out_families,
     times_on,
 )
+from favor.simulate.fitting.timm_tables import Traced
 from favor.simulate.kernels import CLASSES, ELEMENT_BY_ELEMENT, Kernel
 
 PLACE = device("rtx3090")

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from favor.measure.pretend import trace_on
-from favor.measure.trace import trace_call
 from favor.simulate.calibration import shipped_calibration
 from favor.simulate.devices import device
 from favor.simulate.kernels import CLASSES, Kernel, kernels_of
 from favor.simulate.networks import network
 from favor.simulate.tiles import cuts
 from favor.simulate.time_model import demands_on, estimate
+from favor.trace.fake_device import trace_on
+from favor.trace.operator_trace import trace_call
 
 sides = st.integers(1, 3000)
 sums = st.integers(0, 3000)

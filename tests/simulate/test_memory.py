@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from favor.measure.memory import live_tensor_peak
-from favor.measure.workload import Inference, Precision, Training, build, make_optimiser
+from favor.machine.memory import live_tensor_peak
 from favor.simulate.devices import device
 from favor.simulate.memory import Footprint, usable_memory
 from favor.simulate.memory import footprint as footprint_of
 from favor.simulate.networks import network, trace_update
 from favor.simulate.simulation import Passes
+from favor.trace.workload import Inference, Precision, Training, benchmark_optimizer, build
 from favor.zoo.fuse import inference_form
 
 CPU = torch.device("cpu")
@@ -57,17 +57,17 @@ def test_training_memory_is_that_of_the_allocator(name, batch_size, img_size):
     assert simulated.peak(batch_size) == pytest.approx(exact, rel=0.02)
 
 
-@pytest.mark.parametrize(("optimiser", "batch_size"), [("adamw", 1), ("adamw", 64), ("sgd", 1)])
-def test_other_optimisers_are_as_the_allocator_has_them_where_they_go_from_tensor_to_tensor(optimiser, batch_size):
+@pytest.mark.parametrize(("optimizer", "batch_size"), [("adamw", 1), ("adamw", 64), ("sgd", 1)])
+def test_other_optimizers_are_as_the_allocator_has_them_where_they_go_from_tensor_to_tensor(optimizer, batch_size):
     """As they do on a CPU. All at once, as on a GPU, they need a copy of the weights, which one image shows."""
-    call = Training(build("vit_xs4", "training", 32, 1000), 32, CPU, FLOAT32, False, optimiser).at(batch_size)
+    call = Training(build("vit_xs4", "training", 32, 1000), 32, CPU, FLOAT32, False, optimizer).at(batch_size)
     exact = live_tensor_peak(call.run, call.held)
     subject = network("vit_xs4", "training", "fp32", img_size=32)
-    make = functools.partial(make_optimiser, optimiser)
-    update = trace_update(subject.model, make, optimiser, many_at_once=False)
+    make = functools.partial(benchmark_optimizer, optimizer)
+    update = trace_update(subject.model, make, optimizer, many_at_once=False)
     one_by_one = footprint_of(subject.batches(), subject.image_bytes, update).peak(batch_size)
     assert one_by_one == pytest.approx(exact, rel=0.02)
-    at_once = Passes(subject, optimiser).footprint.peak(batch_size)
+    at_once = Passes(subject, optimizer).footprint.peak(batch_size)
     assert (at_once > 1.02 * exact) == (batch_size == 1)
 
 

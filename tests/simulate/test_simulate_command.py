@@ -145,7 +145,7 @@ def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):
     study = tmp_path / "study"
     assert run("simulate", "vit_xs4", "--on", "a100", "--into", str(study)).exit_code == 0
     data = as_json(page_data(gather([study])))
-    assert "a100, amp" in data
+    assert "a100, amp-fp16" in data
     assert '"simulated"' in data
 
 

@@ -7,7 +7,6 @@ from importlib.resources import files
 import pytest
 
 from favor.errors import RequestError, WorkError
-from favor.measure.trace import Trace
 from favor.records.counted import counted_records
 from favor.records.schema import from_data, to_data
 from favor.simulate import simulation
@@ -18,6 +17,7 @@ from favor.simulate.memory import CONTEXT, FRAGMENTS, WORKSPACE
 from favor.simulate.networks import network
 from favor.simulate.shipped import COUNTED, FILE_NAME, WITH_INTERVAL, shipped_records, to_csv
 from favor.simulate.simulation import Asked, Passes, Placed, simulate
+from favor.trace.operator_trace import Trace
 
 SMALL = Asked(num_classes=10)
 
@@ -26,7 +26,7 @@ def test_inference_is_a_simulated_record_with_intervals_that_can_be_stored():
     (record,) = simulate("vit_xs4", [device("a100")], SMALL, shipped_calibration())
     assert (record.source, record.status, record.task) == ("simulated", "ok", "inference")
     assert record.conditions["device"] == "a100"
-    assert record.conditions["precision"] == "amp"
+    assert record.conditions["precision"] == "amp-fp16"
     assert from_data(to_data(record)) == record
     for metric in ("throughput", "latency_p50", "inference_memory", "inference_memory_best_batch"):
         found = record.metrics[metric]
@@ -98,7 +98,7 @@ def test_the_factors_of_training_are_on_training_alone(calibration):
 
 
 def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch():
-    asked = Asked(phase="training", batch_size="best", num_classes=10, optimiser="sgd", reference_batch=4096)
+    asked = Asked(phase="training", batch_size="best", num_classes=10, optimizer="sgd", reference_batch=4096)
     (record,) = simulate("vit_xs4", [device("t4")], asked, shipped_calibration())
     best = record.environment["train_batch_size"]
     assert 1 < best <= record.metrics["train_max_batch_size"].value
@@ -132,7 +132,7 @@ def test_sixty_three_images_train_no_slower_than_sixty_four_on_a_v100():
     assert placed.seconds(63) < placed.seconds(64)
 
 
-def test_an_optimiser_is_issued_twice_as_fast_as_a_network():
+def test_an_optimizer_is_issued_twice_as_fast_as_a_network():
     passes = Passes(network("vit_xs4", "training", "amp"), "lamb")
     placed = Placed(passes, device("h100"), shipped_calibration(), NO_CORRECTION)
     update = placed.seconds(8) - placed.pass_estimate(8).seconds
@@ -203,7 +203,7 @@ def test_bf16_is_refused_where_the_card_has_no_units_for_it():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"phase": "infer"}, {"precision": "fp8"}, {"batch_size": 0}, {"batch_size": 2**31}, {"optimiser": "sdg"}]
+    "wrong", [{"phase": "infer"}, {"precision": "fp8"}, {"batch_size": 0}, {"batch_size": 2**31}, {"optimizer": "sdg"}]
 )
 def test_wrong_requests_are_refused(wrong):
     with pytest.raises(RequestError):

@@ -10,9 +10,9 @@ from favor.records.schema import CardFields, Record, reading
 from favor.simulate.correction import NO_CORRECTION, Correction, correction_from, measurements_on
 from favor.simulate.devices import device
 from favor.simulate.kernels import kernels_of
-from favor.simulate.local import local_corrections
 from favor.simulate.networks import network
 from favor.simulate.spread import bounds, spread
+from favor.simulate.study_correction import local_corrections
 from favor.simulate.time_model import Estimate, estimate
 
 BY_PRODUCTS = Estimate(seconds=1.0, matrix=1.0, lanes=0.0, memory=0.0, host=0.0)
@@ -83,7 +83,13 @@ def test_one_wild_measurement_hardly_moves_the_correction():
 
 
 def measured(name: str, throughput: float, **conditions: object) -> Record:
-    usual = {"device": "NVIDIA H100 80GB HBM3", "precision": "amp", "img_size": 64, "batch_size": 8, "compile": False}
+    usual = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "precision": "amp-fp16",
+        "img_size": 64,
+        "batch_size": 8,
+        "compile": False,
+    }
     return Record(
         name=name,
         model=CardFields(),

@@ -13,7 +13,7 @@ from favor.records import example, load, read
 from favor.records.schema import Record, to_line
 from favor.study.plan import jobs_of
 from study.made_up import ENVIRONMENT, a_record, a_study
-from study.test_answer import FIGURES
+from study.test_summary import FIGURES
 
 SOFTWARE = {"instructions": "AVX2", "timm": "1.0.30", "flags": "busy"}
 

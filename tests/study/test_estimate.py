@@ -8,8 +8,8 @@ from favor.study.estimate import PAGE_SECONDS, Forecast, observed_before, work_f
 from favor.study.plan import MeasureJob, jobs_of
 from favor.study.progress import states_of
 from favor.study.schema import LEAST_BUDGET, Budget, Train
-from favor.study.sources import open_study
-from favor.study.training import TrainJob
+from favor.study.study_files import open_study
+from favor.study.train_jobs import TrainJob
 from study.made_up import MACHINE, FakeClock, a_record, a_study
 
 QUICK, FULL = (open_study(name)[0] for name in ("quick", "full"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from favor.records.schema import request_of
-from favor.study.local import count_record
+from favor.study.local_executor import count_record
 from favor.study.plan import CountJob, MeasureJob, jobs_of
 from favor.study.resolved import PlannedModel
 from favor.study.schema import Train
@@ -60,7 +60,7 @@ def test_sizes_and_precisions_multiply_the_smallest_image_and_the_first_precisio
 
 
 def test_a_job_asks_for_the_same_as_favor_measure_does():
-    from favor.measure.device import Cpu
+    from favor.machine.device import Cpu
     from favor.measure.meters import requests_for
     from favor.measure.request import Settings
 

@@ -6,7 +6,7 @@ from favor.records.schema import CardFields, Record, reading
 from favor.study.plan import CountJob, jobs_of
 from favor.study.progress import jobs_to_do, states_of
 from favor.study.schema import Stage, Train
-from favor.study.training import TrainJob, stage_conditions
+from favor.study.train_jobs import TrainJob, stage_conditions
 from study.made_up import ENVIRONMENT, MACHINE, a_record, a_study
 
 JOBS = [job for job in jobs_of(a_study()) if job.phase == "inference"]

@@ -6,7 +6,7 @@ from favor.errors import RequestError
 from favor.study.located import LocatedYaml
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
-from favor.study.sources import open_study
+from favor.study.study_files import open_study
 from favor.train.epoch_record import pipeline_of
 from favor.train.recipe import load_recipe
 from favor.zoo import registry

@@ -9,7 +9,7 @@ from favor.errors import RequestError
 from favor.records import counted_records, published_table
 from favor.study.located import LocatedYaml
 from favor.study.schema import study_in
-from favor.study.sources import BUILT_IN, open_study
+from favor.study.study_files import BUILT_IN, open_study
 from favor.zoo.taxonomy import How
 
 

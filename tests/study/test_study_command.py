@@ -14,13 +14,13 @@ import favor.report
 from favor.cli import study
 from favor.cli.study import add_commands
 from favor.errors import RequestError, WorkError
+from favor.machine.device import Cpu
+from favor.machine.messages import Channel, Findings
+from favor.machine.process import InterruptedMeasurement
 from favor.measure import meters
-from favor.measure.device import Cpu
-from favor.measure.findings import Channel, Findings
-from favor.measure.supervise import InterruptedMeasurement
 from favor.records.store import read
-from favor.study.answer import Answer
 from favor.study.folder import locked
+from favor.study.summary import Answer
 from favor.zoo import registry
 
 STUDY = """\
@@ -208,7 +208,7 @@ def test_status_tells_done_failed_with_reasons_and_left(app, working):
 
 
 def test_a_page_that_cannot_be_written_takes_nothing_from_the_answer(app, working, monkeypatch):
-    def no_page(sources, output):
+    def no_page(study_files, output):
         raise WorkError("cannot write: the disk is full")
 
     monkeypatch.setattr(favor.report, "write_report", no_page)
@@ -257,7 +257,7 @@ def test_own_models_are_counted_by_the_study_and_one_that_cannot_be_is_a_record(
     ("arguments", "chosen"), [([], "quick"), (["--quick"], "quick"), (["--full"], "full"), (["full", "--full"], "full")]
 )
 def test_quick_is_the_default_and_the_two_have_options(app, working, monkeypatch, arguments, chosen):
-    from favor.study import sources
+    from favor.study import study_files
 
     asked = []
 
@@ -265,7 +265,7 @@ def test_quick_is_the_default_and_the_two_have_options(app, working, monkeypatch
         asked.append(name)
         raise RequestError("enough")
 
-    monkeypatch.setattr(sources, "open_study", open_study)
+    monkeypatch.setattr(study_files, "open_study", open_study)
     with pytest.raises(RequestError, match="enough"):
         run(app, "run", *arguments)
     assert asked == [chosen]

@@ -10,7 +10,7 @@ from favor.records.store import append, read
 from favor.study import train_process
 from favor.study.progress import states_of
 from favor.study.schema import Stage, Train
-from favor.study.training import TrainJob, stage_arguments, stage_conditions
+from favor.study.train_jobs import TrainJob, stage_arguments, stage_conditions
 from study.made_up import MACHINE
 
 TRAIN = Train(recipe="laptop-digits", data="digits", minutes=0.5)

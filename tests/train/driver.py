@@ -21,7 +21,7 @@ import torch
 import favor
 from favor.data.opening import open_data
 from favor.records.schema import Record
-from favor.train.audience import StepNews
+from favor.train.callbacks import StepNews
 from favor.train.recipe import load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import train

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from favor.errors import RequestError
+from favor.trace.optimizer import OPTIMIZERS, create_optimizer, parameter_groups
 from favor.train.checkpoint import (
     UnusableFileError,
     load_model_file,
@@ -19,7 +20,6 @@ from favor.train.checkpoint import (
     save_checkpoint,
     state_file,
 )
-from favor.train.optimizer import OPTIMIZERS, create_optimizer
 from favor.train.recipe import load_recipe
 from favor.train.state import RunState, Survey, Trained
 
@@ -58,41 +58,41 @@ def trained(step: int, run: str = "a") -> Trained:
 def taught(optimizer: str, steps: int = 3) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
-    optimiser = create_optimizer(model, optimizer, lr=0.1, weight_decay=0.01)
-    learn(model, optimiser, steps)
-    return model, optimiser
+    optimizer = create_optimizer(parameter_groups(model, 0.01), optimizer, lr=0.1)
+    learn(model, optimizer, steps)
+    return model, optimizer
 
 
-def learn(model: nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> None:
+def learn(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
     for step in range(steps):
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model(x).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def saved(folder: Path, *steps: int, run: str = "a") -> nn.Module:
-    model, optimiser = taught("adamw")
+    model, optimizer = taught("adamw")
     for step in steps:
-        state = RunState(run=run, asked={}, steps=9, survey=SURVEY, step=step, optimizer=optimizer_state(optimiser))
-        save_checkpoint(folder, model, trained(step, run), optimiser, state)
+        state = RunState(run=run, asked={}, steps=9, survey=SURVEY, step=step, optimizer=optimizer_state(optimizer))
+        save_checkpoint(folder, model, trained(step, run), optimizer, state)
     return model
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_goes_on_as_if_it_had_not_been_saved(name: str, tmp_path: Path) -> None:
-    model, optimiser = taught(name)
-    state = RunState(run="a", asked={}, steps=9, survey=SURVEY, step=3, optimizer=optimizer_state(optimiser))
-    save_checkpoint(tmp_path, model, trained(3), optimiser, state)
+    model, optimizer = taught(name)
+    state = RunState(run="a", asked={}, steps=9, survey=SURVEY, step=3, optimizer=optimizer_state(optimizer))
+    save_checkpoint(tmp_path, model, trained(3), optimizer, state)
     found, _ = newest_checkpoint(tmp_path)
     assert found is not None
     other, fresh = taught(name, steps=0)
     other.load_state_dict(dict(found.weights))
     restore_optimizer(other, fresh, found.state.optimizer, found.tensors)
-    for both in ((model, optimiser), (other, fresh)):
+    for both in ((model, optimizer), (other, fresh)):
         learn(*both, 2)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
-    learn(model, optimiser, 1)
+    learn(model, optimizer, 1)
     assert not all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 

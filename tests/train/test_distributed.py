@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from favor.measure.device import find_device
-from favor.measure.energy import EnergyMeter
+from favor.machine.device import find_device
+from favor.machine.energy import EnergyMeter
 from favor.records.store import read
 from favor.train import distributed, energy
-from favor.train.audience import Nobody
+from favor.train.callbacks import Nobody
 from favor.train.distributed import device_of_this_process, workers_of_this_process
 from train.driven import Driven
 

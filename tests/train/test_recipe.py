@@ -8,7 +8,7 @@ import pytest
 from favor.data.names import SETS
 from favor.errors import RequestError
 from favor.records.schema import CardFields, Record, from_data, to_data
-from favor.train.optimizer import OPTIMIZERS
+from favor.trace.optimizer import OPTIMIZERS
 from favor.train.recipe import KEYS, Recipe, load_recipe, parse_override, recipe_names
 
 TABLE_3 = {

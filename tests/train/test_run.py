@@ -18,21 +18,21 @@ from favor.analyze.assemble import accuracy_basis
 from favor.analyze.budget import late_flips
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
-from favor.measure.device import Cpu, find_device
+from favor.machine.device import Cpu, find_device
 from favor.records.schema import Record
 from favor.records.store import read
 from favor.train import loop
-from favor.train.audience import StepNews
-from favor.train.board import require_tensorboard
+from favor.train.callbacks import StepNews
 from favor.train.checkpoint import BEST, load_model_file, newest_checkpoint, state_file
 from favor.train.distributed import Processes
 from favor.train.epoch_record import pipeline_of
-from favor.train.init import start_from
+from favor.train.initial_weights import start_from
+from favor.train.predict import evaluate_checkpoint, predict
 from favor.train.recipe import load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import Outcome, train
 from favor.train.survey import SHARE_OF_FREE_MEMORY
-from favor.train.using import evaluate_checkpoint, predict
+from favor.train.tensorboard_log import require_tensorboard
 
 pytestmark = pytest.mark.usefixtures("tiny_models")
 CHANGES = ("epochs=2", "warmup_epochs=0.5", "batch_size=240", "lr=3e-3")
@@ -429,7 +429,7 @@ def test_tensorboard_gets_the_numbers_of_the_records(tmp_path: Path) -> None:
 def test_mixed_precision_trains_in_bfloat16(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
     outcome = train(asked(tmp_path, "tiny_vit", "digits", "precision=amp"))
     assert outcome.record is not None
-    assert outcome.record.conditions["precision"] == "amp"
+    assert outcome.record.conditions["precision"] == "amp-bf16"
     name = "step-000000010.safetensors"
     ours, exact = load_file(outcome.folder / name), load_file(done[1].folder / name)
     assert all(weight.dtype is torch.float32 for weight in ours.values())

@@ -1,4 +1,4 @@
-"""The schedule reaches exactly what it names; the optimiser is the one asked for and decays what it should."""
+"""The schedule reaches exactly what it names; the optimizer is the one asked for and decays what it should."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from favor.errors import RequestError
-from favor.train.optimizer import OPTIMIZERS, create_optimizer, parameter_groups
+from favor.trace.optimizer import OPTIMIZERS, create_optimizer, parameter_groups
 from favor.train.recipe import load_recipe
 from favor.train.schedule import Schedule, schedule_of
 from favor.zoo.registry import create_miniature
@@ -96,7 +96,9 @@ def test_norms_biases_and_exempt_parameters_are_not_decayed_and_frozen_ones_not_
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_asked_for_is_the_one_used(name: str) -> None:
-    optimizer = create_optimizer(Small(), name, lr=0.25, weight_decay=0.1, eps=1e-7, betas=(0.8, 0.9), momentum=0.7)
+    optimizer = create_optimizer(
+        parameter_groups(Small(), 0.1), name, lr=0.25, eps=1e-7, betas=(0.8, 0.9), momentum=0.7
+    )
     assert type(optimizer).__name__.lower() == name
     group = optimizer.param_groups[0]
     assert group["lr"] == 0.25
@@ -107,17 +109,17 @@ def test_the_optimizer_asked_for_is_the_one_used(name: str) -> None:
 
 
 def test_lamb_does_not_clip_gradients_behind_the_recipes_back() -> None:
-    assert create_optimizer(Small(), "lamb", lr=1.0, weight_decay=0.1).param_groups[0]["max_grad_norm"] is None
+    assert create_optimizer(parameter_groups(Small(), 0.1), "lamb", lr=1.0).param_groups[0]["max_grad_norm"] is None
 
 
 def test_an_unknown_optimizer_is_answered_with_the_closest() -> None:
     with pytest.raises(RequestError, match="did you mean 'lamb'"):
-        create_optimizer(Small(), "lambs", lr=1.0, weight_decay=0.0)
+        create_optimizer(parameter_groups(Small(), 0.0), "lambs", lr=1.0)
 
 
 def test_a_model_with_nothing_to_train_is_refused() -> None:
     with pytest.raises(RequestError, match="nothing to train"):
-        create_optimizer(nn.Identity(), "sgd", lr=1.0, weight_decay=0.0)
+        parameter_groups(nn.Identity(), weight_decay=0.0)
 
 
 def test_positions_and_the_class_token_of_the_shell_are_not_decayed() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from favor.data.augment import Batch
 from favor.data.loader import BatchPlan
-from favor.train.arithmetic import Arithmetic, arithmetic_of
+from favor.machine.precision import Precision
 from favor.train.distributed import Processes
 from favor.train.evaluation import evaluate, scored
 from favor.train.randomness import DropPathBySample, SampleDraws, draw_drop_path_by_sample
@@ -21,7 +21,8 @@ from favor.train.step import Learner
 from favor.zoo.layers import DropPath
 
 CLASSES, SIDE = 6, 4
-FLOAT32 = Arithmetic(None, scaled=False)
+FLOAT32 = Precision(torch.float32)
+MIXED = Precision(torch.float32, torch.float16)
 
 
 class Linear(nn.Module):
@@ -53,13 +54,13 @@ def part(batch: Batch, rows: slice) -> Batch:
     )
 
 
-def learner(extra: bool = True, batch_size: int = 12, arithmetic: Arithmetic = FLOAT32, **changes: object) -> Learner:
+def learner(extra: bool = True, batch_size: int = 12, precision: Precision = FLOAT32, **changes: object) -> Learner:
     torch.manual_seed(0)
     overrides = [f"{key}={value}" for key, value in changes.items()]
     recipe = load_recipe(
         "laptop-digits", ["optimizer=sgd", "momentum=0", "label_smoothing=0.1", "clip_grad=1000", *overrides]
     )
-    return Learner(Linear(extra), recipe, BatchPlan(120, batch_size), CLASSES, arithmetic)
+    return Learner(Linear(extra), recipe, BatchPlan(120, batch_size), CLASSES, precision)
 
 
 def gradient_after(parts: list[Batch], images: int, **options: object) -> Tensor:
@@ -106,8 +107,7 @@ def test_the_models_own_losses_are_part_of_the_objective() -> None:
 
 
 def test_the_gradient_is_clipped_after_it_is_unscaled() -> None:
-    half = Arithmetic(torch.float16, scaled=True)
-    scaled, plain = (learner(arithmetic=kind, clip_grad=0.01) for kind in (half, FLOAT32))
+    scaled, plain = (learner(precision=kind, clip_grad=0.01) for kind in (MIXED, FLOAT32))
     scaled.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)  # the usual first one overflows, and is then lowered
     for taught in (scaled, plain):
         taught.gather(batch_of(12), last=True)
@@ -118,7 +118,7 @@ def test_the_gradient_is_clipped_after_it_is_unscaled() -> None:
 
 
 def test_a_step_whose_gradient_overflows_float16_is_skipped_and_the_scale_lowered() -> None:
-    taught = learner(arithmetic=Arithmetic(torch.float16, scaled=True))
+    taught = learner(precision=MIXED)
     before, scale = taught.weights.head.weight.clone(), taught.scaler.get_scale()
     batch = batch_of(12)
     taught.gather(replace(batch, images=batch.images * torch.inf), last=True)
@@ -137,12 +137,6 @@ def test_the_learning_rate_of_a_step_is_the_one_given() -> None:
     taught.update(0.25)
     assert torch.allclose(taught.weights.head.weight, before - 0.25 * gradient, atol=1e-6)
     assert taught.weights.head.weight.grad is None
-
-
-def test_mixed_precision_is_bfloat16_on_a_processor_and_needs_no_scaler() -> None:
-    assert arithmetic_of("amp", torch.device("cpu")) == Arithmetic(torch.bfloat16, scaled=False)
-    assert arithmetic_of("amp", torch.device("mps")) == Arithmetic(torch.float16, scaled=True)
-    assert arithmetic_of("float32", torch.device("cpu")) == FLOAT32
 
 
 logit_tables = st.integers(1, 40).flatmap(

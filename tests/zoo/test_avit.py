@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 from favor.zoo.operating_point import impose_operating_point, operating_point
 from favor.zoo.registry import create_miniature

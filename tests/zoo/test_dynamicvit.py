@@ -5,7 +5,7 @@ import torch
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Size
 from favor.zoo.registry import create_miniature

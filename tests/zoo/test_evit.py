@@ -6,7 +6,7 @@ import torch
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 from favor.zoo.layers import take_tokens
 from favor.zoo.sequence.removal.evit import KeepAttentive, kept_patches, quarter

@@ -5,7 +5,7 @@ import torch
 
 import favor
 from equality import images
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.merging.evit_fuse import FuseInattentive
 from favor.zoo.slots import Flow, Seen

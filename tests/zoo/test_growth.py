@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import favor
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Encoder
 from favor.zoo.registry import create_miniature
 from favor.zoo.taxonomy import How, Where

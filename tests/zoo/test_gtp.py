@@ -6,7 +6,7 @@ import torch
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.merging.gtp import ALPHA, Propagate, RatingAttention, _adjacent, _graph, importance
 from favor.zoo.slots import Flow, Seen, Tokens

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import favor
-from favor.measure.count import count
 from favor.records import published
 from favor.records.schema import Record
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 
 CLASSES = 18_291

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import favor
-from favor.measure.count import per_image
-from favor.measure.trace import trace
+from favor.trace.counts import per_image
+from favor.trace.operator_trace import trace
 from favor.zoo.encoder import Encoder, Size
 from favor.zoo.registry import create_miniature
 

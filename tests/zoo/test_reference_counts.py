@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import favor
-from favor.measure.trace import trace
 from favor.records import counted_records
+from favor.trace.operator_trace import trace
 from favor.zoo.encoder import SIZES
 
 Figure = TypeVar("Figure", int, float)

@@ -9,7 +9,7 @@ import favor
 from drop_path import rates
 from equality import images, largest_difference, with_order_one_weights
 from favor.errors import RequestError
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.fuse import inference_form
 from favor.zoo.registry import create_miniature
 from favor.zoo.timm_models import _resample_biases, _takes

@@ -7,7 +7,7 @@ from torch import Tensor
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.encoder import Size
 from favor.zoo.sequence.summary.tokenlearner import LearnTokens
 from favor.zoo.slots import Flow

@@ -5,7 +5,7 @@ import torch
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
-from favor.measure.count import count
+from favor.trace.counts import count
 from favor.zoo.baseline.universal import UniversalEncoder
 from favor.zoo.baseline.vit import vit
 from favor.zoo.encoder import Size

@@ -15,9 +15,9 @@ from torch import nn
 import favor
 from equality import images, largest_difference
 from favor.errors import RequestError
-from favor.measure.count import count
-from favor.measure.paper_params import params_paper
 from favor.records import published
+from favor.trace.counts import count
+from favor.trace.paper_params import params_paper
 from favor.zoo.encoder import Size
 from favor.zoo.registry import create_miniature
 from favor.zoo.slots import Tokens

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from favor.analyze.answer import GivesUp
+from favor.analyze.recommendation import GivesUp
 from favor.metrics import METRICS
 
 

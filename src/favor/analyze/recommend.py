@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import pandas as pd
 
-from favor.analyze.answer import Binding, Choice, Reading, Recommendation, Why
 from favor.analyze.assemble import AccuracyBasis, accuracy_basis
 from favor.analyze.chances import chance_of_being_best
 from favor.analyze.deviations import deviations_by_row
@@ -19,6 +18,7 @@ from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import Limit, relax
 from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, rank
 from favor.analyze.reasons import dominated_by, given_up
+from favor.analyze.recommendation import Binding, Choice, Reading, Recommendation, Why
 from favor.analyze.selection import numbers
 from favor.analyze.settings import QUALITIES, runs, where_from
 from favor.metrics import METRICS

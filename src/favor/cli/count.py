@@ -8,7 +8,7 @@ from favor.cli.console import emit_json, emit_table, examples, note, progress_ba
 from favor.cli.zoo import AsJson, load_plugins
 
 if TYPE_CHECKING:
-    from favor.measure.count import Counts
+    from favor.trace.counts import Counts
 
 EXAMPLES = examples(
     ("favor count vit_s16", "one model at its own image size"),
@@ -36,7 +36,7 @@ def count_command(
 ) -> None:
     """Count what models cost on paper. Work, activations and bytes are per image; a multiply-add is two FLOPs."""
     from favor.errors import FavorError, RequestError
-    from favor.measure.count import count
+    from favor.trace.counts import count
 
     load_plugins()
     wanted = expand(names)
@@ -91,7 +91,7 @@ def as_dict(counts: "Counts", by_op: bool) -> dict[str, object]:
     """A model's counts with stable keys: name, the counts, and the conditions they hold under."""
     from dataclasses import asdict
 
-    from favor.measure.count import METRIC_NAMES
+    from favor.trace.counts import METRIC_NAMES
 
     data: dict[str, object] = {"name": counts.name, **{metric: getattr(counts, metric) for metric in METRIC_NAMES}}
     data["conditions"] = {

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from favor.analyze.answer import Choice, Reading, Recommendation
 from favor.analyze.compare import Comparison, MetricComparison, Side
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
@@ -10,6 +9,7 @@ from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
 from favor.analyze.pareto import ParetoPoint, ParetoResult
+from favor.analyze.recommendation import Choice, Reading, Recommendation
 from favor.analyze.selection import Excluded
 from favor.cli.console import emit_table, note, stdout_console
 from favor.metrics import METRICS

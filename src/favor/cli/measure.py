@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     from favor.measure.doctor import Diagnosis
     from favor.measure.meters import Measured
-    from favor.measure.request import Phase, Request, Settings
+    from favor.measure.request import Request, Settings
     from favor.measure.variability import Spread
     from favor.records.schema import Record
     from favor.records.store import Problem
+    from favor.trace.conditions import Phase
 
 MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
     ("favor measure 'vit_*' swin_ti --into my-study", "kept as they come; called again, it goes on where it stopped"),
     ("favor measure 'vit_*' swin_ti --into my-study --again", "what has a flag such as busy is measured once more"),
-    ("favor measure vit_ti16 --phase training --batch-size 32 --optimiser adamw", "a training step of 32 images"),
+    ("favor measure vit_ti16 --phase training --batch-size 32 --optimizer adamw", "a training step of 32 images"),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
     ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
 )
@@ -88,7 +89,7 @@ BatchSize = Annotated[
 Budget = Annotated[
     float, typer.Option("--budget", help="Seconds for each measurement of a model: latency, search, memory ...")
 ]
-Optimiser = Annotated[str, typer.Option("--optimiser", help="Of the training step: lamb, adamw, adam or sgd.")]
+Optimizer = Annotated[str, typer.Option("--optimizer", help="Of the training step: lamb, adamw, adam or sgd.")]
 ReferenceBatch = Annotated[int, typer.Option("--reference-batch", help="Batch that the hours per epoch are for.")]
 EpochImages = Annotated[int, typer.Option("--epoch-images", help="Images of an epoch; ImageNet-1k's unless given.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="On the CPU; the physical cores unless given.")]
@@ -119,7 +120,7 @@ def measure_command(
     phase: PhaseName = "inference",
     batch_size: BatchSize = None,
     budget: Budget = 20.0,
-    optimiser: Optimiser = "lamb",
+    optimizer: Optimizer = "lamb",
     reference_batch: ReferenceBatch = 2048,
     epoch_images: EpochImages = 1_281_167,
     threads: Threads = None,
@@ -152,7 +153,7 @@ def measure_command(
         time_limit=time_limit,
         memory_limit=_bytes("--memory-limit", memory_limit),
         threads=threads,
-        optimiser=optimiser,
+        optimizer=optimizer,
         reference_batch=reference_batch,
         epoch_images=epoch_images,
         fit_memory=_bytes("--fit-memory", fit_memory),
@@ -236,7 +237,7 @@ def doctor_command(as_json: AsJson = False) -> None:
 
 
 def _phases(phase: str) -> "tuple[Phase, ...]":
-    from favor.measure.request import PHASES
+    from favor.trace.conditions import PHASES
 
     chosen: dict[str, tuple[Phase, ...]] = {"both": PHASES, **{each: (each,) for each in PHASES}}
     if phase not in chosen:
@@ -264,7 +265,7 @@ def _measure_all(
     names: list[str], settings: "Settings", study: Path | None = None, again: bool = False
 ) -> "tuple[list[Record], bool]":
     """Measure with a line per model, above a bar on a terminal; the records, and whether Ctrl-C ended it."""
-    from favor.measure.device import find_device
+    from favor.machine.device import find_device
     from favor.measure.meters import Interrupted, flags_of, measure_all, requests_for
 
     device = find_device(settings.device)

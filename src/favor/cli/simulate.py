@@ -69,7 +69,7 @@ def simulate_command(
     phase: Annotated[str, typer.Option(help="inference or training.")] = "inference",
     img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
     num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
-    optimiser: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
+    optimizer: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
     into: Annotated[
         Path | None,
         typer.Option(metavar="STUDY", help="Add the records to this study; its measurements correct the simulation."),
@@ -80,16 +80,16 @@ def simulate_command(
 
     Every number is a record of source `simulated` with a 95 % interval. docs/simulation.md says how good they are.
     """
-    from favor.measure.request import PHASES
     from favor.records.store import append
     from favor.simulate.calibration import shipped_calibration
     from favor.simulate.devices import device
-    from favor.simulate.several import simulate_several
+    from favor.simulate.pool import simulate_several
     from favor.simulate.simulation import Asked
+    from favor.trace.conditions import PHASES
 
     if phase not in PHASES:
         raise RequestError(f"--phase {phase}: choose from {', '.join(PHASES)}")
-    asked = Asked(phase, precision, _batch_size(batch_size), img_size, num_classes, optimiser)
+    asked = Asked(phase, precision, _batch_size(batch_size), img_size, num_classes, optimizer)
     devices = list(dict.fromkeys(device(name.strip()) for name in on.split(",") if name.strip()))
     if not devices:
         raise RequestError("--on: name a device; `favor devices` shows them")
@@ -176,7 +176,7 @@ def _corrections(
 ) -> "dict[str, Correction]":
     """The corrections that a study's measurements give, told to the user."""
     from favor.records.store import FILE_NAME, read
-    from favor.simulate.local import local_corrections
+    from favor.simulate.study_correction import local_corrections
 
     if study is None or not (study / FILE_NAME).exists():
         return {}

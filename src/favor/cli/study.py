@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from favor.records.schema import Record
-    from favor.study.answer import Answer
     from favor.study.estimate import Forecast
     from favor.study.plan import Job
     from favor.study.progress import JobState
     from favor.study.session import Session
+    from favor.study.summary import Answer
 
 DEFAULT_FOLDER = Path("runs")
 
@@ -72,7 +72,7 @@ def run_command(
     """
     since = _now()
     from favor.study.folder import locked
-    from favor.study.sources import open_study
+    from favor.study.study_files import open_study
 
     chosen, source = open_study(_chosen(study, quick, full))
     folder = out or DEFAULT_FOLDER / chosen.name
@@ -106,7 +106,7 @@ def resume_command(
 def status_command(folder: Folder, as_json: AsJson = False) -> None:
     """Say what of a study is done, what failed and why, what is left, and how long that will take."""
     from favor.cli import study_text
-    from favor.measure.clock import WallClock
+    from favor.machine.clock import WallClock
     from favor.study.estimate import forecast_of
     from favor.study.folder import is_at_work, saved_request
     from favor.study.plan import jobs_of
@@ -134,7 +134,7 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def _chosen(study: str | None, quick: bool, full: bool) -> str:
-    from favor.study.sources import DEFAULT_STUDY
+    from favor.study.study_files import DEFAULT_STUDY
 
     named = [name for name in (study, "quick" if quick else None, "full" if full else None) if name is not None]
     if len(set(named)) > 1:
@@ -145,10 +145,10 @@ def _chosen(study: str | None, quick: bool, full: bool) -> str:
 def _work(session: "Session", retry: bool, since: float, as_json: bool) -> None:
     """Do what is left of a study, write its page, and say what it found."""
     from favor.cli import study_text
-    from favor.measure.clock import WallClock
+    from favor.machine.clock import WallClock
     from favor.study.estimate import forecast_of
     from favor.study.folder import PAGE_FILE
-    from favor.study.local import LocalExecutor
+    from favor.study.local_executor import LocalExecutor
     from favor.study.progress import jobs_to_do
     from favor.study.runner import run_jobs
 
@@ -243,14 +243,14 @@ def _tell(session: "Session", states: "Sequence[JobState]", page: Path | None, a
 def _answer(session: "Session") -> "Answer":
     from favor.cli.decide import all_records, published_fronts
     from favor.records.store import FILE_NAME
-    from favor.study.answer import answer
+    from favor.study.summary import answer
 
     has_records = (session.folder / FILE_NAME).is_file()
     return answer(session.study, all_records([session.folder] if has_records else None), published_fronts())
 
 
 def _now() -> float:
-    from favor.measure.clock import WallClock
+    from favor.machine.clock import WallClock
 
     return WallClock().now()
 
@@ -272,7 +272,7 @@ class _Watching:
     def ended(self, job: "Job", records: "Sequence[Record]", seconds: float) -> None:
         from favor.cli.study_text import job_line, span
         from favor.study.progress import records_of
-        from favor.study.training import TrainJob, final_record
+        from favor.study.train_jobs import TrainJob, final_record
 
         self._number += 1
         self._bar.advance(self._task)

@@ -14,8 +14,8 @@ from favor.units import format_quantity
 from favor.zoo.taxonomy import How
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
-    from favor.analyze.answer import Choice
-    from favor.study.answer import Answer, Standing
+    from favor.analyze.recommendation import Choice
+    from favor.study.summary import Answer, Standing
 
 _SHOWN = 4
 _GOAL_METRICS = ("top1", "throughput", "latency_p50", "inference_memory", "params")

@@ -13,7 +13,7 @@ from favor.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
     from favor.records.schema import Record
-    from favor.train.audience import StepNews
+    from favor.train.callbacks import StepNews
     from favor.train.recipe import Recipe
     from favor.train.request import TrainingRequest
 
@@ -155,7 +155,7 @@ def finetune_command(
     as_json: AsJson = False,
 ) -> None:
     """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled)."""
-    from favor.train.init import model_of
+    from favor.train.initial_weights import model_of
     from favor.train.request import TrainingRequest
 
     sizes = [] if img_size is None else [f"img_size={img_size}"]
@@ -190,9 +190,9 @@ def evaluate_command(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a checkpoint, in its inference form: top-1, top-5 and loss over each evaluation image once."""
-    from favor.measure.device import find_device
+    from favor.machine.device import find_device
     from favor.train.distributed import device_of_this_process, joined, workers_of_this_process
-    from favor.train.using import evaluate_checkpoint
+    from favor.train.predict import evaluate_checkpoint
 
     load_plugins()
     found = find_device(device_of_this_process(device))
@@ -223,8 +223,8 @@ def predict_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what images show: the five likeliest classes of each, with their probabilities."""
-    from favor.measure.device import find_device
-    from favor.train.using import predict
+    from favor.machine.device import find_device
+    from favor.train.predict import predict
 
     load_plugins()
     trained, predictions = predict(checkpoint, images, find_device(device))
@@ -295,8 +295,8 @@ def _arguments(recipe: str, overrides: list[str], request: "TrainingRequest") ->
 def _train(requests: "list[TrainingRequest]", as_json: bool, arguments: Sequence[str]) -> None:
     """Train all that is asked for and print the last record of each."""
     from favor.data.names import parse
-    from favor.train.board import require_tensorboard
     from favor.train.distributed import is_started_by_torchrun
+    from favor.train.tensorboard_log import require_tensorboard
     from favor.zoo.registry import card
 
     parse(requests[0].data)

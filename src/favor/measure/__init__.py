@@ -1,1 +1,1 @@
-"""What models cost: counts taken from one operator trace, and meters that time, weigh and power the real thing."""
+"""What models cost here: latency, throughput, memory and energy, measured in a child process."""

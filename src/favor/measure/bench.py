@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from favor.measure.best_batch import Search, search_best_batch
-from favor.measure.clock import Clock
-from favor.measure.device import Device, Peak
-from favor.measure.energy import EnergyError, EnergyMeter
-from favor.measure.findings import Channel, one_line
-from favor.measure.memory import (
+from favor.machine.best_batch import Search, search_best_batch
+from favor.machine.clock import Clock
+from favor.machine.device import Device, Peak
+from favor.machine.energy import EnergyError, EnergyMeter
+from favor.machine.memory import (
     BatchMemory,
     batch_memory,
     bytes_of,
@@ -15,9 +14,10 @@ from favor.measure.memory import (
     largest_measured,
     unless_it_does_not_fit,
 )
-from favor.measure.stopping import Estimate, StoppingRule
-from favor.measure.timing import Timing, seconds_per_call, time_calls
-from favor.measure.workload import Call, Workload
+from favor.machine.messages import Channel, one_line
+from favor.machine.stopping import Estimate, StoppingRule
+from favor.machine.timing import Timing, seconds_per_call, time_calls
+from favor.trace.workload import Call, Workload
 
 SAMPLE_SECONDS = 0.05
 SHARE_OF_ROOM = 0.9

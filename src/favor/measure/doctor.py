@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-from favor.measure.clock import WallClock
-from favor.measure.device import PRIVATE_MEMORY, Cpu, available, find_device
-from favor.measure.energy import EnergySource, energy_sources
-from favor.measure.environment import is_busy, look_at_load, processor_name, usable_threads
-from favor.measure.stopping import StoppingRule
-from favor.measure.timing import time_calls
+from favor.machine.clock import WallClock
+from favor.machine.device import PRIVATE_MEMORY, Cpu, available, find_device
+from favor.machine.energy import EnergySource, energy_sources
+from favor.machine.environment import is_busy, look_at_load, processor_name, usable_threads
+from favor.machine.stopping import StoppingRule
+from favor.machine.timing import time_calls
 
 NOISE_SECONDS = 2.0
 NOISE_SIDE = 192

@@ -1,11 +1,11 @@
 """Inference measured: latency at batch size 1, throughput at the best batch size, memory, energy."""
 
+from favor.machine.footprint import carbon, money
+from favor.machine.memory import process_peak
+from favor.machine.stopping import are_too_few
 from favor.measure.bench import Bench, per_second, report_largest_batch, timing_method
-from favor.measure.footprint import carbon, money
-from favor.measure.memory import process_peak
 from favor.measure.request import Request
-from favor.measure.stopping import are_too_few
-from favor.measure.workload import Workload
+from favor.trace.workload import Workload
 
 LATENCY_SAMPLES = 100
 """What the 99th percentile needs at least; slow models get as many as the budget holds, and a flag."""

@@ -12,14 +12,15 @@ from pathlib import Path
 import torch
 
 from favor.errors import RequestError, WorkError
-from favor.measure.device import Device
-from favor.measure.environment import usable_threads
-from favor.measure.findings import Findings
-from favor.measure.request import Phase, Request, Settings
-from favor.measure.supervise import InterruptedMeasurement, supervise
-from favor.records.schema import CardFields, Record, Scalar, request_of
+from favor.machine.device import Device
+from favor.machine.environment import usable_threads
+from favor.machine.messages import Findings
+from favor.machine.process import InterruptedMeasurement, supervise
+from favor.measure.request import Request, Settings
+from favor.records.schema import CardFields, Record, Scalar, request_of, timestamp
 from favor.records.store import Problem, append, read
-from favor.zoo.registry import PLUGINS_VARIABLE, Card, card, loaded_plugins
+from favor.trace.conditions import Phase
+from favor.zoo.registry import PLUGINS_VARIABLE, card, loaded_plugins
 
 SHARE_OF_FREE_MEMORY = 0.9
 TRAINING_BATCH = {"cpu": 8}
@@ -58,7 +59,7 @@ def _request(name: str, phase: Phase, img_size: int, settings: Settings, device:
         time_limit=time_limit,
         memory_limit=default_memory_limit(device) if settings.memory_limit is None else settings.memory_limit,
         threads=usable_threads() if settings.threads is None else settings.threads,
-        optimiser=settings.optimiser,
+        optimizer=settings.optimizer,
         reference_batch=settings.reference_batch,
         epoch_images=settings.epoch_images,
         fit_memory=settings.fit_memory,
@@ -152,7 +153,7 @@ def _record(request: Request, findings: Findings, started: datetime) -> Record:
     flags = " ".join(dict.fromkeys(findings.flags))
     return Record(
         name=request.name,
-        model=card_fields(card(request.name)),
+        model=CardFields.of(card(request.name)),
         task=request.phase,
         source="measured",
         conditions=request.conditions() | findings.conditions,
@@ -160,7 +161,7 @@ def _record(request: Request, findings: Findings, started: datetime) -> Record:
         status=findings.status or "failed",
         reason=findings.reason,
         environment=findings.environment | {"flags": flags},
-        time=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        time=timestamp(started),
     )
 
 
@@ -173,18 +174,6 @@ def _environment_of_child(threads: int) -> dict[str, str]:
         "MKL_NUM_THREADS": str(threads),
         "KINETO_LOG_LEVEL": "99",
     }
-
-
-def card_fields(known: Card) -> CardFields:
-    """The fields of a card that records carry."""
-    return CardFields(
-        family=known.family,
-        title=known.title,
-        where=known.where.key if known.where else None,
-        how=known.how.key if known.how else None,
-        year=known.year,
-        origin=known.origin,
-    )
 
 
 def default_memory_limit(device: Device) -> int | None:

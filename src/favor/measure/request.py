@@ -6,33 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from favor.errors import RequestError, unknown_name
+from favor.machine.precision import PRECISIONS, resolve_precision
 from favor.records.schema import Scalar
-
-Phase = Literal["inference", "training"]
-
-PHASES: tuple[Phase, ...] = ("inference", "training")
-PRECISIONS = ("fp32", "bf16", "amp")
-OPTIMISERS = ("lamb", "adamw", "adam", "sgd")
+from favor.trace.conditions import (
+    IMAGENET_IMAGES,
+    OPTIMIZERS,
+    PHASES,
+    REFERENCE_BATCH,
+    Phase,
+    check_batch_size,
+    check_counts,
+)
 
 DEFAULT_BUDGET = 20.0
-REFERENCE_BATCH = 2048
-IMAGENET_IMAGES = 1_281_167
-MOST_IMAGES = 2**31 - 1
-"""A batch beyond this is a slip of the finger: it would overflow the sizes of tensors before it exhausts the memory."""
-
-
-def check_counts(*counts: tuple[str, int | None]) -> None:
-    """Refuse what must be a number of 1 or more and is not; None is not given."""
-    for what, count in counts:
-        if count is not None and count < 1:
-            raise RequestError(f"the {what} must be 1 or more, not {count}")
-
-
-def check_batch_size(batch_size: int | None) -> None:
-    """Refuse a batch size that no batch can have."""
-    check_counts(("batch size", batch_size))
-    if batch_size is not None and batch_size > MOST_IMAGES:
-        raise RequestError(f"the batch size must be {MOST_IMAGES} or less, not {batch_size}")
 
 
 def _check_seconds(*times: tuple[str, float | None]) -> None:
@@ -70,7 +56,7 @@ class Settings:
     time_limit: float | None = None
     memory_limit: int | None = None
     threads: int | None = None
-    optimiser: str = "lamb"
+    optimizer: str = "lamb"
     reference_batch: int = REFERENCE_BATCH
     epoch_images: int = IMAGENET_IMAGES
     fit_memory: int | None = None
@@ -104,7 +90,7 @@ class Request:
     time_limit: float
     memory_limit: int | None
     threads: int
-    optimiser: str
+    optimizer: str
     reference_batch: int
     epoch_images: int
     fit_memory: int | None
@@ -124,7 +110,7 @@ class Request:
             "img_size": self.img_size,
             "num_classes": self.num_classes,
             "device": self.device_label,
-            "precision": self.precision,
+            "precision": resolve_precision(self.precision, self.device.partition(":")[0]),
             "compile": self.compiled,
             "batch_size": self.batch_size,
             "batch": "best" if self.batch_size is None else "given",
@@ -134,7 +120,7 @@ class Request:
         }
         if self.phase == "training":
             asked |= {
-                "optimiser": self.optimiser,
+                "optimizer": self.optimizer,
                 "reference_batch": self.reference_batch,
                 "epoch_images": self.epoch_images,
             }
@@ -154,7 +140,7 @@ class Request:
 def _check_all(asked: Settings | Request) -> None:
     """Refuse what neither settings nor a request can have."""
     _check_choice("precision", asked.precision, PRECISIONS)
-    _check_choice("optimiser", asked.optimiser, OPTIMISERS)
+    _check_choice("optimizer", asked.optimizer, OPTIMIZERS)
     check_counts(
         ("image size", asked.img_size),
         ("number of classes", asked.num_classes),

@@ -1,33 +1,28 @@
 """Training measured: the step, the hours per epoch at the reference batch, memory, energy."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from favor.machine.footprint import carbon, money
+from favor.machine.memory import process_peak
+from favor.machine.stopping import Estimate
 from favor.measure.bench import Bench, per_second, report_largest_batch, timing_method
-from favor.measure.clock import Clock
-from favor.measure.footprint import carbon, money
-from favor.measure.memory import process_peak
 from favor.measure.request import Request
-from favor.measure.stopping import Estimate, StoppingRule, collect, quantile
-from favor.measure.timing import Synchronises
-from favor.measure.workload import Call, Workload
-
-Batch = TypeVar("Batch")
+from favor.trace.workload import Call, Workload
 
 MOST_OF_A_STEP = 0.95
 """The share of a step that its update may take for the rest of it to be multiplied: what is left would be noise."""
 
 
 class TrainingWorkload(Workload, Protocol):
-    """Training steps, of which the optimiser's part can be taken alone."""
+    """Training steps, of which the optimizer's part can be taken alone."""
 
     def update_alone(self, batch_size: int) -> Call: ...
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of a whole step at a batch size and, of that, of the optimiser's update, in seconds."""
+    """The time of a whole step at a batch size and, of that, of the optimizer's update, in seconds."""
 
     batch_size: int
     step: Estimate
@@ -99,7 +94,7 @@ def _report_times(bench: Bench, times: StepTime, method: str, request: Request) 
 def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, request: Request) -> None:
     bench.channel.begin("memory")
     peak = bench.peak(workload, batch_size)
-    what = f"weights, gradients, {request.optimiser} and {batch_size} images included"
+    what = f"weights, gradients, {request.optimizer} and {batch_size} images included"
     bench.channel.found("train_memory", peak.allocated, f"{peak.method}; {what}")
     if peak.reserved is not None:
         bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
@@ -109,36 +104,3 @@ def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, re
 
 def _epoch(request: Request) -> str:
     return f"an epoch of {request.epoch_images} images"
-
-
-@dataclass(frozen=True)
-class EndToEnd:
-    """A training step with its data: `step_time` includes the wait for the batch, `idle_time` is that wait."""
-
-    step_time: Estimate
-    idle_time: float
-
-
-def time_end_to_end(
-    step: Callable[[Batch], None],
-    batches: Iterator[Batch],
-    step_time: float,
-    device: Synchronises,
-    clock: Clock,
-    rule: StoppingRule,
-) -> EndToEnd:
-    """Time steps that take their batches from a loader; `step_time` is that of the step with its data in memory.
-
-    The loop that trains calls this: the difference between the two is the time that the device waits for data. The
-    loader must not run dry.
-    """
-
-    def one() -> float:
-        device.synchronise()
-        start = clock.now()
-        step(next(batches))
-        device.synchronise()
-        return clock.now() - start
-
-    measured = quantile(collect(one, rule, clock).seconds, 0.5)
-    return EndToEnd(measured, max(0.0, measured.value - step_time))

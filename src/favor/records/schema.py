@@ -10,13 +10,17 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic_core import from_json
 
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS, metric
 from favor.zoo.taxonomy import How, Where
+
+if TYPE_CHECKING:
+    from favor.zoo.registry import Card
 
 SCHEMA = 1
 
@@ -56,6 +60,27 @@ class CardFields:
     how: str | None = None
     year: int | None = None
     origin: str | None = None
+
+    @classmethod
+    def of(cls, card: "Card") -> "CardFields":
+        """The fields of a card."""
+        return cls(
+            family=card.family,
+            title=card.title,
+            where=card.where.key if card.where else None,
+            how=card.how.key if card.how else None,
+            year=card.year,
+            origin=card.origin,
+        )
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A moment, by default now, as records write it: UTC to the second.
+
+    >>> timestamp(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    '2026-01-02T03:04:05Z'
+    """
+    return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

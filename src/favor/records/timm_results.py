@@ -29,6 +29,7 @@ _COLUMNS = {
     "infer": ("model", "infer_img_size", "infer_samples_per_sec", "infer_batch_size", "param_count"),
     "train": ("model", "train_img_size", "train_samples_per_sec", "train_batch_size", "param_count"),
 }
+_PRECISIONS = {"amp": "amp-fp16", "amp_fp16": "amp-fp16", "amp_bf16": "amp-bf16"}
 _MILLION, _BILLION = 1e6, 1e9
 
 
@@ -96,7 +97,7 @@ def _kind_of(file: Path) -> _FileKind:
     if match := _BENCHMARK.fullmatch(file.name):
         conditions: dict[str, Scalar] = {
             "device": match["device"].replace("_", "-"),
-            "precision": match["precision"],
+            "precision": _PRECISIONS.get(match["precision"], match["precision"]),
             "layout": match["layout"],
             "compile": match["compile"] is not None,
         }

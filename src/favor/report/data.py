@@ -8,10 +8,10 @@ from typing import Any
 
 from favor.analyze.settings import QUALITIES, runs
 from favor.metrics import METRICS
+from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.columns import Texts
 from favor.report.questions import LIMITS, Questions, questions_of
 from favor.report.sources import Gathered
-from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.track import Track, unseen
 from favor.report.views import AccuracyView, Views, views_of
 

@@ -8,11 +8,11 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.data import PageData, as_json, escaped, page_data
-from favor.report.drawings import chart_library, chart_themes, drawings_of, has_chart, packed
+from favor.report.figure_specs import chart_library, chart_themes, drawings_of, has_chart, packed
 from favor.report.method import method_of
 from favor.report.sources import Gathered
-from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.track import Track, unseen
 from favor.version import __version__
 

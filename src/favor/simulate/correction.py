@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import median
 
+from favor.machine.precision import resolve_precision
 from favor.records.schema import Record
 from favor.simulate.devices import Device, known_as
 
@@ -55,7 +56,7 @@ def measurements_on(device: Device, records: Iterable[Record], precision: str) -
             and batch_size_of(record) is not None
             and not record.conditions.get("compile")
             and record.conditions.get("layout", SIMULATED_LAYOUT) == SIMULATED_LAYOUT
-            and record.conditions.get("precision") == precision
+            and record.conditions.get("precision") == resolve_precision(precision, "cuda")
             and _is_on(device, record)
         ):
             found[record.name, record.conditions.get("img_size")] = record

@@ -11,8 +11,8 @@ from typing import Literal
 
 import torch
 
-from favor.measure.trace import Op, Step, TensorSpec
 from favor.simulate.tiles import Cut, cuts
+from favor.trace.operator_trace import Op, Step, TensorSpec
 
 HALF = frozenset({torch.float16, torch.bfloat16})
 Unit = Literal["fp16", "bf16", "tf32", "fp32"]

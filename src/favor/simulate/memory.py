@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from favor.measure.trace import Trace
-from favor.simulate.batches import Batches
+from favor.simulate.batch_scaling import Batches
 from favor.simulate.devices import Device
+from favor.trace.operator_trace import Trace
 
 CONTEXT = 600 * 2**20
 """Bytes that the driver and PyTorch's libraries take before the first tensor: 0.4 to 0.7 GiB on the usual cards."""
@@ -16,9 +16,9 @@ WORKSPACE = 96 * 2**20
 
 @dataclass(frozen=True)
 class Footprint:
-    """The live bytes of a pass at any batch size; a training step holds the optimiser's state, and ends in its update.
+    """The live bytes of a pass at any batch size; a training step holds the optimizer's state, and ends in its update.
 
-    `state` are the bytes of the optimiser's state, `update` the most that live during its step, `image` those of an
+    `state` are the bytes of the optimizer's state, `update` the most that live during its step, `image` those of an
     image, all of which are there until the step ends.
     """
 
@@ -49,7 +49,7 @@ def usable_memory(device: Device) -> float:
 
 
 def footprint(batches: Batches, image: int, update: Trace | None = None) -> Footprint:
-    """The footprint of a pass, with the trace of the optimiser's update where it is a training step."""
+    """The footprint of a pass, with the trace of the optimizer's update where it is a training step."""
     if update is None:
         return Footprint(batches, image)
     state = sum(storage.size for storage in update.storages if storage.role == "buffer")

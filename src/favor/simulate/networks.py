@@ -8,16 +8,17 @@ import torch
 from torch import nn
 
 from favor.errors import RequestError
-from favor.measure.pretend import on_meta, trace_on
-from favor.measure.request import Phase
-from favor.measure.shapes import Uninitialised
-from favor.measure.trace import Role, Step, Trace, trace_call
-from favor.measure.workload import Precision, build, make_optimiser
-from favor.simulate.batches import Batches
+from favor.machine.precision import Precision
+from favor.simulate.batch_scaling import Batches
+from favor.trace.conditions import Phase
+from favor.trace.fake_device import on_meta, trace_on
+from favor.trace.meta_shortcuts import Uninitialised
+from favor.trace.operator_trace import Role, Step, Trace, trace_call
+from favor.trace.workload import benchmark_optimizer, build
 from favor.zoo.fuse import inference_form
 from favor.zoo.registry import card
 
-MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Network:
             subject=self.name,
         )
 
-    def update(self, optimiser: str) -> Trace:
-        """The trace of the optimiser's step once it has its state, on gradients that are there."""
-        return trace_update(self.model, partial(make_optimiser, optimiser), f"{optimiser} for {self.name}")
+    def update(self, optimizer: str) -> Trace:
+        """The trace of the optimizer's step once it has its state, on gradients that are there."""
+        return trace_update(self.model, partial(benchmark_optimizer, optimizer), f"{optimizer} for {self.name}")
 
 
-def trace_update(model: nn.Module, make: MakeOptimiser, subject: str, *, many_at_once: bool = True) -> Trace:
-    """The trace of an optimiser's step: an operator for all tensors, PyTorch's default on a GPU, or one for each."""
-    # On meta tensors: optimisers count their steps on the CPU and read that, which fake tensors cannot.
+def trace_update(model: nn.Module, make: MakeOptimizer, subject: str, *, many_at_once: bool = True) -> Trace:
+    """The trace of an optimizer's step: an operator for all tensors, PyTorch's default on a GPU, or one for each."""
+    # On meta tensors: optimizers count their steps on the CPU and read that, which fake tensors cannot.
     weights = [weight for weight in on_meta(model).parameters() if weight.requires_grad]
     stepper = make(weights)
     for group in stepper.param_groups:
@@ -79,7 +80,7 @@ def trace_update(model: nn.Module, make: MakeOptimiser, subject: str, *, many_at
 
 
 def steps_on_device(update: Trace) -> list[Step]:
-    """The steps of an update that run on the device: optimisers count theirs on the CPU.
+    """The steps of an update that run on the device: optimizers count theirs on the CPU.
 
     The counters are what the trace was not told of: weights, gradients and states are known, and what it makes is new.
     """

@@ -72,7 +72,7 @@ def _conditions(row: Mapping[str, str], place: Device, name: str) -> dict[str, S
         "img_size": int(row["img_size"]),
         "num_classes": 1000,
         "device": name,
-        "precision": "amp",
+        "precision": "amp-fp16",
         "compile": False,
         "batch": "best",
         "fit_memory": place.memory,

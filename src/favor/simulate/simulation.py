@@ -7,21 +7,11 @@ from functools import cached_property
 from typing import Literal
 
 from favor.errors import FavorError, RequestError, unknown_name
-from favor.measure.best_batch import search_best_batch
-from favor.measure.findings import one_line
-from favor.measure.meters import card_fields
-from favor.measure.request import (
-    IMAGENET_IMAGES,
-    OPTIMISERS,
-    PHASES,
-    PRECISIONS,
-    REFERENCE_BATCH,
-    Phase,
-    check_batch_size,
-)
-from favor.measure.trace import Trace
-from favor.records.schema import Reading, Record, Scalar, Status, reading
-from favor.simulate.batches import Batches
+from favor.machine.best_batch import search_best_batch
+from favor.machine.messages import one_line
+from favor.machine.precision import PRECISIONS, resolve_precision
+from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
+from favor.simulate.batch_scaling import Batches
 from favor.simulate.calibration import Calibration
 from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import Device, device
@@ -30,6 +20,15 @@ from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
 from favor.simulate.networks import Network, network, steps_on_device
 from favor.simulate.spread import bounds, spread
 from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
+from favor.trace.conditions import (
+    IMAGENET_IMAGES,
+    OPTIMIZERS,
+    PHASES,
+    REFERENCE_BATCH,
+    Phase,
+    check_batch_size,
+)
+from favor.trace.operator_trace import Trace
 from favor.units import format_quantity
 from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import card
@@ -37,7 +36,7 @@ from favor.zoo.registry import card
 LARGEST_BATCH = 1024
 TRAINING_BATCH = 64
 _WITHOUT_MODULES = 0.5
-"""What the host takes for an operator that an optimiser calls, of that for one which a network calls by modules."""
+"""What the host takes for an operator that an optimizer calls, of that for one which a network calls by modules."""
 _LIVE = "peak of live storages in the trace; the interval is for the libraries' scratch and the allocator's rounding"
 
 
@@ -50,7 +49,7 @@ class Asked:
     batch_size: int | Literal["best"] | None = None
     img_size: int | None = None
     num_classes: int = 1000
-    optimiser: str = "lamb"
+    optimizer: str = "lamb"
     reference_batch: int = REFERENCE_BATCH
     epoch_images: int = IMAGENET_IMAGES
 
@@ -58,7 +57,7 @@ class Asked:
         for what, value, known in (
             ("phase", self.phase, PHASES),
             ("precision", self.precision, PRECISIONS),
-            ("optimiser", self.optimiser, OPTIMISERS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
         ):
             if value not in known:
                 raise unknown_name(what, value, known, "choose from " + ", ".join(known))
@@ -75,9 +74,9 @@ class Asked:
 class Passes:
     """The passes of one network at any batch size, the same for all devices: kernels and memory."""
 
-    def __init__(self, subject: Network, optimiser: str) -> None:
+    def __init__(self, subject: Network, optimizer: str) -> None:
         self.network = subject
-        self._optimiser = optimiser
+        self._optimizer = optimizer
         self._kernels: dict[int, Columns] = {}
 
     @cached_property
@@ -86,8 +85,8 @@ class Passes:
 
     @cached_property
     def update(self) -> Trace | None:
-        """The optimiser's update, in training."""
-        return self.network.update(self._optimiser) if self.network.phase == "training" else None
+        """The optimizer's update, in training."""
+        return self.network.update(self._optimizer) if self.network.phase == "training" else None
 
     @cached_property
     def footprint(self) -> Footprint:
@@ -96,7 +95,7 @@ class Passes:
 
     @cached_property
     def update_kernels(self) -> Columns:
-        """The kernels of the optimiser's update; none at inference."""
+        """The kernels of the optimizer's update; none at inference."""
         return columns_of(() if self.update is None else kernels_of(steps_on_device(self.update)))
 
     def kernels(self, batch_size: int) -> Columns:
@@ -117,7 +116,7 @@ class Placed:
         self._estimates: dict[int, Estimate] = {}
 
     def pass_estimate(self, batch_size: int) -> Estimate:
-        """The pass without the optimiser's update, not yet corrected."""
+        """The pass without the optimizer's update, not yet corrected."""
         if batch_size not in self._estimates:
             kernels = self.passes.kernels(batch_size)
             self._estimates[batch_size] = estimate(self.device, kernels, self._calibration)
@@ -164,7 +163,7 @@ def simulate(
     """A model on devices, one record each; a failure is a record with its status and reason."""
     started = datetime.now(UTC)
     try:
-        passes = Passes(network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes), asked.optimiser)
+        passes = Passes(network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes), asked.optimizer)
         known = corrections or {}
         placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
         return [_record(passes, on_device, asked, started) for on_device in placed]
@@ -221,10 +220,10 @@ def _inference(placed: Placed, asked: Asked, batch_size: int, largest: int) -> I
 
 
 def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
-    how = f"batch size {batch_size}, {asked.optimiser}"
+    how = f"batch size {batch_size}, {asked.optimizer}"
     images = max(asked.reference_batch, batch_size)
     at_reference = placed.accumulated_seconds(batch_size, images)
-    by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimiser}"
+    by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimizer}"
     seconds, size, what = placed.seconds(batch_size), batch_size, how
     if asked.given_batch is None:  # it differs from device to device; steps are compared over the same number of images
         seconds, size, what = at_reference, images, by_accumulation
@@ -252,7 +251,7 @@ def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]
         "img_size": img_size,
         "num_classes": asked.num_classes,
         "device": place.name,
-        "precision": asked.precision,
+        "precision": resolve_precision(asked.precision, "cuda"),
         "compile": False,
         "batch": "best" if asked.given_batch is None else "given",
         "fit_memory": place.memory,
@@ -261,7 +260,7 @@ def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]
         conditions["batch_size"] = asked.given_batch
     if asked.phase == "training":
         conditions |= {
-            "optimiser": asked.optimiser,
+            "optimizer": asked.optimizer,
             "reference_batch": asked.reference_batch,
             "epoch_images": asked.epoch_images,
         }
@@ -287,7 +286,7 @@ def _made(
 ) -> Record:
     return Record(
         name=name,
-        model=card_fields(card(name)),
+        model=CardFields.of(card(name)),
         task=asked.phase,
         source="simulated",
         conditions=conditions,
@@ -295,5 +294,5 @@ def _made(
         status=status,
         reason=reason,
         environment={"device_name": place.title, **environment},
-        time=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        time=timestamp(started),
     )

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from favor.measure.clock import Clock
+from favor.machine.clock import Clock
 from favor.records.counted import counted_records
 from favor.records.schema import Record
 from favor.study.plan import CountJob, Job, MeasureJob
 from favor.study.progress import JobState
 from favor.study.resolved import ResolvedStudy
 from favor.study.schema import LEAST_BUDGET, Budget
-from favor.study.training import TrainJob, images_of
+from favor.study.train_jobs import TrainJob, images_of
 
 START_SECONDS = 4.5
 COUNT_SECONDS = 1.0

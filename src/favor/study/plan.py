@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import cast
 
-from favor.measure.request import IMAGENET_IMAGES, REFERENCE_BATCH, Phase, Request
+from favor.measure.request import Request
 from favor.records.schema import Scalar
 from favor.study.resolved import PlannedModel, ResolvedStudy
-from favor.study.training import TrainJob
+from favor.study.train_jobs import TrainJob
+from favor.trace.conditions import IMAGENET_IMAGES, REFERENCE_BATCH, Phase
 from favor.zoo.taxonomy import How
 
-OPTIMISER = "lamb"
+OPTIMIZER = "lamb"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class MeasureJob:
             time_limit=time_limit,
             memory_limit=memory_limit,
             threads=self.threads,
-            optimiser=OPTIMISER,
+            optimizer=OPTIMIZER,
             reference_batch=REFERENCE_BATCH,
             epoch_images=IMAGENET_IMAGES,
             fit_memory=None,

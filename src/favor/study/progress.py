@@ -11,7 +11,7 @@ from favor.records.schema import Record, Scalar
 from favor.records.store import FILE_NAME, Problem, read
 from favor.study.plan import CountJob, Job
 from favor.study.resolved import Machine
-from favor.study.training import TrainJob, final_record, is_of
+from favor.study.train_jobs import TrainJob, final_record, is_of
 
 JobStatus = Literal["done", "failed", "left"]
 INTERRUPTED = "interrupted"

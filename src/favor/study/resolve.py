@@ -9,14 +9,14 @@ import torch
 from favor.data.download import downloaded
 from favor.data.names import find, parse
 from favor.errors import RequestError, unknown_name
-from favor.measure.device import Device, find_device
-from favor.measure.environment import usable_threads
+from favor.machine.device import Device, find_device
+from favor.machine.environment import usable_threads
 from favor.measure.meters import TRAINING_BATCH, TRAINING_BATCH_ELSEWHERE
 from favor.records import published
 from favor.study.located import LocatedYaml, Step
 from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Stage, StudyFile, Train
-from favor.study.training import recipe_of
+from favor.study.train_jobs import recipe_of
 from favor.train.epoch_record import pipeline_of
 from favor.zoo.registry import card, list_models, load_plugin, loaded_plugins
 

@@ -1,6 +1,6 @@
 """Runs the jobs of a study one after the other, keeping what each found as it comes.
 
-Who does a job is an `Executor`. There is one, `favor.study.local`; one for a cluster would hand jobs to its queue.
+Who does a job is an `Executor`. There is one, `favor.study.local_executor`.
 """
 
 from collections.abc import Callable, Sequence

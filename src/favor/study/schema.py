@@ -18,7 +18,8 @@ from pydantic_core import ErrorDetails
 
 from favor.data.names import SETS
 from favor.errors import unknown_name
-from favor.measure.request import DEFAULT_BUDGET, PRECISIONS
+from favor.machine.precision import PRECISIONS
+from favor.measure.request import DEFAULT_BUDGET
 from favor.metrics import metric
 from favor.study.located import LocatedYaml
 from favor.units import parse_quantity

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from favor.errors import RequestError
-from favor.measure.device import Device, find_device
+from favor.machine.device import Device, find_device
 from favor.study.folder import has_request, save_request, saved_request
 from favor.study.plan import jobs_of
 from favor.study.progress import JobState, records_of, states_of

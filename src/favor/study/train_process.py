@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
-from favor.measure.findings import one_line
-from favor.measure.meters import card_fields
-from favor.records.schema import Record, Status
+from favor.machine.messages import one_line
+from favor.records.schema import CardFields, Record, Status, timestamp
 from favor.study.progress import records_of
 from favor.study.schema import Stage
-from favor.study.training import TrainJob, final_record, is_of, stage_arguments, stage_conditions
+from favor.study.train_jobs import TrainJob, final_record, is_of, stage_arguments, stage_conditions
 from favor.zoo.registry import card
 
 COMMAND = (sys.executable, "-P", "-m", "favor.cli.leashed")
@@ -74,11 +72,11 @@ def _failure(job: TrainJob, stage: Stage, code: int, last_words: str) -> Record:
     said = f"; its last words: {last_words}" if last_words else ""
     return Record(
         name=job.name,
-        model=card_fields(card(job.name)),
+        model=CardFields.of(card(job.name)),
         task="accuracy",
         source="measured",
         conditions={"dataset": str(stage.data).partition(":")[0]} | stage_conditions(stage, job.seed),
         status=status,
         reason=one_line(f"training: {how}{said}"),
-        time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        time=timestamp(),
     )

@@ -40,7 +40,7 @@ class UnusableFileError(RequestError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is needed to go on: the model's weights, the optimiser's and the scaler's tensors, and the state."""
+    """What is needed to go on: the model's weights, the optimizer's and the scaler's tensors, and the state."""
 
     trained: Trained
     weights: Mapping[str, Tensor]
@@ -95,7 +95,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]
 
 
 def optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """What an optimiser keeps besides tensors, a table for each group of parameters."""
+    """What an optimizer keeps besides tensors, a table for each group of parameters."""
     kept = [
         {key: value for key, value in group.items() if key != "params" and not torch.is_tensor(value)}
         for group in optimizer.param_groups
@@ -106,7 +106,7 @@ def optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
 def restore_optimizer(
     model: nn.Module, optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Bring an optimiser to where it was."""
+    """Bring an optimizer to where it was."""
     number_of = {name: number for number, name in _names_of(model, optimizer).items()}
     fresh = optimizer.state_dict()
     for group, kept in zip(fresh["param_groups"], groups, strict=True):
@@ -126,7 +126,7 @@ def restore_optimizer(
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """An optimiser's tensors: those of each parameter, and those that timm's LAMB keeps for a whole group."""
+    """An optimizer's tensors: those of each parameter, and those that timm's LAMB keeps for a whole group."""
     names = _names_of(model, optimizer)
     found = {
         f"{names[number]}/{what}": torch.as_tensor(value)
@@ -140,7 +140,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
 
 
 def _names_of(model: nn.Module, optimizer: Optimizer) -> dict[int, str]:
-    """The optimiser counts parameters through its groups; names last longer than numbers."""
+    """The optimizer counts parameters through its groups; names last longer than numbers."""
     by_identity = {id(parameter): name for name, parameter in model.named_parameters()}
     ordered = (parameter for group in optimizer.param_groups for parameter in group["params"])
     return {number: by_identity[id(parameter)] for number, parameter in enumerate(ordered)}

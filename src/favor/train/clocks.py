@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from favor.measure.clock import Clock, WallClock
+from favor.machine.clock import Clock, WallClock
 from favor.train.state import Readings
 
 

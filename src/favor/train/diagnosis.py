@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.data.augment import Batch
-from favor.train.arithmetic import Arithmetic
+from favor.machine.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Diagnosis:
         return "all outputs and gradients are finite: the sum of the losses overflowed"
 
 
-def diagnose(model: nn.Module, batch: Batch, arithmetic: Arithmetic) -> Diagnosis:
+def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
     """Run a batch again and look at every part."""
     place = next(model.parameters()).device
     layer = None
     if bool(torch.isfinite(batch.images).all()):
-        with torch.no_grad(), arithmetic.context(place):
+        with torch.no_grad(), precision.context(place):
             layer = _first_bad_layer(model, batch.images)
     named = list(model.named_parameters())
     return Diagnosis(

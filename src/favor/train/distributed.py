@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from favor.data.loader import Share
 from favor.errors import RequestError
-from favor.measure.environment import usable_threads
+from favor.machine.environment import usable_threads
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The energy of a training, where the device tells it; a meter that fails leaves its figure out, not the run."""
 
-from favor.measure.device import Device
-from favor.measure.energy import CodeCarbon, EnergyError, EnergyMeter, find_energy_meter
-from favor.train.audience import Audience
+from favor.machine.device import Device
+from favor.machine.energy import CodeCarbon, EnergyError, EnergyMeter, find_energy_meter
+from favor.train.callbacks import Audience
 
 
 class TrainingEnergy:

@@ -1,21 +1,19 @@
 """What an epoch leaves behind: one record with its accuracy, its costs and the whole recipe."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from favor.measure.device import Device
-from favor.measure.memory import process_peak
-from favor.measure.meters import card_fields
-from favor.records.schema import Reading, Record, Scalar, Status, reading
+from favor.machine.device import Device
+from favor.machine.memory import process_peak
+from favor.machine.precision import resolve_precision
+from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
 from favor.train.evaluation import Scores
-from favor.train.init import Start
+from favor.train.initial_weights import Start
 from favor.train.recipe import Recipe, load_recipe, recipe_names
 from favor.train.state import Readings, Sums, Survey
 from favor.zoo.registry import card
 
 # What a run may change of a recipe and still be of its pipeline: these are conditions of their own.
 _OUTSIDE_OF_THE_PIPELINE = frozenset({"doc", "data", "img_size", "seed"})
-_PRECISIONS = {"float32": "fp32", "amp": "amp"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class Subject:
     start: Start
     minutes: float | None
     device_label: str
+    device_kind: str
 
     def conditions(self) -> dict[str, Scalar]:
         """What was asked; `pipeline` tells a recipe that was changed apart from the one of that name."""
@@ -40,7 +39,7 @@ class Subject:
             "img_size": self.recipe.img_size,
             "batch_size": self.recipe.batch_size,
             "device": self.device_label,
-            "precision": _PRECISIONS[self.recipe.precision],
+            "precision": resolve_precision(self.recipe.precision, self.device_kind),
         }
         if self.start.img_size is not None:
             asked["pretraining_img_size"] = self.start.img_size
@@ -98,7 +97,7 @@ def epoch_record(
     }
     return Record(
         name=subject.model,
-        model=card_fields(card(subject.model)),
+        model=CardFields.of(card(subject.model)),
         task="accuracy",
         source="measured",
         conditions=epoch_conditions(subject, epoch.epochs, epoch.final),
@@ -112,7 +111,7 @@ def failure_record(subject: Subject, status: Status, reason: str, environment: d
     """The record of a run that failed."""
     return Record(
         name=subject.model,
-        model=card_fields(card(subject.model)),
+        model=CardFields.of(card(subject.model)),
         task="accuracy",
         source="measured",
         conditions=subject.conditions(),
@@ -183,4 +182,4 @@ def _whole(epochs: float) -> int | float:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp()

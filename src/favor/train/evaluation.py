@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from favor.data.augment import Batch
 from favor.errors import WorkError
-from favor.train.arithmetic import Arithmetic
+from favor.machine.precision import Precision
 from favor.train.distributed import Processes
 
 
@@ -30,7 +30,7 @@ class EvaluationStopped(Exception):  # noqa: N818 - not an error
 def evaluate(
     model: nn.Module,
     batches: Iterable[Batch],
-    arithmetic: Arithmetic,
+    precision: Precision,
     processes: Processes,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Scores:
@@ -44,7 +44,7 @@ def evaluate(
             stopped = should_stop()
             if stopped:
                 break
-            with arithmetic.context(place):
+            with precision.context(place):
                 logits = model(batch.images)
             counts += scored(logits.float(), batch.labels)
             images += len(batch)

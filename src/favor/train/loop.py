@@ -17,10 +17,10 @@ from favor.data.augment import Batch
 from favor.data.broken import BrokenImages
 from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
 from favor.errors import WorkError
-from favor.measure.device import Device
-from favor.measure.environment import Glance, glance, is_busy, others_between
+from favor.machine.device import Device
+from favor.machine.environment import Glance, glance, is_busy, others_between
 from favor.records.schema import Record, Scalar
-from favor.train.audience import Audience, StepNews
+from favor.train.callbacks import Audience, StepNews
 from favor.train.checkpoint import BEST, optimizer_state, save_checkpoint, save_model
 from favor.train.clocks import Clocks
 from favor.train.diagnosis import diagnose
@@ -31,9 +31,9 @@ from favor.train.evaluation import EvaluationStopped, Scores, evaluate
 from favor.train.randomness import SampleDraws, seed_all
 from favor.train.recipe import Recipe
 from favor.train.schedule import Schedule
+from favor.train.signals import StopRequest
 from favor.train.state import Best, RunState, Sums, Survey, Trained
 from favor.train.step import Learner
-from favor.train.stopping import StopRequest
 from favor.zoo.training import tell_progress
 
 Ending = Literal["done", "stopped"]
@@ -162,7 +162,7 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
 
 
 def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unread: list[Tensor], looks: bool) -> float:
-    """One optimiser step; the seconds that were spent waiting for data."""
+    """One optimizer step; the seconds that were spent waiting for data."""
     step, seed, learner = progress.step, parts.recipe.seed, parts.learner
     lr = parts.schedule.at(step)
     seed_all(seed, step)
@@ -206,7 +206,7 @@ def _finish_epoch(parts: Parts, progress: Progress) -> Record:
         scores = evaluate(
             parts.learner.weights,
             parts.evaluation,
-            parts.learner.arithmetic,
+            parts.learner.precision,
             parts.processes,
             lambda: parts.stop.asked,
         )
@@ -295,7 +295,7 @@ def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: f
     """The error with where, what was seen, and what to try."""
     epoch, step = divmod(progress.step, parts.plan.steps)
     lr = parts.schedule.at(progress.step)
-    found = diagnose(parts.learner.weights, batch, parts.learner.arithmetic)
+    found = diagnose(parts.learner.weights, batch, parts.learner.precision)
     return DivergedError(
         f"{parts.subject.model}: {what} in epoch {epoch + 1}, step {step + 1} of {parts.plan.steps} "
         f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {found}; try {_tries(parts.recipe)}"
@@ -304,7 +304,7 @@ def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: f
 
 def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
     """The error where the last step of an epoch was one too many, which the next one's loss would have shown."""
-    found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.arithmetic)
+    found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
     epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
     return DivergedError(
         f"{parts.subject.model}: the loss of the evaluation is {scores.loss} after {epochs:g} epochs "
@@ -315,5 +315,5 @@ def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) ->
 def _tries(recipe: Recipe) -> str:
     tries = [f"--set lr={recipe.lr / 3:.2g}", f"--set warmup_epochs={max(1.0, 2 * recipe.warmup_epochs):g}"]
     tries += ["--set clip_grad=1.0"] if recipe.clip_grad is None else []
-    tries += ["--set precision=float32"] if recipe.precision != "float32" else []
+    tries += ["--set precision=fp32"] if recipe.precision != "fp32" else []
     return " or ".join(tries)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from favor.errors import RequestError, unknown_name
 
@@ -18,6 +18,14 @@ Triple = tuple[Share, Share, Share]
 Scalar = str | bool | int | float
 
 _FOR_PEOPLE = frozenset({"doc"})
+
+
+def _fp32_by_its_long_name(precision: object) -> object:
+    """`float32`, which checkpoints and recipes before version 0.3 say, is `fp32`."""
+    return "fp32" if precision == "float32" else precision
+
+
+PrecisionName = Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], BeforeValidator(_fp32_by_its_long_name)]
 
 
 class Recipe(BaseModel):
@@ -32,7 +40,7 @@ class Recipe(BaseModel):
     img_size: int = Field(ge=1)
 
     epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1, description="images in an optimiser step, over all processes and accumulation")
+    batch_size: int = Field(ge=1, description="images in an optimizer step, over all processes and accumulation")
     optimizer: Literal["adam", "adamw", "lamb", "sgd"]
     lr: Positive
     eps: Positive = 1e-8
@@ -48,8 +56,8 @@ class Recipe(BaseModel):
 
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     drop_path: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    precision: Literal["float32", "amp"] = Field(
-        default="float32", description="amp: bfloat16 where the device has it, else float16 with a scaler"
+    precision: Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], BeforeValidator(_fp32_by_its_long_name)] = (
+        Field(default="fp32", description="amp: PyTorch's default on the device, float16 on GPUs and bfloat16 on CPUs")
     )
 
     crop_padding: int = Field(default=0, ge=0, description="pixels of reflection around an image before a random crop")

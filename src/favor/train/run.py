@@ -17,31 +17,31 @@ from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
 from favor.data.opening import open_data
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
-from favor.measure.device import Device, find_device
-from favor.measure.environment import describe
-from favor.measure.findings import one_line
-from favor.measure.memory import is_out_of_memory
+from favor.machine.device import Device, find_device
+from favor.machine.environment import describe
+from favor.machine.memory import is_out_of_memory
+from favor.machine.messages import one_line
+from favor.machine.precision import Precision
 from favor.records.schema import Record, Scalar, Status
 from favor.records.store import FILE_NAME, append, read
-from favor.train.arithmetic import arithmetic_of
-from favor.train.audience import Audience, Nobody
-from favor.train.board import Board
+from favor.train.callbacks import Audience, Nobody
 from favor.train.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
 from favor.train.clocks import Clocks
 from favor.train.distributed import Processes, device_of_this_process, joined, workers_of_this_process
 from favor.train.energy import training_energy
 from favor.train.epoch_record import Subject, epoch_conditions, failure_record
-from favor.train.images import augmentation_of, framing_of, normalization_of
-from favor.train.init import Start, fresh_start, start_from
+from favor.train.initial_weights import Start, fresh_start, start_from
 from favor.train.loop import Ending, Parts, Progress, learn
+from favor.train.preprocessing import augmentation_of, framing_of, normalization_of
 from favor.train.randomness import draw_drop_path_by_sample, seed_all
 from favor.train.recipe import Recipe
 from favor.train.request import TrainingRequest
 from favor.train.schedule import Schedule, schedule_of
+from favor.train.signals import StopRequest, heeding_signals
 from favor.train.state import RunState, Survey, Trained, some
 from favor.train.step import Learner
-from favor.train.stopping import StopRequest, heeding_signals
 from favor.train.survey import fitting_steps, survey
+from favor.train.tensorboard_log import Board
 from favor.version import __version__
 from favor.zoo.registry import card, create_model
 from favor.zoo.training import tell_progress
@@ -78,7 +78,9 @@ class Setting:
     def subject(self) -> Subject:
         request = self.request
         name = card(request.model).name
-        return Subject(name, self.recipe, self.dataset, self.start, request.minutes, self.device.label)
+        return Subject(
+            name, self.recipe, self.dataset, self.start, request.minutes, self.device.label, self.device.kind
+        )
 
     @property
     def folder(self) -> Path:
@@ -192,7 +194,7 @@ def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:
         return kept
     audience.note(
         f"each batch is done as {parts} micro-batches from here on, not as {kept.accumulation}; the batch of the "
-        "optimiser stays the same, the result is no longer bit-equal to that of a run that was never stopped"
+        "optimizer stays the same, the result is no longer bit-equal to that of a run that was never stopped"
     )
     return _surveyed(setting, audience)
 
@@ -217,7 +219,7 @@ def _surveyed(setting: Setting, audience: Audience) -> Survey:
     if request.accumulation is None and found.accumulation > 1:
         audience.note(
             f"memory is short: each batch of {plan.batch_size} is done as {found.accumulation} micro-batches of "
-            f"{plan.micro_batch_size} a process; the batch of the optimiser stays {plan.batch_size}"
+            f"{plan.micro_batch_size} a process; the batch of the optimizer stays {plan.batch_size}"
         )
     return found
 
@@ -308,8 +310,8 @@ def _built(setting: Setting, audience: Audience | None = None) -> nn.Module:
 
 
 def _learner(setting: Setting, model: nn.Module, plan: BatchPlan) -> Learner:
-    arithmetic = arithmetic_of(setting.recipe.precision, setting.device.place)
-    return Learner(model, setting.recipe, plan, setting.data.num_classes, arithmetic)
+    precision = Precision.named(setting.recipe.precision, setting.device.kind)
+    return Learner(model, setting.recipe, plan, setting.data.num_classes, precision)
 
 
 def _training_loader(setting: Setting, plan: BatchPlan) -> TrainingLoader:
@@ -361,7 +363,7 @@ def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
 
 
 def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
-    """Bring weights, optimiser and scaler to where they were, and say how far the run is."""
+    """Bring weights, optimizer and scaler to where they were, and say how far the run is."""
     state, learner = checkpoint.state, parts.learner
     restore_optimizer(learner.weights, learner.optimizer, state.optimizer, checkpoint.tensors)
     learner.scaler.load_state_dict(state.scaler)

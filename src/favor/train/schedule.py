@@ -1,4 +1,4 @@
-"""The learning rate of every optimiser step."""
+"""The learning rate of every optimizer step."""
 
 import math
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Schedule:
 
 
 def schedule_of(recipe: Recipe, steps_per_epoch: int, steps: int | None = None) -> Schedule:
-    """The schedule that a recipe names, for epochs of this many optimiser steps.
+    """The schedule that a recipe names, for epochs of this many optimizer steps.
 
     With `steps`, the whole of it is stretched or shrunk to so many, its warm-up in proportion.
     """

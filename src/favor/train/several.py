@@ -9,13 +9,13 @@ from pathlib import Path
 from types import FrameType
 
 from favor.data.names import parse
-from favor.measure.device import find_device
-from favor.measure.environment import describe, usable_threads
-from favor.measure.supervise import Exit, MemoryBefore
+from favor.machine.device import find_device
+from favor.machine.environment import describe, usable_threads
+from favor.machine.process import Exit, MemoryBefore
 from favor.records.schema import Record, Status
 from favor.records.store import FILE_NAME, append, read
 from favor.train.epoch_record import Subject, failure_record, pipeline_of
-from favor.train.init import fresh_start, start_from
+from favor.train.initial_weights import fresh_start, start_from
 from favor.train.request import TrainingRequest
 from favor.zoo.registry import card
 
@@ -102,5 +102,7 @@ def _killed(request: TrainingRequest, status: Status, reason: str) -> Record:
     device = find_device(request.device)
     start = start_from(request.init, request.model) if request.init else fresh_start()
     dataset = parse(request.data).known.name
-    subject = Subject(card(request.model).name, request.recipe, dataset, start, request.minutes, device.label)
+    subject = Subject(
+        card(request.model).name, request.recipe, dataset, start, request.minutes, device.label, device.kind
+    )
     return failure_record(subject, status, reason, describe(device, request.threads or usable_threads()))

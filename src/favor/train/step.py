@@ -1,4 +1,4 @@
-"""One optimiser step: gradients gathered over micro-batches and processes, clipped, then one update."""
+"""One optimizer step: gradients gathered over micro-batches and processes, clipped, then one update."""
 
 from contextlib import nullcontext
 
@@ -11,32 +11,31 @@ from torch.optim import Optimizer
 
 from favor.data.augment import Batch
 from favor.data.loader import BatchPlan
-from favor.train.arithmetic import Arithmetic
-from favor.train.optimizer import create_optimizer
+from favor.machine.precision import Precision
+from favor.trace.optimizer import create_optimizer, parameter_groups
 from favor.train.recipe import Recipe
 from favor.zoo.training import take_extra_losses
 
 
 class Learner:
-    """A model and what changes it: losses, scaler, optimiser.
+    """A model and what changes it: losses, scaler, optimizer.
 
     The gradient is that of the mean objective over all images of the step, however it is cut into micro-batches.
     """
 
-    def __init__(self, model: nn.Module, recipe: Recipe, plan: BatchPlan, num_classes: int, arithmetic: Arithmetic):
+    def __init__(self, model: nn.Module, recipe: Recipe, plan: BatchPlan, num_classes: int, precision: Precision):
         self.model = model
         self.weights = model.module if isinstance(model, DistributedDataParallel) else model
         self.place = next(self.weights.parameters()).device
         self.optimizer: Optimizer = create_optimizer(
-            self.weights,
+            parameter_groups(self.weights, recipe.weight_decay),
             recipe.optimizer,
             lr=recipe.lr,
-            weight_decay=recipe.weight_decay,
             betas=(recipe.beta1, recipe.beta2),
             eps=recipe.eps,
             momentum=recipe.momentum,
         )
-        self.arithmetic, self.scaler = arithmetic, arithmetic.scaler(self.place)
+        self.precision, self.scaler = precision, precision.scaler(self.place)
         self._plan, self._num_classes = plan, num_classes
         self._smoothing, self._largest_norm = recipe.label_smoothing, recipe.clip_grad
 
@@ -55,7 +54,7 @@ class Learner:
 
     def objective(self, batch: Batch) -> Tensor:
         """Cross entropy with the smoothed and mixed labels, and the model's own terms; the mean over the images."""
-        with self.arithmetic.context(self.place):
+        with self.precision.context(self.place):
             logits = self.model(batch.images)
         loss = F.cross_entropy(logits.float(), batch.targets(self._num_classes, self._smoothing))
         return sum(take_extra_losses(self.weights).values(), loss)

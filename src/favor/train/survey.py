@@ -14,11 +14,11 @@ import torch
 from favor.data.augment import Batch
 from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
 from favor.errors import WorkError
-from favor.measure.clock import Clock, WallClock
-from favor.measure.device import Device
-from favor.measure.memory import bytes_of
-from favor.measure.stopping import StoppingRule, collect, quantile
-from favor.measure.training import time_end_to_end
+from favor.machine.clock import Clock, WallClock
+from favor.machine.device import Device
+from favor.machine.memory import bytes_of
+from favor.machine.stopping import StoppingRule, collect, quantile
+from favor.machine.timing import time_end_to_end
 from favor.train.recipe import Recipe
 from favor.train.state import Survey
 from favor.train.step import Learner
@@ -52,7 +52,7 @@ def survey(
     def step(micro_batches: list[Batch]) -> None:
         take_step(learner, micro_batches, recipe.lr * 1e-3)
 
-    step(held)  # the optimiser makes its state in the first
+    step(held)  # the optimizer makes its state in the first
     peak = device.peak_of(lambda: step(held), _held_tensors(learner, held))
     rule = StoppingRule(budget=max(budget, 1e-9))
 
@@ -176,7 +176,7 @@ def _evaluation_time(learner: Learner, loader: EvaluationLoader, device: Device,
             batch = next(batches, None)
             if batch is None:
                 break
-            with learner.arithmetic.context(learner.place):
+            with learner.precision.context(learner.place):
                 learner.weights(batch.images)
             device.synchronise()
             if timed or len(batch) == len(loader.source):

@@ -168,7 +168,7 @@ def _x_formers_tables() -> list[Record]:
             **_X_FORMERS_RUN[row["dataset"]],
             "pipeline": "vix",
             "batch_size": 64,
-            "precision": "amp",
+            "precision": "amp-fp16",
             "device": "p100 or t4",
             "distillation": False,
         }

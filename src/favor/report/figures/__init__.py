@@ -22,8 +22,8 @@ from favor.report.figures.pareto_table import pareto_table_figure
 from favor.report.figures.pretraining import pretraining_figure
 from favor.report.figures.relations import memory_from_operations, training_memory_relation, training_time_relation
 from favor.report.figures.scaling import scaling_figure
-from favor.report.figures.style import theme
 from favor.report.figures.taxonomy import taxonomy_figure
+from favor.report.figures.theme import theme
 from favor.report.figures.variability import variability_figure
 from favor.report.figures.x_formers import x_formers_figure
 from favor.report.figures.years import years_figure

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import altair as alt
 import pandas as pd
 
+from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import class_encodings, layered, one_plot
-from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS, class_style
+from favor.report.figures.theme import class_encodings, layered, one_plot
 
 MOST_ROWS = 72
 _ROW_HEIGHT = 14

@@ -11,7 +11,7 @@ from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.fronts import TRAINING_TIMES, first_known
 from favor.report.figures.heatmap import Cell, heatmap
-from favor.report.figures.style import one_plot
+from favor.report.figures.theme import one_plot
 
 _LEAST = 5
 _CELL_HEIGHT = 42

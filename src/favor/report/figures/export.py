@@ -9,7 +9,7 @@ import pandas as pd
 
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.report.figures.figure import Figure
-from favor.report.figures.style import theme
+from favor.report.figures.theme import theme
 from favor.report.track import Track, unseen
 
 Format = Literal["pdf", "svg", "png"]

@@ -13,7 +13,7 @@ from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import Evidence, evidence_of, known_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.heatmap import Cell, heatmap
-from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered, one_plot
 
 # Costs in the order in which they are looked for; those that many models have together are compared.
 _COSTS = (

@@ -7,10 +7,10 @@ import pandas as pd
 
 from favor.analyze import pareto
 from favor.records.published import pareto_optimal
+from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.axes import quantity
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.fronts import TRAINING_TIMES, first_known
-from favor.report.style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 
 Constraint = Literal["speed", "memory"]
 Phase = Literal["inference", "training"]

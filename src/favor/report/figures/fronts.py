@@ -6,7 +6,7 @@ from favor.report.figures.axes import quantity
 from favor.report.figures.commands import FULL, QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import one_plot
+from favor.report.figures.theme import one_plot
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers
 
 # The whole fine-tuning where it was done, else what an epoch takes, which can be measured in a minute.

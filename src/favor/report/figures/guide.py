@@ -9,11 +9,11 @@ import altair as alt
 from favor.analyze import GuideEntry, guide
 from favor.analyze.guide import Guide
 from favor.records.published import GUIDE_CLASSES
+from favor.report.class_style import UNKNOWN_CLASS
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
-from favor.report.figures.style import class_encodings, layered, one_plot
-from favor.report.style import UNKNOWN_CLASS
+from favor.report.figures.theme import class_encodings, layered, one_plot
 
 _LINE_HEIGHT = 17
 _CONSTRAINT, _PHASE, _MODEL = 0.0, 0.3, 0.62  # where the columns start, as shares of the width

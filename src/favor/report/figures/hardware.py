@@ -18,7 +18,7 @@ from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.style import one_plot
+from favor.report.figures.theme import one_plot
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
 _FILL = to_fill(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from favor.report.figures.style import LABEL_SIZE
+from favor.report.figures.theme import LABEL_SIZE
 
 _LETTER = 0.6 * LABEL_SIZE  # the width of a letter, on the safe side for the fonts of the theme
 _LINE = 1.2 * LABEL_SIZE

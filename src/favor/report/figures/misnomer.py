@@ -13,7 +13,7 @@ from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, known_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
-from favor.report.figures.style import (
+from favor.report.figures.theme import (
     FIRST_SERIES,
     PANEL_HEIGHT,
     PANEL_WIDTH,

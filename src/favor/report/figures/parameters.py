@@ -7,11 +7,11 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import accuracy_per_parameter
+from favor.report.class_style import class_style
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import class_colour, layered, one_plot
-from favor.report.style import class_style
+from favor.report.figures.theme import class_colour, layered, one_plot
 
 MOST_BARS = 60
 _PER_MILLION = 1e6

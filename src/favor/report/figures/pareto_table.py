@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import altair as alt
 
+from favor.report.class_style import class_style
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.front_members import CLASS_ORDER, FrontMembers, Member, front_members, sources_of
-from favor.report.figures.style import class_encodings, one_plot
-from favor.report.style import class_style
+from favor.report.figures.theme import class_encodings, one_plot
 
 _ROW_HEIGHT = 17
 

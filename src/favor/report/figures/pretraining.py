@@ -8,10 +8,10 @@ import pandas as pd
 from favor.analyze import effect_of_condition
 from favor.analyze.settings import column_of
 from favor.errors import RequestError
+from favor.report.class_style import class_style
 from favor.report.figures.commands import to_fill
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import class_encodings, one_plot
-from favor.report.style import class_style
+from favor.report.figures.theme import class_encodings, one_plot
 
 CONDITION = "pretraining_img_size"
 """The condition of an accuracy that tells the resolution of the pretraining before it."""

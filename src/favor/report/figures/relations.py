@@ -15,7 +15,7 @@ from favor.report.figures.evidence import Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.fronts import TRAINING_TIMES, first_known
 from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.style import layered, one_plot
+from favor.report.figures.theme import layered, one_plot
 
 _LEAST = 3  # with fewer points neither a correlation nor a line is defined
 _LINE_POINTS = 25

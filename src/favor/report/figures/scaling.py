@@ -12,7 +12,7 @@ from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.fronts import TRAINING_TIMES, first_known
-from favor.report.figures.style import FIRST_SERIES, PANEL_HEIGHT, PANEL_WIDTH, SECOND_SERIES, layered, several_plots
+from favor.report.figures.theme import FIRST_SERIES, PANEL_HEIGHT, PANEL_WIDTH, SECOND_SERIES, layered, several_plots
 
 PAIRS = (("vit_ti16", "vit_s16"), ("vit_s16", "vit_b16"), ("focalnet_ti", "focalnet_s"), ("afno_ti16", "afno_s16"))
 LARGER_IMAGE = 384

@@ -7,10 +7,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from favor.report.class_style import class_style
 from favor.report.figures.axes import Axis, x_axis, y_axis
 from favor.report.figures.labels import Spot, place_labels
-from favor.report.figures.style import HEIGHT, class_encodings, layered
-from favor.report.style import class_style
+from favor.report.figures.theme import HEIGHT, class_encodings, layered
 
 # Beyond this many points intervals only blur the picture and swell the page; then those of named points are drawn.
 _MOST_INTERVALS = 250

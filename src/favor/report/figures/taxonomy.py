@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import class_encodings, layered, one_plot
+from favor.report.figures.theme import class_encodings, layered, one_plot
 from favor.zoo.taxonomy import How, Where
 
 _LINE_LENGTH = 52  # letters that fit beside a marker on a phone

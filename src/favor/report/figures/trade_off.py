@@ -11,7 +11,7 @@ import pandas as pd
 from favor.analyze import pareto
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.scatter import NARROW, WIDE, Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.style import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, several_plots
+from favor.report.figures.theme import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, several_plots
 
 _STEPS = 24  # parts in which each piece of a front is passed to the placing of names
 

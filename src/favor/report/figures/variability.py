@@ -10,7 +10,7 @@ from favor.metrics import METRICS
 from favor.records.published import variability
 from favor.report.figures.commands import QUICK
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered, one_plot
 
 _PAPER, _OWN = "8 runs of ViT, the paper", "95 % interval, your records"
 _VARYING = (

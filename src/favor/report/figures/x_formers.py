@@ -11,7 +11,7 @@ from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, evidence_of, sources_sentence
 from favor.report.figures.figure import X_FORMERS, Figure
 from favor.report.figures.scatter import Name, hollow, name_layers
-from favor.report.figures.style import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered, one_plot
 
 DATASET = "cifar10"
 _FAMILY = "vix"

@@ -10,7 +10,7 @@ from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.style import layered, one_plot, series_colours
+from favor.report.figures.theme import layered, one_plot, series_colours
 from favor.report.figures.trade_off import FrontPoint
 
 

@@ -33,7 +33,7 @@ SEQUENCE_NOTE = (
 )
 COUNT_NOTE = (
     "The paper counted weights and biases of standard modules only, which leaves out bare parameters; "
-    "`favor.measure.paper_params` counts so too."
+    "`favor.trace.paper_params` counts so too."
 )
 
 

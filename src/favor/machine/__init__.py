@@ -1,0 +1,1 @@
+"""Where it runs: devices, precision, environment, clocks, memory and energy meters, child processes."""

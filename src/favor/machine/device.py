@@ -1,0 +1,224 @@
+"""The devices that measurements run on, behind one small interface."""
+
+import gc
+import platform
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+import torch
+from torch import Tensor
+
+from favor.errors import RequestError, unknown_name
+from favor.machine.memory import limit_process_memory, live_tensor_peak
+
+KINDS = ("cpu", "cuda", "mps")
+PRIVATE_MEMORY = "private memory"
+ALLOCATOR = "PyTorch's allocator on the device"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most bytes allocated for tensors at one time, and held by the allocator where it holds more than that."""
+
+    allocated: int
+    reserved: int | None
+    method: str
+
+
+class Device(Protocol):
+    """What the meters need to know of a device."""
+
+    kind: str
+    name: str
+    """As its maker calls it."""
+    label: str
+    """A short name for records' conditions, such as `cpu` or `a100`."""
+    place: torch.device
+
+    def synchronise(self) -> None:
+        """Wait until everything that was asked of the device is done."""
+
+    def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
+        """The peak memory of a run, with the tensors `held` that are there before it."""
+
+    def total_memory(self) -> int:
+        """Bytes of memory."""
+
+    def free_memory(self) -> int:
+        """Bytes of memory that could be had now."""
+
+    def room(self, held: int, limit: int | None) -> int:
+        """Bytes that this process's tensors may take, the `held` ones among them, within its limit if it has one."""
+
+    def release(self) -> None:
+        """Give back memory that nothing uses."""
+
+    def limit_memory(self, limit: int) -> str | None:
+        """Let this process have no more than so many bytes; of what, or None where that cannot be had."""
+
+
+class Cpu:
+    """The processors of this machine, with as many threads as PyTorch was given."""
+
+    kind = "cpu"
+    label = "cpu"
+    place = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.name = processor_name()
+
+    def synchronise(self) -> None:
+        """Nothing: a call on a CPU returns when it is done."""
+
+    def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
+        return Peak(live_tensor_peak(run, held), None, "exact: live tensor bytes from PyTorch's allocation events")
+
+    def total_memory(self) -> int:
+        return psutil.virtual_memory().total
+
+    def free_memory(self) -> int:
+        return psutil.virtual_memory().available
+
+    def room(self, held: int, limit: int | None) -> int:
+        resident = psutil.Process().memory_info().rss
+        most = self.free_memory() + resident
+        return min(most, most if limit is None else limit) - resident + held
+
+    def release(self) -> None:
+        gc.collect()
+
+    def limit_memory(self, limit: int) -> str | None:
+        return PRIVATE_MEMORY if limit_process_memory(limit) else None
+
+
+class Cuda:
+    """One GPU of NVIDIA's (or of AMD's, which PyTorch addresses in the same way)."""
+
+    kind = "cuda"
+
+    def __init__(self, index: int) -> None:
+        self.place = torch.device("cuda", index)
+        self.name = torch.cuda.get_device_name(index)
+        self.label = short_gpu_name(self.name)
+
+    def synchronise(self) -> None:
+        torch.cuda.synchronize(self.place)
+
+    def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
+        self.release()
+        torch.cuda.reset_peak_memory_stats(self.place)
+        run()
+        self.synchronise()
+        return Peak(
+            torch.cuda.max_memory_allocated(self.place),
+            torch.cuda.max_memory_reserved(self.place),
+            "torch.cuda.max_memory_allocated",
+        )
+
+    def total_memory(self) -> int:
+        return torch.cuda.get_device_properties(self.place).total_memory
+
+    def free_memory(self) -> int:
+        return torch.cuda.mem_get_info(self.place)[0]
+
+    def room(self, held: int, limit: int | None) -> int:
+        most = self.free_memory() + torch.cuda.memory_reserved(self.place)
+        return most if limit is None else min(most, limit)
+
+    def release(self) -> None:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def limit_memory(self, limit: int) -> str | None:
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()), self.place)
+        return ALLOCATOR
+
+
+class Mps:
+    """Apple's GPU, which shares the machine's memory. Its peak is polled after the run, so it is a lower bound."""
+
+    kind = "mps"
+    label = "mps"
+    place = torch.device("mps")
+
+    def __init__(self) -> None:
+        self.name = f"{processor_name()} GPU"
+
+    def synchronise(self) -> None:
+        torch.mps.synchronize()
+
+    def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
+        self.release()
+        run()
+        self.synchronise()
+        # The driver keeps what the run needed until the cache is emptied: PyTorch has no peak counter here.
+        reserved = torch.mps.driver_allocated_memory()
+        return Peak(reserved, reserved, "torch.mps.driver_allocated_memory after the run, cache emptied before")
+
+    def total_memory(self) -> int:
+        return torch.mps.recommended_max_memory()
+
+    def free_memory(self) -> int:
+        return self.total_memory() - torch.mps.driver_allocated_memory()
+
+    def room(self, held: int, limit: int | None) -> int:
+        return self.total_memory() if limit is None else min(self.total_memory(), limit)
+
+    def release(self) -> None:
+        gc.collect()
+        torch.mps.empty_cache()
+
+    def limit_memory(self, limit: int) -> str | None:
+        torch.mps.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()))
+        return ALLOCATOR
+
+
+def find_device(wanted: str | None = None) -> Device:
+    """The device with a name such as `cpu`, `cuda`, `cuda:1` or `mps`; without one the fastest kind that is here."""
+    if wanted is None:
+        wanted = available()[-1]
+    kind, _, index = wanted.partition(":")
+    if kind not in KINDS:
+        raise unknown_name("device", wanted, KINDS, "choose from cpu, cuda, cuda:N, mps")
+    if kind not in available():
+        raise RequestError(
+            f"device {wanted}: PyTorch {torch.__version__} finds none here; it finds: {', '.join(available())}"
+        )
+    if kind != "cuda":
+        if index:
+            raise RequestError(f"device {wanted}: there is only one; write {kind}")
+        return Cpu() if kind == "cpu" else Mps()
+    if index and (not index.isdecimal() or int(index) >= torch.cuda.device_count()):
+        raise RequestError(f"device {wanted}: this machine has cuda:0 to cuda:{torch.cuda.device_count() - 1}")
+    return Cuda(int(index or 0))
+
+
+def available() -> tuple[str, ...]:
+    """The kinds of devices that PyTorch can use here, the CPU first."""
+    here = {"cpu": True, "mps": torch.backends.mps.is_available(), "cuda": torch.cuda.is_available()}
+    return tuple(kind for kind, is_here in here.items() if is_here)
+
+
+def short_gpu_name(name: str) -> str:
+    """A GPU's name as records and published results write it.
+
+    >>> short_gpu_name("NVIDIA GeForce RTX 3090"), short_gpu_name("NVIDIA A100-SXM4-80GB")
+    ('rtx3090', 'a100-sxm4-80gb')
+    """
+    words = re.sub(r"\b(nvidia|geforce|tesla|amd|radeon)\b", " ", name.lower()).split()
+    joined = "-".join(words)
+    return re.sub(r"\b(rtx|gtx|rx)-", r"\1", joined)
+
+
+def processor_name() -> str:
+    """The processor as its maker calls it, or its architecture where the system does not tell."""
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        named = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)
+        if named:
+            return named[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,131 @@
+"""What a measurement ran on, and what else ran there: threads, versions, and the load that others put on it."""
+
+import os
+import platform
+import re
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+
+from favor.machine.device import Device, processor_name
+from favor.records.schema import Scalar
+from favor.version import __version__
+
+BUSY = 0.1
+"""The share of the machine's processors that others may use before a measurement counts as disturbed."""
+
+LOOK_SECONDS = 0.5
+
+
+TOPOLOGY = Path("/sys/devices/system/cpu")
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def usable_threads(topology: Path = TOPOLOGY, quota: Path = QUOTA) -> int:
+    """The physical cores that this process may use: what it is bound to, within its group's quota."""
+    bound = os.sched_getaffinity(0) if sys.platform == "linux" else set(range(psutil.cpu_count(logical=False) or 1))
+    siblings = [topology / f"cpu{cpu}" / "topology" / "thread_siblings_list" for cpu in bound]
+    known = all(file.is_file() for file in siblings)
+    cores = len({file.read_text() for file in siblings}) if known else len(bound)
+    return max(1, min(cores, _quota(quota) or cores))
+
+
+def _quota(file: Path) -> int | None:
+    """The whole processors' worth of time that a control group grants; None without a limit."""
+    if not file.is_file():
+        return None
+    granted, period = file.read_text().split()
+    return None if granted == "max" else max(1, int(granted) // int(period))
+
+
+@dataclass(frozen=True)
+class Glance:
+    """The processors' busy seconds up to a moment, those of this process among them."""
+
+    at: float
+    machine: float
+    own: float
+
+
+def glance() -> Glance:
+    """Look at the processors' clocks now."""
+    times = psutil.cpu_times()
+    own = psutil.Process().cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # On Linux a guest's time is in user time already.
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return Glance(time.monotonic(), total - idle, own.user + own.system + own.children_user + own.children_system)
+
+
+def others_between(before: Glance, after: Glance) -> float:
+    """How many processors others than this process kept busy between two glances, on average.
+
+    >>> others_between(Glance(0.0, 10.0, 3.0), Glance(2.0, 15.0, 7.0))
+    0.5
+    """
+    busy = (after.machine - before.machine) - (after.own - before.own)
+    return max(0.0, busy / (after.at - before.at))
+
+
+def is_busy(others: float, processors: int) -> bool:
+    """Whether others use so much of the machine that times taken on it are disturbed.
+
+    >>> is_busy(0.1, 2), is_busy(0.3, 2)
+    (False, True)
+    """
+    return others > BUSY * processors
+
+
+def look_at_load() -> float:
+    """How many processors others keep busy right now: half a second in which this process does nothing."""
+    before = glance()
+    time.sleep(LOOK_SECONDS)
+    return others_between(before, glance())
+
+
+def describe(device: Device, threads: int) -> dict[str, Scalar]:
+    """The environment that goes onto a record: device, software, threads."""
+    described: dict[str, Scalar] = {
+        "host": platform.node(),
+        "device_name": device.name,
+        "device_memory": device.total_memory(),
+        "processor": processor_name(),
+        "processors": psutil.cpu_count() or 1,
+        "threads": threads,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "timm": metadata.version("timm"),
+        "favor": __version__,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "attention": attention_kernels(),
+    }
+    if device.kind == "cuda":
+        described |= {"cuda": str(torch.version.cuda), "cudnn": torch.backends.cudnn.version() or "none"}
+        described["driver"] = _nvidia_driver()
+    return described
+
+
+def attention_kernels() -> str:
+    """The kernels that PyTorch may choose from for `scaled_dot_product_attention`."""
+    backends = torch.backends.cuda
+    enabled = {
+        "flash": backends.flash_sdp_enabled(),
+        "efficient": backends.mem_efficient_sdp_enabled(),
+        "cudnn": backends.cudnn_sdp_enabled(),
+        "math": backends.math_sdp_enabled(),
+    }
+    return " ".join(name for name, is_enabled in enabled.items() if is_enabled)
+
+
+def _nvidia_driver(file: Path = Path("/proc/driver/nvidia/version")) -> str:
+    if not file.is_file():
+        return "unknown"
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read_text())
+    return found[0] if found else "unknown"

@@ -1,0 +1,140 @@
+"""What a child process tells its parent, one JSON line at a time, so that what was found survives what comes next."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from favor.machine.stopping import Estimate
+from favor.metrics import METRICS
+from favor.records.schema import Reading, Scalar, Status, reading
+
+
+class RubbishError(ValueError):
+    """A line that no child of ours would have written; the text says what is wrong with it."""
+
+
+class Channel:
+    """The child's side: every call is one line to the parent, sent at once."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self.step = "start"
+
+    def begin(self, step: str) -> None:
+        """Say what is measured from now on."""
+        self.step = step
+        self._send(step=step)
+
+    def conditions(self, values: Mapping[str, Scalar]) -> None:
+        """Add conditions that only the built model knows."""
+        self._send(conditions=dict(values))
+
+    def environment(self, values: Mapping[str, Scalar]) -> None:
+        """Add to the environment, or to what was found besides the metrics."""
+        self._send(environment=dict(values))
+
+    def found(self, metric: str, estimate: Estimate | float, method: str) -> None:
+        """Hand over a metric's value, in the glossary's unit."""
+        known = estimate if isinstance(estimate, Estimate) else Estimate(estimate, None, None)
+        self._send(metric=metric, value=known.value, low=known.low, high=known.high, method=method)
+
+    def flag(self, *flags: str) -> None:
+        """Raise flags on the record, such as `busy`."""
+        self._send(flags=list(flags))
+
+    def failed(self, status: Status, reason: str) -> None:
+        """Say why the measurement ends here."""
+        self._send(status=status, reason=f"{self.step}: {one_line(reason)}")
+
+    def done(self) -> None:
+        """Say that all was measured."""
+        self._send(status="ok", reason=None)
+
+    def _send(self, **message: Any) -> None:
+        self._write(json.dumps(message) + "\n")
+
+
+@dataclass
+class Findings:
+    """The parent's side: what has arrived so far."""
+
+    conditions: dict[str, Scalar] = field(default_factory=dict)
+    environment: dict[str, Scalar] = field(default_factory=dict)
+    metrics: dict[str, Reading] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    step: str = "start"
+    status: Status | None = None
+    reason: str | None = None
+
+    def take(self, line: str | bytes) -> None:
+        """Take in one line of the child's; RubbishError where it is none, and then nothing of it is taken."""
+        message = _message(line)
+        self.conditions |= message.get("conditions", {})
+        self.environment |= message.get("environment", {})
+        self.flags += message.get("flags", [])
+        self.step = message.get("step", self.step)
+        if "metric" in message:
+            name, value, method = message["metric"], message["value"], message["method"]
+            self.metrics[name] = reading(name, value, message["low"], message["high"], method=method)
+        if "status" in message:
+            self.status, self.reason = message["status"], message["reason"]
+
+
+def _message(line: str | bytes) -> dict[str, Any]:
+    """What a line says, every part of it of the kind that it must be.
+
+    The child runs code of others, which may write to any file descriptor.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RubbishError("not JSON") from error
+    if not isinstance(message, dict):
+        raise RubbishError("not a JSON object")
+    for key, value in message.items():
+        if key not in _KINDS or not _KINDS[key](value):
+            raise RubbishError(f"{key!r} cannot be {one_line(repr(value), longest=60)}")
+    for together in ({"metric", "value", "low", "high", "method"}, {"status", "reason"}):
+        if together & message.keys() and not together <= message.keys():
+            raise RubbishError(f"without {', '.join(sorted(together - message.keys()))}")
+    return message
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    # Neither not-a-number nor an infinity nor an integer beyond them is within.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _are_scalars(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str | bool) or _is_number(one) for one in value.values())
+
+
+_KINDS: dict[str, Callable[[object], bool]] = {
+    "step": _is_text,
+    "conditions": _are_scalars,
+    "environment": _are_scalars,
+    "flags": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "metric": lambda value: isinstance(value, str) and value in METRICS,
+    "value": _is_number,
+    "low": lambda value: value is None or _is_number(value),
+    "high": lambda value: value is None or _is_number(value),
+    "method": _is_text,
+    "status": lambda value: value in get_args(Status),
+    "reason": lambda value: value is None or _is_text(value),
+}
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """A text on one line, cut where it is too long for a reason.
+
+    >>> one_line("mat1 and mat2\\n  do not fit")
+    'mat1 and mat2 do not fit'
+    """
+    joined = " ".join(text.split())
+    return joined if len(joined) <= longest else joined[: longest - 3] + "..."

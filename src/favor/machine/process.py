@@ -1,0 +1,263 @@
+"""The parent's side of a measurement: start a child, wait without using the processor, and say how it ended."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from favor.machine.messages import Findings, RubbishError, one_line
+
+TAIL_BYTES = 4000
+LONGEST_LINE = 2**20
+NEAR_EXHAUSTION = 0.8
+
+CHILD = (sys.executable, "-P", "-m", "favor.measure.worker")
+
+
+class InterruptedMeasurement(KeyboardInterrupt):
+    """Ctrl-C during a measurement; `findings` are what the child had found by then."""
+
+    def __init__(self, findings: Findings) -> None:
+        super().__init__("interrupted")
+        self.findings = findings
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended: its exit code (negative for a signal) and the most memory that it had, in bytes.
+
+    The system begins that peak with the memory of the process that started it, so it is a coarse figure.
+    """
+
+    code: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class MemoryBefore:
+    """What tells afterwards whether the system has killed a process for its memory."""
+
+    available: int
+    kills: int | None
+
+    @classmethod
+    def now(cls) -> "MemoryBefore":
+        return cls(psutil.virtual_memory().available, kills_for_memory())
+
+    def was_exhausted_by(self, ended: Exit) -> bool:
+        """Whether a process that was killed had used up the memory, or the system has counted such a kill since."""
+        kills = kills_for_memory()
+        counted = self.kills is not None and kills is not None and kills > self.kills
+        return counted or ended.peak >= NEAR_EXHAUSTION * self.available
+
+
+def kills_for_memory(counters: Path = Path("/proc/vmstat")) -> int | None:
+    """How many processes the system has killed for want of memory since it was started; None where it does not tell."""
+    if not counters.is_file():
+        return None
+    for line in counters.read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return None
+
+
+def supervise(
+    request: str,
+    time_limit: float,
+    on_step: Callable[[str], None] = lambda step: None,
+    command: Sequence[str] = CHILD,
+    environment: Mapping[str, str] | None = None,
+) -> Findings:
+    """Run a child on a request of one line; what it found, with the status and the reason of its end.
+
+    The child's stdout is thrown away, its last words on stderr are kept for the reason, and the whole group of its
+    processes is gone when this returns. Rubbish among its answers ends it: what came before that is kept.
+    """
+    findings = Findings()
+    before = MemoryBefore.now()
+    answers, answers_of_child = os.pipe()
+    process = subprocess.Popen(
+        [*command, str(answers_of_child)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[answers_of_child],
+        start_new_session=True,
+        env=None if environment is None else dict(environment),
+    )
+    os.close(answers_of_child)
+    child = _Child(process, answers, findings, on_step)
+    try:
+        child.send(request)
+        in_time = child.listen(time.monotonic() + time_limit)
+        ended = child.end()
+    except KeyboardInterrupt:
+        child.end()
+        findings.status, findings.reason = "failed", f"{findings.step}: interrupted"
+        raise InterruptedMeasurement(findings) from None
+    finally:
+        child.close()
+    if findings.status is None:
+        _conclude(findings, in_time, ended, time_limit, child.last_words(), before)
+    return findings
+
+
+def _conclude(
+    findings: Findings, in_time: bool, ended: Exit, time_limit: float, last_words: str, before: MemoryBefore
+) -> None:
+    """Say why a child ended that did not say it itself."""
+    said = f"; its last words: {last_words}" if last_words else ""
+    if not in_time:
+        findings.status, why = "timeout", f"not done after {time_limit:g} s"
+    elif ended.code == -signal.SIGKILL and before.was_exhausted_by(ended):
+        findings.status, why = "out_of_memory", "killed by the system for its memory"
+    elif ended.code < 0:
+        findings.status, why = "failed", f"killed by {signal.Signals(-ended.code).name}{said}"
+    else:
+        findings.status, why = "failed", f"ended with exit code {ended.code}{said}"
+    findings.reason = one_line(f"{findings.step}: {why}")
+
+
+class _Child:
+    """A running child and the pipes to it."""
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        answers: int,
+        findings: Findings,
+        on_step: Callable[[str], None],
+    ) -> None:
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
+        assert process.stderr is not None  # noqa: S101
+        self._process, self._answers, self._stdin, self._stderr = process, answers, process.stdin, process.stderr
+        self._findings, self._on_step = findings, on_step
+        self._unfinished_line = self._tail = b""
+        self._talks_rubbish = False
+        for pipe in (answers, self._stderr.fileno()):
+            os.set_blocking(pipe, False)
+        self._reaper = _Reaper(process.pid)
+
+    def send(self, request: str) -> None:
+        # A child that is gone already says so when it is waited for.
+        with suppress(BrokenPipeError):
+            self._stdin.write(request.encode() + b"\n")
+            self._stdin.flush()
+
+    def listen(self, deadline: float) -> bool:
+        """Take in what the child says until it ends; False if it has not ended by the deadline."""
+        readers = {self._answers: self._read_answers, self._stderr.fileno(): self._read_stderr}
+        with selectors.DefaultSelector() as selector:
+            for source in (*readers, self._reaper.ended):
+                selector.register(source, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fd == self._reaper.ended:
+                        return True
+                    if not readers[key.fd]():
+                        selector.unregister(key.fd)
+                    if self._talks_rubbish:
+                        return True
+        return False
+
+    def end(self) -> Exit:
+        """End the child if it has not ended, and whatever it has started; take in what it said last."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        ended = self._reaper.wait()
+        self._process.returncode = ended.code
+        for read in (self._read_answers, self._read_stderr):
+            while read():
+                pass
+        return ended
+
+    def close(self) -> None:
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stderr.close()
+        os.close(self._answers)
+        self._reaper.close()
+
+    def last_words(self) -> str:
+        """The last line on stderr that is not empty."""
+        lines = [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else ""
+
+    def _read_answers(self) -> bool:
+        """Take in the lines that are there; False where there is nothing more to come."""
+        data = _read(self._answers)
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        if len(self._unfinished_line) > LONGEST_LINE:
+            self._refuse(self._unfinished_line, f"longer than {LONGEST_LINE} bytes")
+            self._unfinished_line = b""
+        return bool(data)
+
+    def _take(self, line: bytes) -> None:
+        step = self._findings.step
+        if self._talks_rubbish:
+            return
+        try:
+            self._findings.take(line)
+        except RubbishError as error:
+            self._refuse(line, str(error))
+        if self._findings.step != step:
+            self._on_step(self._findings.step)
+
+    def _refuse(self, line: bytes, why: str) -> None:
+        """From here on nothing that the child says can be trusted, not even that all is well."""
+        self._talks_rubbish = True
+        shown = one_line(line[:200].decode(errors="replace"), longest=80)
+        self._findings.status = "failed"
+        self._findings.reason = one_line(f"{self._findings.step}: rubbish among the child's answers: {shown!r} ({why})")
+
+    def _read_stderr(self) -> bool:
+        data = _read(self._stderr.fileno())
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        return bool(data)
+
+
+class _Reaper:
+    """Waits for a process in a thread of its own, so that its end can be waited for together with pipes.
+
+    `ended` is a file descriptor that becomes readable when the process has ended.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.ended, self._write_end = os.pipe()
+        self._exit: Exit | None = None
+        self._thread = threading.Thread(target=self._wait_for, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def _wait_for(self, pid: int) -> None:
+        _, status, usage = os.wait4(pid, 0)
+        peak = usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
+        self._exit = Exit(os.waitstatus_to_exitcode(status), peak)
+        os.close(self._write_end)
+
+    def wait(self) -> Exit:
+        self._thread.join()
+        assert self._exit is not None  # noqa: S101 - the thread has set it
+        return self._exit
+
+    def close(self) -> None:
+        os.close(self.ended)
+
+
+def _read(pipe: int) -> bytes:
+    """What a pipe holds, up to a limit; empty at its end, and where it holds nothing now."""
+    try:
+        return os.read(pipe, 2**16)
+    except BlockingIOError:
+        return b""

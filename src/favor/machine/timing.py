@@ -1,0 +1,154 @@
+"""How the time of a call is taken: warmed up until it has settled, synchronised, in blocks until it is known."""
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from favor.machine.clock import Clock
+from favor.machine.stopping import Estimate, StoppingRule, collect, has_drifted, quantile
+
+Batch = TypeVar("Batch")
+
+SETTLED = 0.05
+MOST_WARM_UP_CALLS = 100
+
+
+class Synchronises(Protocol):
+    """A device that can be waited for."""
+
+    def synchronise(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How long a call takes once it is warm, and whether its time had settled by then."""
+
+    seconds: float
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of a call: one figure per sample, each the mean of `calls_per_sample` calls."""
+
+    seconds: tuple[float, ...]
+    calls_per_sample: int
+    settled: bool
+    converged: bool
+
+    def quantile(self, share: float) -> Estimate:
+        """A quantile of the samples with its 95 % interval."""
+        return quantile(self.seconds, share)
+
+    @property
+    def undisturbed(self) -> float:
+        """The fastest sample: what else runs on a machine only ever slows down, so this compares best."""
+        return min(self.seconds)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader of the figures must know: `unsettled`, `wide`, `drift` (see docs/protocol.md)."""
+        raised = {"unsettled": not self.settled, "wide": not self.converged, "drift": has_drifted(self.seconds)}
+        return tuple(flag for flag, is_raised in raised.items() if is_raised)
+
+
+def time_calls(
+    run: Callable[[], None],
+    device: Synchronises,
+    clock: Clock,
+    rule: StoppingRule,
+    sample_seconds: float = 0.0,
+) -> Timing:
+    """Time a call after warming it up, which may take a quarter of the rule's budget on top of it.
+
+    A sample is as many calls as last `sample_seconds`, one at least: a device that works while the host goes on is
+    waited for once a sample.
+    """
+    warm = warm_up(run, device, clock, rule.budget / 4)
+    calls = max(1, math.ceil(sample_seconds / warm.seconds)) if warm.seconds > 0 else 1
+    with _no_garbage_collection():
+        samples = collect(lambda: seconds_per_call(run, calls, device, clock), rule, clock)
+    return Timing(samples.seconds, calls, warm.settled, samples.converged)
+
+
+def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: float) -> WarmUp:
+    """Call until the last three times are within 5 % of the three before, or for `limit` seconds; twice at least.
+
+    The first call does not count: it compiles, loads kernels and asks the system for memory.
+    """
+    run()
+    device.synchronise()
+    start = clock.now()
+    seconds: list[float] = []
+    while True:
+        seconds.append(seconds_per_call(run, 1, device, clock))
+        if len(seconds) >= 6 and _settled(seconds, 3):
+            return WarmUp(statistics.median(seconds[-3:]), settled=True)
+        if clock.now() - start >= limit or len(seconds) >= MOST_WARM_UP_CALLS:
+            # Of slow calls there are only a few to compare.
+            return WarmUp(seconds[-1], settled=_settled(seconds, min(3, len(seconds) // 2)))
+
+
+def _settled(seconds: Sequence[float], count: int) -> bool:
+    if count == 0:
+        return False
+    last, before = statistics.median(seconds[-count:]), statistics.median(seconds[-2 * count : -count])
+    return abs(last - before) <= SETTLED * before
+
+
+def seconds_per_call(run: Callable[[], None], calls: int, device: Synchronises, clock: Clock) -> float:
+    """The mean time of a number of calls, from an idle device to an idle device."""
+    device.synchronise()
+    start = clock.now()
+    for _ in range(calls):
+        run()
+    device.synchronise()
+    return (clock.now() - start) / calls
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python's collector would stop some calls and not others."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """A training step with its data: `step_time` includes the wait for the batch, `idle_time` is that wait."""
+
+    step_time: Estimate
+    idle_time: float
+
+
+def time_end_to_end(
+    step: Callable[[Batch], None],
+    batches: Iterator[Batch],
+    step_time: float,
+    device: Synchronises,
+    clock: Clock,
+    rule: StoppingRule,
+) -> EndToEnd:
+    """Time steps that take their batches from a loader; `step_time` is that of the step with its data in memory.
+
+    The loop that trains calls this: the difference between the two is the time that the device waits for data. The
+    loader must not run dry.
+    """
+
+    def one() -> float:
+        device.synchronise()
+        start = clock.now()
+        step(next(batches))
+        device.synchronise()
+        return clock.now() - start
+
+    measured = quantile(collect(one, rule, clock).seconds, 0.5)
+    return EndToEnd(measured, max(0.0, measured.value - step_time))

@@ -1,0 +1,1 @@
+"""How the simulation is calibrated: published tables, their traces, and the fit. Only benchmarks use it."""

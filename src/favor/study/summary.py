@@ -1,0 +1,211 @@
+"""What a study says at its end: who is favored for what on this machine, where ViT stands, and how costs disagree.
+
+Imports no torch.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze import (
+    GuideEntry,
+    Limit,
+    accuracy_basis,
+    assemble,
+    comparable,
+    disagreement,
+    pareto,
+    recommend,
+)
+from favor.analyze import Request as Wish
+from favor.analyze.deviations import deviations
+from favor.analyze.disagreement import DisagreementResult
+from favor.analyze.intervals import with_accuracy_intervals
+from favor.analyze.reasons import dominated_by
+from favor.analyze.recommendation import Choice, Recommendation
+from favor.analyze.settings import QUALITIES, run_setting
+from favor.errors import RequestError
+from favor.metrics import METRICS
+from favor.study.resolved import ResolvedStudy
+
+GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
+"""What is favored, and the preference that it is for `favor recommend`; None is accuracy itself."""
+
+REFERENCE_FAMILY = "vit"
+STANDING_METRICS = ("throughput", "latency_p50", "inference_memory", "train_step_time", "train_memory")
+LEAST_MODELS = 2
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a ViT stands by one cost: its place among all, whether it is on the front with accuracy, and who beats it.
+
+    `probability` is the share of draws from the intervals in which it is on the front. `beaten_by` are those that are
+    at least as accurate and cost less, or cost the same and are more accurate. Without accuracies these are unknown.
+    """
+
+    name: str
+    img_size: int | None
+    metric: str
+    place: int
+    of: int
+    on_front: bool | None
+    probability: float | None
+    beaten_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The end of a study. A goal without a recommendation has the reason in `undecided`.
+
+    `figures` are what is known of the favored model of each goal, by metric, in the metric's unit.
+    """
+
+    favored: dict[str, Recommendation]
+    undecided: dict[str, str]
+    figures: dict[str, dict[str, float]]
+    standing: tuple[Standing, ...]
+    disagreement: DisagreementResult | None
+    models: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return {
+            "favored": {goal: found.to_dict() for goal, found in self.favored.items()},
+            "undecided": dict(self.undecided),
+            "figures": {
+                goal: {name: {"value": value, "unit": METRICS[name].unit} for name, value in known.items()}
+                for goal, known in self.figures.items()
+            },
+            "vit": [asdict(standing) | {"unit": METRICS[standing.metric].unit} for standing in self.standing],
+            "disagreement": None if self.disagreement is None else self.disagreement.to_dict(),
+            "models": self.models,
+        }
+
+
+def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence[GuideEntry] = ()) -> Answer:
+    """What the records say of the study's models; `table` holds its own and those that come with favor."""
+    of_study = _of_study(study, table)
+    favored, undecided = {}, {}
+    for goal, preference in GOALS.items():
+        try:
+            found = recommend(of_study, _wish(study, preference), published_fronts)
+        except RequestError as error:
+            undecided[goal] = str(error)
+            continue
+        favored[goal] = found
+    rows = _comparable_rows(of_study, study)
+    flagged = deviations(of_study, rows) if "top1" in rows.columns else {}
+    return Answer(
+        favored=favored,
+        undecided=undecided,
+        figures={goal: _figures(found.favored, rows) for goal, found in favored.items() if found.favored is not None},
+        standing=_standing(rows, flagged),
+        disagreement=_disagreement(rows, study),
+        models=len(study.models),
+    )
+
+
+def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, float]:
+    """What is known of a favored model: the study's figures beside those that decided."""
+    own = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
+    known = {name: float(own[name].iloc[0]) for name in METRICS if name in own.columns and own[name].notna().any()}
+    return known | {name: reading.value for name, reading in choice.metrics.items()}
+
+
+def _of_study(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows about the study's models, with accuracies of its pipeline only where it names one."""
+    rows = table[table["name"].isin([model.name for model in study.models])]
+    pipeline = study.report.pipeline
+    if pipeline is not None and {"pipeline", "top1"} <= set(rows.columns):
+        rows = rows[rows["top1"].isna() | (rows["pipeline"] == pipeline)]
+    # What none of them has is no column of theirs.
+    return rows.dropna(axis="columns", how="all").reset_index(drop=True)
+
+
+def _wish(study: ResolvedStudy, preference: str | None) -> Wish:
+    least = study.report.min_accuracy
+    limits = () if least is None or preference is None else (Limit("min_accuracy", "top1", "min", least),)
+    return Wish(prefer=preference, limits=limits, dataset=study.report.dataset, device=study.machine.label)
+
+
+def _comparable_rows(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
+    """One row per model, every metric in one setting of the study's machine, and accuracies on one basis."""
+    dataset = study.report.dataset
+    setting = run_setting(table, (), study.machine.label)
+    try:
+        basis = accuracy_basis(table, dataset)
+    except RequestError:
+        # No accuracy is known of these models on this data set: costs can still be told.
+        table = table.drop(columns=[name for name in QUALITIES if name in table.columns])
+        basis = None
+    rows = assemble(table, dataset=dataset, basis=basis, device=study.machine.label, setting=setting)
+    for name in METRICS:
+        rows, _, _ = comparable(rows, name, setting)
+    return with_accuracy_intervals(rows, dataset) if "top1" in rows.columns else rows
+
+
+def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:
+    """Where each ViT stands; an accuracy that is another configuration's is held against none."""
+    if "top1" in rows.columns:
+        rows = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
+    found = []
+    for metric in STANDING_METRICS:
+        if metric in rows.columns:
+            found += _standing_by(rows[rows[metric].notna()].reset_index(drop=True), metric)
+    return tuple(found)
+
+
+def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
+    """Where each ViT stands by one metric, among the rows that have it."""
+    if len(rows) < LEAST_MODELS:
+        return []
+    sign = -1 if METRICS[metric].better == "higher" else 1
+    costs = sign * rows[metric].to_numpy(dtype=float)
+    accurate = rows[rows["top1"].notna()].reset_index(drop=True) if "top1" in rows.columns else rows[:0]
+    front = pareto(accurate, ["top1", metric]) if len(accurate) >= LEAST_MODELS else None
+    points = {} if front is None else {(point.name, point.img_size): point for point in front.points}
+    found = []
+    for at, row in rows[rows["family"] == REFERENCE_FAMILY].iterrows():
+        img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
+        point = points.get((str(row["name"]), img_size))
+        found.append(
+            Standing(
+                name=str(row["name"]),
+                img_size=img_size,
+                metric=metric,
+                place=int((costs < costs[rows.index.get_loc(at)]).sum()) + 1,
+                of=len(rows),
+                on_front=None if point is None else point.member,
+                probability=None if point is None else point.probability,
+                beaten_by=() if point is None else _beating(row, accurate, metric),
+            )
+        )
+    return found
+
+
+def _beating(row: pd.Series, rows: pd.DataFrame, metric: str) -> tuple[str, ...]:
+    """Who dominates a row in accuracy and the metric, the most accurate first."""
+    alone = row.to_frame().T
+    beating = [
+        (float(other["top1"]), str(other["name"]))
+        for _, other in rows.iterrows()
+        if dominated_by(other, alone, ["top1", metric])
+    ]
+    return tuple(name for _, name in sorted(beating, reverse=True))
+
+
+def _disagreement(rows: pd.DataFrame, study: ResolvedStudy) -> DisagreementResult | None:
+    """How the study's indicators disagree, as far as its models have them; None where fewer than two are known."""
+    known = [name for name in study.report.indicators if name in rows.columns and rows[name].notna().any()]
+    sizes = rows["img_size"].dropna()
+    if len(known) < LEAST_MODELS or not len(sizes):
+        return None
+    one_size = rows[rows["img_size"] == sizes.mode().iloc[0]]
+    complete = one_size.dropna(subset=known)
+    if len(complete) < LEAST_MODELS or not np.isfinite(complete[known].to_numpy(dtype=float)).all():
+        return None
+    return disagreement(one_size, known)

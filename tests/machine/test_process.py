@@ -1,0 +1,222 @@
+"""The parent's side with children that hang, crash, are killed, print rubbish or leave others behind."""
+
+import os
+import re
+import resource
+import signal
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from favor.machine import process as parent
+from favor.machine.messages import Findings, RubbishError
+from favor.machine.process import Exit, InterruptedMeasurement, MemoryBefore, kills_for_memory, supervise
+
+PRELUDE = """
+import json, os, signal, subprocess, sys, time
+answers = int(sys.argv[1])
+def tell(**message):
+    os.write(answers, (json.dumps(message) + "\\n").encode())
+request = sys.stdin.readline()
+"""
+
+LATENCY_ANSWER = '{"metric": "latency_p50", "value": 0.5, "low": null, "high": null, "method": "test"}'
+LATENCY = 'tell(step="latency"); tell(metric="latency_p50", value=0.5, low=None, high=None, method="test")\n'
+
+
+def child(script: str) -> list[str]:
+    return [sys.executable, "-c", PRELUDE + script]
+
+
+def run(script: str, time_limit: float = 30.0, **options):
+    return supervise("{}", time_limit, command=child(script), **options)
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def test_what_a_child_finds_arrives_with_its_conditions_flags_and_environment():
+    found = run(
+        'tell(conditions={"fused": True}); tell(environment={"torch": "2"}); tell(flags=["busy"]);'
+        + LATENCY
+        + 'tell(status="ok", reason=None)'
+    )
+    assert (found.status, found.reason) == ("ok", None)
+    assert found.conditions == {"fused": True}
+    assert found.environment == {"torch": "2"}
+    assert found.flags == ["busy"]
+    assert found.metrics["latency_p50"].value == 0.5
+    assert found.metrics["latency_p50"].unit == "s"
+
+
+def test_the_request_is_the_first_line_of_the_childs_input():
+    found = supervise('{"name": "x"}', 30, command=child('tell(status="failed", reason=request.strip())'))
+    assert found.reason == '{"name": "x"}'
+
+
+def test_steps_are_told_as_they_come():
+    steps = []
+    run(
+        'tell(step="imports"); tell(step="latency"); tell(step="latency"); tell(status="ok", reason=None)',
+        on_step=steps.append,
+    )
+    assert steps == ["imports", "latency"]
+
+
+def test_a_crash_keeps_what_was_found_and_tells_the_step_and_the_last_words():
+    found = run(
+        LATENCY + 'tell(step="throughput"); print("assertion 7 failed", file=sys.stderr, flush=True); os.abort()'
+    )
+    assert found.status == "failed"
+    assert found.reason == "throughput: killed by SIGABRT; its last words: assertion 7 failed"
+    assert "latency_p50" in found.metrics
+
+
+def test_an_early_exit_is_a_failure():
+    found = run(LATENCY + "sys.exit(3)")
+    assert (found.status, found.reason) == ("failed", "latency: ended with exit code 3")
+
+
+def test_a_hang_ends_at_the_time_limit_and_keeps_what_was_found():
+    start = time.monotonic()
+    found = run(LATENCY + 'tell(step="throughput"); time.sleep(600)', time_limit=1.0)
+    assert (found.status, found.reason) == ("timeout", "throughput: not done after 1 s")
+    assert "latency_p50" in found.metrics
+    assert time.monotonic() - start < 10
+
+
+def test_a_hang_that_ignores_signals_and_shouts_ends_too():
+    found = run(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: os.write(2, b'rubbish' * 1000)", time_limit=1.0
+    )
+    assert found.status == "timeout"
+
+
+def test_rubbish_on_stdout_and_stderr_does_no_harm():
+    found = run(
+        'sys.stdout.write(chr(123) * 10**6 + "\\x00\\xff"); sys.stderr.write("%s {" * 10**6);'
+        + LATENCY
+        + 'tell(status="ok", reason=None)'
+    )
+    assert found.status == "ok"
+    assert list(found.metrics) == ["latency_p50"]
+
+
+ANSWER = '{"metric": "latency_p50", "value": %s, "low": null, "high": null, "method": "x"}'
+RUBBISH = {
+    "rubbish": "not JSON",
+    "": "not JSON",
+    "[1]": "not a JSON object",
+    "[" * 10**5: "not JSON",
+    ANSWER % "NaN": "'value' cannot be nan",
+    ANSWER % "1e999": "'value' cannot be inf",
+    ANSWER % "true": "'value' cannot be True",
+    (ANSWER % 1).replace("latency_p50", "nope"): "'metric' cannot be 'nope'",
+    '{"metric": "latency_p50", "value": 1}': "without high, low, method",
+    '{"metric": ["latency_p50"]}': "'metric' cannot be ['latency_p50']",
+    '{"status": "splendid", "reason": null}': "'status' cannot be 'splendid'",
+    '{"flags": "busy"}': "'flags' cannot be 'busy'",
+    '{"conditions": {"a": [1]}}': "'conditions' cannot be {'a': [1]}",
+    '{"greeting": "hello"}': "'greeting' cannot be 'hello'",
+}
+
+
+@pytest.mark.parametrize(("line", "why"), RUBBISH.items(), ids=range(len(RUBBISH)))
+def test_rubbish_among_the_answers_is_a_failure_that_keeps_what_came_before(line, why):
+    findings = Findings()
+    findings.take((LATENCY_ANSWER).encode())
+    with pytest.raises(RubbishError, match=re.escape(why)):
+        findings.take(line.encode())
+    assert list(findings.metrics) == ["latency_p50"]
+
+
+def test_a_child_that_writes_rubbish_among_its_answers_is_ended_and_a_failed_record():
+    # it says afterwards that all is well, and would go on for ten minutes
+    found = run(LATENCY + 'os.write(answers, b"rubbish\\xff\\n"); tell(status="ok", reason=None); time.sleep(600)')
+    assert found.status == "failed"
+    assert found.reason.startswith("latency: rubbish among the child's answers: 'rubbish")
+    assert found.reason.endswith("(not JSON)")
+    assert "latency_p50" in found.metrics
+
+
+def test_a_line_without_an_end_does_not_fill_the_parents_memory():
+    found = run("while True: os.write(answers, b'x' * 2**16)")
+    assert found.status == "failed"
+    assert "longer than 1048576 bytes" in found.reason
+
+
+def test_a_kill_by_the_system_for_memory_is_out_of_memory(monkeypatch):
+    kills = iter([4, 5])
+    monkeypatch.setattr(parent, "kills_for_memory", lambda: next(kills))
+    found = run(LATENCY + "os.kill(os.getpid(), signal.SIGKILL)")
+    assert found.status == "out_of_memory"
+    assert found.reason == "latency: killed by the system for its memory"
+    assert "latency_p50" in found.metrics
+
+
+def test_a_kill_by_someone_else_is_a_failure(monkeypatch):
+    monkeypatch.setattr(parent, "kills_for_memory", lambda: 4)
+    found = run("os.kill(os.getpid(), signal.SIGKILL)")
+    assert (found.status, found.reason) == ("failed", "start: killed by SIGKILL")
+
+
+def test_where_kills_are_not_counted_a_process_that_had_most_of_the_memory_was_killed_for_it(monkeypatch):
+    monkeypatch.setattr(parent, "kills_for_memory", lambda: None)
+    before = MemoryBefore(available=1000, kills=None)
+    assert before.was_exhausted_by(Exit(-9, peak=900))
+    assert not before.was_exhausted_by(Exit(-9, peak=500))
+
+
+def test_the_systems_count_of_kills_is_read(tmp_path):
+    (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 3\n")
+    assert kills_for_memory(tmp_path / "vmstat") == 3
+    (tmp_path / "vmstat").write_text("nr_free_pages 12\n")
+    assert kills_for_memory(tmp_path / "vmstat") is None
+    assert kills_for_memory(tmp_path / "nothing") is None
+
+
+def test_processes_that_a_child_leaves_behind_are_ended():
+    found = run(
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        'tell(environment={"pid": left.pid}); tell(status="ok", reason=None)'
+    )
+    assert found.status == "ok"
+    assert gone(found.environment["pid"])
+
+
+def test_interrupting_ends_the_child_and_keeps_what_was_found():
+    def interrupt(step: str) -> None:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(InterruptedMeasurement) as caught:
+        run('tell(environment={"pid": os.getpid()});' + LATENCY + "time.sleep(600)", on_step=interrupt)
+    found = caught.value.findings
+    assert (found.status, found.reason) == ("failed", "latency: interrupted")
+    assert "latency_p50" in found.metrics
+    assert gone(found.environment["pid"])
+
+
+def test_waiting_uses_no_processor_time():
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    run("time.sleep(1.5); tell(status='ok', reason=None)")
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.2
+
+
+def test_no_file_descriptor_and_no_process_is_left():
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        run("tell(status='ok', reason=None)")
+    assert psutil.Process().num_fds() == before
+    assert not [left for left in psutil.Process().children() if left.status() == psutil.STATUS_ZOMBIE]

@@ -1,0 +1,126 @@
+"""What a study says at its end, from records that are made up."""
+
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from favor.records import counted_table, published_table, table_of
+from favor.study.plan import jobs_of
+from favor.study.schema import Report
+from favor.study.summary import answer
+from study.made_up import a_record, a_study
+
+# top-1 of the benchmark: vit_s16 82.54, vit_ti16 74.27, swin_ti 82.91, wavevit_s 83.91, cvt_13 82.35,
+# efficientformerv2_s0 71.53
+FIGURES = {
+    "vit_s16": (13.0, 0.090, 110e6),
+    "vit_ti16": (40.0, 0.030, 30e6),
+    "swin_ti": (14.0, 0.100, 130e6),
+    "wavevit_s": (5.0, 0.250, 120e6),
+    "cvt_13": (6.0, 0.200, 90e6),
+    "efficientformerv2_s0": (60.0, 0.025, 20e6),
+}
+STUDY = a_study(report=Report(min_accuracy=80, page=False, indicators=("params", "throughput")))
+
+
+@cache
+def found_of_study():
+    return found()
+
+
+def found(study=STUDY, figures=FIGURES):
+    jobs = [job for job in jobs_of(study) if job.phase == "inference" and job.name in figures]
+    metrics = ("throughput", "latency_p50", "inference_memory")
+    own = [a_record(job, metrics=dict(zip(metrics, figures[job.name], strict=True))) for job in jobs]
+    tables = [published_table(), counted_table(), *([table_of(own)] if own else [])]
+    return answer(study, pd.concat(tables, ignore_index=True))
+
+
+def test_speed_and_memory_are_favored_among_those_that_are_accurate_enough_and_accuracy_among_all():
+    favored = {goal: answer.favored.name for goal, answer in found_of_study().favored.items()}
+    assert favored == {"speed": "swin_ti", "memory": "cvt_13", "accuracy": "wavevit_s"}
+
+
+def test_without_a_least_accuracy_the_fastest_and_the_smallest_are_favored():
+    study = a_study(report=Report(page=False))
+    favored = {goal: answer.favored.name for goal, answer in found(study).favored.items()}
+    assert favored["speed"] == favored["memory"] == "efficientformerv2_s0"
+
+
+def test_models_outside_of_the_study_are_not_favored():
+    assert found_of_study().favored["accuracy"].considered == len(FIGURES)
+
+
+def test_the_figures_of_a_favored_model_are_those_of_the_study():
+    figures = found_of_study().figures["speed"]
+    assert (figures["throughput"], figures["inference_memory"], figures["top1"]) == (14.0, 130e6, 82.91)
+
+
+def test_vit_has_its_place_and_those_that_beat_it_are_named():
+    standing = {(each.name, each.metric): each for each in found_of_study().standing}
+    small = standing["vit_s16", "throughput"]
+    assert (small.place, small.of, small.on_front, small.beaten_by) == (4, 6, False, ("swin_ti",))
+    tiny = standing["vit_ti16", "throughput"]
+    assert (tiny.place, tiny.on_front, tiny.beaten_by) == (2, True, ())
+    assert tiny.probability > 0.9
+    by_memory = standing["vit_s16", "inference_memory"]
+    assert (by_memory.place, by_memory.on_front) == (4, True)
+    assert {each.name for each in found_of_study().standing} == {"vit_s16", "vit_ti16"}
+
+
+def test_an_accuracy_of_another_configuration_beats_nobody():
+    study = a_study(names=(*FIGURES, "linformer_s16"), report=STUDY.report)
+    figures = {**FIGURES, "linformer_s16": (100.0, 0.01, 1e6)}
+    result = found(study, figures)
+    tiny = next(each for each in result.standing if (each.name, each.metric) == ("vit_ti16", "throughput"))
+    assert (tiny.place, tiny.on_front) == (3, True)
+    assert result.favored["speed"].favored.name == "swin_ti"
+
+
+def test_the_costs_that_disagree_are_told_over_the_models_of_the_study():
+    (pair,) = found_of_study().disagreement.pairs
+    assert (pair.x, pair.y, pair.n) == ("params", "throughput", 6)
+    assert pair.flipped > 0
+
+
+def test_before_anything_is_measured_speed_and_memory_are_open_and_accuracy_is_known():
+    result = found(figures={})
+    assert result.favored["accuracy"].favored.name == "wavevit_s"
+    assert result.standing == ()
+    assert all(
+        found.ranked_by != "numbers" or found.favored is None
+        for goal, found in result.favored.items()
+        if goal != "accuracy"
+    )
+
+
+def test_models_that_nobody_has_trained_are_told_of_by_their_costs():
+    study = a_study(names=("gtp_s16", "universal_s16"), report=STUDY.report)
+    result = found(study, {"gtp_s16": (10.0, 0.1, 1e8), "universal_s16": (20.0, 0.05, 1e8)})
+    assert set(result.undecided) == {"speed", "memory", "accuracy"}
+    assert result.favored == {}
+    assert result.disagreement.pairs[0].n == 2
+
+
+def test_a_pipeline_of_the_study_replaces_the_benchmarks():
+    report = Report(page=False, pipeline="misnomer", indicators=("params", "throughput"))
+    study = a_study(names=("misnomer_d6", "misnomer_w768", "vit_b16"), report=report)
+    result = found(
+        study, {"misnomer_d6": (40.0, 0.02, 1e8), "misnomer_w768": (50.0, 0.02, 1e8), "vit_b16": (3, 0.4, 1e9)}
+    )
+    found_accuracy = result.favored["accuracy"]
+    assert "pipeline misnomer" in found_accuracy.accuracy_basis
+    assert found_accuracy.favored.name == "misnomer_d6"
+    assert [choice.name for choice in found_accuracy.runners_up] == ["misnomer_w768"]
+
+
+def test_the_answer_is_plain_data_with_units():
+    import json
+
+    data = json.loads(json.dumps(found_of_study().to_dict(), allow_nan=False))
+    assert data["favored"]["speed"]["favored"]["name"] == "swin_ti"
+    assert data["figures"]["speed"]["throughput"] == {"value": 14.0, "unit": "img/s"}
+    assert {each["unit"] for each in data["vit"] if each["metric"] == "inference_memory"} == {"B"}
+    assert data["models"] == 6
+    assert data["disagreement"]["pairs"][0]["share"] == pytest.approx(found_of_study().disagreement.pairs[0].share)

@@ -1,0 +1,111 @@
+"""`favor count` as a user calls it."""
+
+import json
+
+import pytest
+import torch
+import typer
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from favor.cli.count import _scaled, add_commands, expand
+from favor.errors import RequestError
+from favor.trace.counts import METRIC_NAMES
+from favor.zoo import registry
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)  # a second level, as in the door, so that `count` is named
+    add_commands(made)
+    return made
+
+
+def run(app: typer.Typer, *arguments: str):
+    return CliRunner().invoke(app, ["count", *arguments])
+
+
+def test_json_is_a_list_of_objects_with_the_name_the_counts_and_the_conditions(app):
+    result = run(app, "vit_ti16", "--img-size", "64", "--num-classes", "10", "--batch-size", "2", "--json")
+    (found,) = json.loads(result.stdout)
+    assert list(found) == ["name", *METRIC_NAMES, "conditions"]
+    assert found["name"] == "vit_ti16"
+    assert found["macs_matmul"] == 16 * 768 * 192 + 12 * (17 * 12 * 192**2 + 2 * 17**2 * 192) + 1920
+    assert found["conditions"] == {"img_size": [64, 64], "num_classes": 10, "batch_size": 2, "training": False}
+
+
+def test_a_table_names_its_conditions_and_scales_its_figures(app):
+    result = run(app, "vit_ti16")
+    assert result.exit_code == 0
+    assert "inference, batch size 1, 1000 classes" in result.stdout
+    assert "1.254 G" in result.stdout
+    assert "5.722 M" in result.stdout
+
+
+def test_the_operator_table_is_shown_on_request(app):
+    assert "aten.addmm.default" in run(app, "vit_ti16", "--img-size", "32", "--by-op").stdout
+    (found,) = json.loads(run(app, "vit_ti16", "--img-size", "32", "--by-op", "--training", "--json").stdout)
+    assert sum(row["flops"] for row in found["by_operator"]) == found["flops"]
+    assert {row["phase"] for row in found["by_operator"]} == {"forward", "backward"}
+
+
+def test_a_pattern_stands_for_all_names_that_fit_once_each():
+    assert expand(["vit_s16", "vit_?16", "vit_*16"]) == ["vit_s16", "vit_b16", "vit_l16", "vit_ti16"]
+    with pytest.raises(RequestError, match=r"no model fits the pattern 'no_such_\*'"):
+        expand(["no_such_*"])
+
+
+def test_an_empty_name_is_a_wrong_request(app):
+    result = run(app, "")
+    assert isinstance(result.exception, RequestError)
+    assert "a model's name is empty" in str(result.exception)
+
+
+@pytest.mark.parametrize(("name", "key"), [("avit_ti16", "imposed_mean_survival"), ("switch_8_ti16", "experts")])
+def test_the_operating_point_is_among_the_conditions(app, name, key):
+    (found,) = json.loads(run(app, name, "--img-size", "32", "--json").stdout)
+    assert key in found["conditions"]
+
+
+class Stubborn(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.mean().item()
+
+
+def test_a_model_that_fails_does_not_stop_the_others_and_is_told_at_the_end(app, monkeypatch):
+    build = registry.create_model
+
+    def create(name: str, **options):
+        return Stubborn() if name == "vit_s16" else build(name, **options)
+
+    monkeypatch.setattr("favor.trace.counts.create_model", create)
+    result = run(app, "vit_s16", "vit_ti16", "--img-size", "32", "--json")
+    assert result.exit_code == 1
+    assert [row["name"] for row in json.loads(result.stdout)] == ["vit_ti16"]
+    assert "error: vit_s16: vit_s16 asks for the values of a tensor" in result.stderr
+
+
+def test_a_wrong_name_alone_is_a_wrong_request(app):
+    result = run(app, "vit_xx16")
+    assert result.exit_code == 2
+    assert "unknown model 'vit_xx16'" in result.stderr
+    assert result.stdout == ""
+
+
+def test_counting_allocates_no_weight(app, monkeypatch):
+    made = []
+    build = registry.create_model
+
+    def create(name: str, **options):
+        made.append(build(name, **options))
+        return made[-1]
+
+    monkeypatch.setattr("favor.trace.counts.create_model", create)
+    assert run(app, "vit_l16", "--json").exit_code == 0
+    assert {p.device for p in made[0].parameters()} == {torch.device("meta")}
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (1000, "1 k"), (4598882304, "4.599 G")])
+def test_a_count_is_shown_with_four_digits_and_a_prefix(value, text):
+    assert _scaled(value) == text
