@@ -21,7 +21,7 @@ _FOR_PEOPLE = frozenset({"doc"})
 
 
 def _fp32_by_its_long_name(precision: object) -> object:
-    """`float32`, which checkpoints and recipes before version 0.3 say, is `fp32`."""
+    """`float32`, which older checkpoints and recipes say, is `fp32`."""
     return "fp32" if precision == "float32" else precision
 
 
