@@ -83,7 +83,7 @@ def test_a_model_that_fails_does_not_stop_the_others_and_is_told_at_the_end(app,
     result = run(app, "vit_s16", "vit_ti16", "--img-size", "32", "--json")
     assert result.exit_code == 1
     assert [row["name"] for row in json.loads(result.stdout)] == ["vit_ti16"]
-    assert "error: vit_s16: vit_s16 asks for the values of a tensor" in result.stderr
+    assert "error: vit_s16: vit_s16 reads the values of a tensor" in result.stderr
 
 
 def test_a_wrong_name_alone_is_a_wrong_request(app):

@@ -285,7 +285,7 @@ def test_a_network_that_needs_values_is_told_to_have_an_operating_point():
         def forward(self, x: Tensor) -> Tensor:
             return x * 2 if x.mean() > 0 else x
 
-    with pytest.raises(WorkError, match="Halting asks for the values of a tensor"):
+    with pytest.raises(WorkError, match="Halting reads the values of a tensor"):
         count(Halting(), img_size=8)
 
 

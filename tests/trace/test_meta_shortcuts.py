@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.trace.counts import count
-from favor.trace.meta_shortcuts import SHORTCUTS, Uninitialised
+from favor.trace.meta_shortcuts import SHORTCUTS, SkipInitialization
 from favor.zoo.registry import create_model
 
 aten = torch.ops.aten
@@ -86,7 +86,7 @@ def test_a_network_built_uninitialised_is_the_same_network():
     def described_network(network: nn.Module) -> list[tuple[str, torch.Size, torch.dtype, bool]]:
         return [(n, t.shape, t.dtype, t.requires_grad) for n, t in network.state_dict(keep_vars=True).items()]
 
-    with torch.device("meta"), Uninitialised():
+    with torch.device("meta"), SkipInitialization():
         empty = create_model("swin_ti")
     with torch.device("meta"):
         initialised = create_model("swin_ti")
@@ -94,5 +94,5 @@ def test_a_network_built_uninitialised_is_the_same_network():
 
 
 def test_building_uninitialised_leaves_real_tensors_alone():
-    with Uninitialised():
+    with SkipInitialization():
         assert torch.zeros(3).add_(2).mul_(2).tolist() == [4, 4, 4]

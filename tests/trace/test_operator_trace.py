@@ -331,9 +331,9 @@ def test_a_model_that_asks_for_values_is_an_error_that_says_so(question):
             question(x)
             return x
 
-    with pytest.raises(WorkError, match="Asking asks for the values of a tensor .*operating point"):
+    with pytest.raises(WorkError, match="Asking reads the values of a tensor .*operating point"):
         trace(Asking(), torch.empty(2, 3, device="meta"))
-    with pytest.raises(WorkError, match="Asking asks for the values of a tensor"):
+    with pytest.raises(WorkError, match="Asking reads the values of a tensor"):
         trace_on("cuda", Asking(), (1, 2, 3, 4))
     assert trace(Asking(), torch.ones(2, 3)).ops
 

@@ -13,7 +13,7 @@ import favor
 from favor.simulate.batch_scaling import MARK
 from favor.trace import shape_cache
 from favor.trace.fake_device import trace_on
-from favor.trace.shape_cache import _AT_ONCE, _BY_KERNEL, Remembered
+from favor.trace.shape_cache import _BY_META_KERNEL, _DIRECT, ShapeCache
 
 aten = torch.ops.aten
 HALF, FULL = torch.float16, torch.float32
@@ -104,7 +104,7 @@ CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = [
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shape_cache, "_KNOWN", {})
+    monkeypatch.setattr(shape_cache, "_CACHE", {})
 
 
 def described(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
@@ -130,14 +130,14 @@ def test_outputs_are_those_of_pytorch_at_the_first_call_and_at_the_next(operator
     with FakeTensorMode():
         given = arguments()
         wanted = described(operator(*given, **options), given)
-        with Remembered():
+        with ShapeCache():
             for _ in range(2):
                 anew = arguments()
                 assert described(operator(*anew, **options), anew) == wanted
 
 
 def test_every_operator_that_is_made_at_once_is_compared_with_pytorch():
-    assert {operator for operator, _ in CALLS} >= _BY_KERNEL | _AT_ONCE.keys()
+    assert {operator for operator, _ in CALLS} >= _BY_META_KERNEL | _DIRECT.keys()
 
 
 def test_the_second_call_asks_nobody_below(monkeypatch):
@@ -152,7 +152,7 @@ def test_the_second_call_asks_nobody_below(monkeypatch):
     with FakeTensorMode():
         first, second = on_gpu(3, 4), on_gpu(3, 4)
         monkeypatch.setattr(FakeTensorMode, "dispatch", noted)
-        with Remembered():
+        with ShapeCache():
             aten.relu.default(first)
             assert asked == [aten.relu.default]
             aten.relu.default(second)
@@ -177,24 +177,24 @@ def test_the_second_call_asks_nobody_below(monkeypatch):
     ],
 )
 def test_what_pytorch_refuses_is_refused(operator, arguments):
-    with FakeTensorMode(), Remembered(), pytest.raises(RuntimeError):
+    with FakeTensorMode(), ShapeCache(), pytest.raises(RuntimeError):
         operator(*arguments())
 
 
 def test_views_of_a_buffer_lie_where_their_own_source_does():
-    with FakeTensorMode(), Remembered():
+    with FakeTensorMode(), ShapeCache():
         buffer = on_gpu(4, 4)
         assert [buffer[rows : rows + 2].view(8).storage_offset() for rows in (0, 2)] == [0, 8]
 
 
 def test_what_is_resized_by_each_call_is_resized():
-    with FakeTensorMode(), Remembered():
+    with FakeTensorMode(), ShapeCache():
         for _ in range(2):
             assert torch.mul(on_gpu(3), on_gpu(3), out=on_gpu(0)).shape == (3,)
 
 
 def test_the_default_type_may_change():
-    with FakeTensorMode(), Remembered():
+    with FakeTensorMode(), ShapeCache():
         found = []
         for dtype in (FULL, torch.float64):
             torch.set_default_dtype(dtype)
@@ -210,14 +210,14 @@ def test_operators_of_others_are_asked_every_time():
         library.define("grown(Tensor x) -> Tensor")
         wanted = iter((3, 4))
         library.impl("grown", lambda x: x.new_empty(next(wanted)), "Meta")
-        with FakeTensorMode() as mode, Remembered():
+        with FakeTensorMode() as mode, ShapeCache():
             mode.cache_enabled = False
             assert [torch.ops.favor_test.grown.default(on_gpu(2)).shape[0] for _ in range(2)] == [3, 4]
 
 
 @pytest.mark.parametrize("number", [1, 1.0, True])
 def test_numbers_that_are_equal_and_of_other_types_are_told_apart(number):
-    with FakeTensorMode(), Remembered():
+    with FakeTensorMode(), ShapeCache():
         for other in (True, 1, 1.0):
             on_gpu(3, dtype=torch.bool) + other
         assert (on_gpu(3, dtype=torch.bool) + number).dtype == (
@@ -229,17 +229,17 @@ def test_numbers_that_are_equal_and_of_other_types_are_told_apart(number):
 
 
 def test_a_constant_keeps_its_value():
-    with FakeTensorMode(), Remembered():
+    with FakeTensorMode(), ShapeCache():
         for value in (2.0, 3.0):
             assert (torch.tensor(value) + 1).item() == value + 1
 
 
 def test_a_full_memory_is_emptied(monkeypatch):
-    monkeypatch.setattr(shape_cache, "_MOST", 3)
-    with FakeTensorMode(), Remembered():
+    monkeypatch.setattr(shape_cache, "_MAX_ENTRIES", 3)
+    with FakeTensorMode(), ShapeCache():
         for length in range(1, 9):
             on_gpu(length).relu()
-            assert len(shape_cache._KNOWN) <= 3
+            assert len(shape_cache._CACHE) <= 3
 
 
 NETWORKS = ["vit_xs4", "swin_ti", "tome_xs4", "fastvit_t8", "gfnet_xs4"]
@@ -252,7 +252,7 @@ def test_a_network_s_trace_is_the_same_without_memory(monkeypatch, name, trainin
         model = favor.create_model(name)
     side = favor.card(name).image_sizes.default
     traces = [trace_of(model, side, training)]
-    monkeypatch.setattr("favor.trace.fake_device.Remembered", nullcontext)
+    monkeypatch.setattr("favor.trace.fake_device.ShapeCache", nullcontext)
     traces.append(trace_of(model, side, training))
     assert traces[0] == traces[1]
     assert len(traces[0].ops) > 50

@@ -12,7 +12,7 @@ from favor.machine.precision import Precision
 from favor.simulate.batch_scaling import Batches
 from favor.trace.conditions import Phase
 from favor.trace.fake_device import on_meta, trace_on
-from favor.trace.meta_shortcuts import Uninitialised
+from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Role, Step, Trace, trace_call
 from favor.trace.workload import benchmark_optimizer, build
 from favor.zoo.fuse import inference_form
@@ -94,7 +94,7 @@ def network(name: str, phase: Phase, precision: str, img_size: int | None = None
     sizes.check(name, (side, side))
     if num_classes < 1:
         raise RequestError(f"the number of classes must be 1 or more, not {num_classes}")
-    with torch.device("meta"), Uninitialised():
+    with torch.device("meta"), SkipInitialization():
         model = build(name, phase, side, num_classes)
         if phase == "inference":
             model, _ = inference_form(model)

@@ -1,4 +1,4 @@
-"""Counts: what a model costs on paper, from its operator trace on meta tensors."""
+"""Counts: parameters, multiply-adds, FLOPs, activations and bytes of a model, from its trace on meta tensors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.trace.conditions import check_batch_size
 from favor.trace.fake_device import on_meta
-from favor.trace.meta_shortcuts import Uninitialised
+from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Op, trace
 from favor.trace.paper_params import params_paper
 from favor.trace.rules import Kind
@@ -33,9 +33,9 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Counts:
-    """A model's counts; work, activations and bytes are per image (the batch's, divided by the batch size, rounded).
+    """The counts of a model; work, activations and bytes are per image, rounded.
 
-    Where the work depends on the image, `operating_point` says what was assumed.
+    Where the work depends on the image, `operating_point` states the assumption.
     """
 
     name: str
@@ -82,8 +82,8 @@ def count(
 ) -> Counts:
     """Count a model of the zoo by name, or a network of your own, without allocating a weight.
 
-    A name's image size and classes are its own unless given; a network of your own is counted as it is, as a copy on
-    the meta device, for images of `img_size` (224 px unless given).
+    By name, image size and classes default to those of the model. Your own network is copied to the meta device and
+    counted for images of `img_size` (default: 224 px).
 
     >>> count("vit_s16").macs_matmul
     4598882304
@@ -92,7 +92,7 @@ def count(
     if isinstance(model, str):
         name, sides = model, _sides(img_size if img_size is not None else card(model).image_sizes.default)
         classes = 1000 if num_classes is None else num_classes
-        with torch.device("meta"), Uninitialised():
+        with torch.device("meta"), SkipInitialization():
             network = create_model(model, num_classes=classes, img_size=sides, in_chans=in_chans)
     else:
         if num_classes is not None:
@@ -119,7 +119,7 @@ def _sides(img_size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def weights(model: nn.Module) -> dict[str, int]:
-    """Parameters and bytes of a model; a tensor that is shared counts once."""
+    """Parameters and bytes of a model; a shared tensor counts once."""
     parameters = list(model.parameters())
     buffers = {id(buffer): buffer for module in model.modules() for buffer in _persistent_buffers(module)}
     return {
@@ -140,7 +140,7 @@ def _elements(tensors: Iterable[Tensor]) -> int:
 
 
 def per_image(ops: Iterable[Op], batch_size: int) -> dict[str, int]:
-    """The counts of a trace, divided by its images."""
+    """The counts of a trace per image."""
     macs = fft = other = mixed = activations = moved = 0
     for op in ops:
         work = op.work
@@ -162,7 +162,7 @@ def per_image(ops: Iterable[Op], batch_size: int) -> dict[str, int]:
 
 
 def by_operator(ops: Iterable[Op]) -> tuple[OperatorCount, ...]:
-    """The operators of a trace, each phase apart, the one with the most FLOPs first."""
+    """The operators of a trace by phase, most FLOPs first."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for op in ops:
         groups.setdefault((op.phase, op.name), []).append(op)

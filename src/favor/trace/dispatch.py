@@ -1,4 +1,4 @@
-"""What looks at every operator that runs."""
+"""The base class of dispatch modes, which see every operator that runs."""
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -8,5 +8,5 @@ class EagerMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Nothing here is compiled; PyTorch's guard against it would import the compiler and sit in every call.
+        # Nothing here is compiled. Otherwise PyTorch would import the compiler and check for it at every call.
         return False

@@ -1,8 +1,7 @@
-"""Traces of a model on a device that is not here: fake tensors say that they are on it and hold no memory.
+"""Traces of a model on a fake device: fake tensors claim to be on `cuda` and hold no memory.
 
-PyTorch lets fake tensors say `cuda` on a machine without a GPU, but three things need a hand there: autocast switches
-itself off, attention is taken apart because no fused kernel fits a GPU that is not there, and the autograd engine asks
-the driver for streams.
+Without a GPU, PyTorch needs help in three places: autocast switches itself off, attention is decomposed because no
+fused kernel supports a missing GPU, and the autograd engine asks the driver for streams.
 """
 
 import copy
@@ -23,20 +22,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from favor.errors import WorkError
 from favor.trace.dispatch import EagerMode
 from favor.trace.operator_trace import Trace, trace
-from favor.trace.shape_cache import Remembered, fake
+from favor.trace.shape_cache import ShapeCache, fake
 
 aten = torch.ops.aten
 
-_FUSED_DIMENSIONS = 4  # images, heads, tokens, channels: what the fused kernels take
+_FUSED_DIMENSIONS = 4  # the fused kernels take images x heads x tokens x channels
 
 _MANY_IMAGES, _MANY_TENSORS = 2**31, 100_000
 
-# Nodes of equal rank, as those of all weights are, run as they came, so that two traces of a network are alike.
+# Nodes of equal rank, such as those of all weights, run in order of arrival, so that traces are reproducible.
 _ARRIVALS = itertools.count()
 
 
 def copy_onto(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """A copy of a model whose every tensor is made anew by `make`; no value is copied, shared tensors stay shared.
+    """A copy of a model in which `make` replaces every tensor; no value is copied, shared tensors stay shared.
 
     >>> copy_onto(nn.Linear(4, 2), lambda t: torch.empty_like(t, device="meta")).weight.device
     device(type='meta')
@@ -68,36 +67,36 @@ def trace_on(
 ) -> Trace:
     """The trace of a model as it would run on a device: `image_shape` is (batch, channels, height, width).
 
-    `autocast` is the type of automatic mixed precision; None runs everything in the weights' own type, which the
-    images' `dtype` has to fit. With `channels_last`, images and filters lie in memory in that order. On `cuda`
-    attention is one operator, the one that PyTorch takes there: flash for half precision without a mask, else the
-    memory-efficient one; tensors that are not images x heads x tokens x channels have none and are taken apart.
+    `autocast` is the type of automatic mixed precision; with None everything runs in the type of the weights, and the
+    images' `dtype` has to be the same. `channels_last` sets the memory format of images and filters. On `cuda`
+    attention is the fused operator that PyTorch would choose: flash for half precision without a mask, else the
+    memory-efficient one. Tensors that do not have four dimensions are decomposed.
     """
-    place = torch.device(f"{device}:0" if device == "cuda" else device)
+    fake_device = torch.device(f"{device}:0" if device == "cuda" else device)
 
     def make(tensor: Tensor) -> Tensor:
-        made = fake(mode, tensor.shape, tensor.stride(), tensor.dtype, place)
+        made = fake(mode, tensor.shape, tensor.stride(), tensor.dtype, fake_device)
         return made.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else made
 
     with (
         _no_log_of_failures(),
         FakeTensorMode() as mode,
-        Remembered(),
+        ShapeCache(),
         _kernels_of_cuda(device),
         _no_loop_over(image_shape[0]),
     ):
-        mode.cache_enabled = False  # a second memory below the first, which forgets how large a storage was
-        there = copy_onto(model, make)
+        mode.cache_enabled = False  # it would forget the sizes of storages
+        copied = copy_onto(model, make)
         order = torch.channels_last if channels_last else torch.contiguous_format
-        images = torch.empty(image_shape, device=place, dtype=dtype, memory_format=order)
+        images = torch.empty(image_shape, device=fake_device, dtype=dtype, memory_format=order)
         backward = _backward_without_engine if device == "cuda" else torch.autograd.backward
         with _autocast(device, autocast):
-            return trace(there, images, training=training, subject=subject or type(model).__name__, backward=backward)
+            return trace(copied, images, training=training, subject=subject or type(model).__name__, backward=backward)
 
 
 @contextmanager
 def _no_log_of_failures() -> Iterator[None]:
-    """PyTorch logs a page for an operator that fails; who asked for the trace is told in one line."""
+    """Silence the page that PyTorch logs for an operator that fails; the caller reports the failure in one line."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -109,7 +108,7 @@ def _no_log_of_failures() -> Iterator[None]:
 
 @contextmanager
 def _autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
-    """Automatic mixed precision that does not ask whether the device is there, as `torch.autocast` does."""
+    """Like `torch.autocast`, but without the check whether the device exists."""
     if dtype is None:
         yield
         return
@@ -127,7 +126,7 @@ def _autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def _no_loop_over(images: int) -> AbstractContextManager[object]:
-    """Refuses a batch without end, which tells how everything grows, to networks that take it image by image."""
+    """For a huge batch, which shows how sizes grow with it: refuse models that loop over their images."""
     return _NoLoop() if images >= _MANY_IMAGES else nullcontext()
 
 
@@ -141,12 +140,14 @@ class _NoLoop(EagerMode):
     ) -> Any:
         self._tensors += _pieces(func, args)
         if self._tensors > _MANY_TENSORS:
-            raise WorkError("the network goes through its images one by one, and there is no end of them")
+            raise WorkError(
+                "the model loops over the images of a batch, so its trace does not scale with the batch size"
+            )
         return func(*args, **(kwargs or {}))
 
 
 def _pieces(func: OpOverload, args: tuple[Any, ...]) -> int:
-    """How many tensors an operator makes of its first argument; fake ones ask for their device all the time."""
+    """How many tensors an operator makes of its first argument; 0 for the frequent query of a fake tensor's device."""
     if func is torch.ops.prim.device.default:
         return 0
     if func is aten.unbind.int:
@@ -158,12 +159,12 @@ def _pieces(func: OpOverload, args: tuple[Any, ...]) -> int:
 
 @contextmanager
 def _kernels_of_cuda(device: str) -> Iterator[None]:
-    """Attention and batch norms as on a GPU that is not there; on a CPU PyTorch's own choice needs no device."""
+    """Let attention and batch norms use the kernels of a GPU; on a CPU PyTorch's own choice is right."""
     if device != "cuda":
         yield
         return
     with torch.library._scoped_library("aten", "IMPL") as library:
-        # Below autocast, which has cast the arguments by then, and above autograd, which knows the fused operators.
+        # Between autocast, which has cast the arguments already, and autograd, which knows the fused operators.
         library.impl("scaled_dot_product_attention", _attention_on_cuda, "AutogradCUDA")
         library.impl("_batch_norm_impl_index", _batch_norm_on_cuda, "AutogradCUDA")
         yield
@@ -211,9 +212,10 @@ def _batch_norm_on_cuda(
     eps: float,
     cudnn_enabled: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
-    """cuDNN's batch norm where PyTorch takes it, but whatever the batch: PyTorch's own for more than 65535 images.
+    """cuDNN's batch norm wherever PyTorch uses it for small batches.
 
-    So a trace at a batch that no GPU holds, which tells how everything grows with the batch, has the usual operators.
+    PyTorch switches to its own kernel above 65535 images. A trace at a huge batch, which shows how sizes grow with it,
+    needs the usual operators.
     """
     is_mixed = data.dtype != torch.float16 or (weight is not None and weight.dtype == torch.float32)
     is_tracked = running_mean is not None and running_var is not None
@@ -227,9 +229,9 @@ def _batch_norm_on_cuda(
 
 
 def _backward_without_engine(loss: Tensor) -> None:
-    """The backward pass in Python, in the engine's order: the engine asks the driver for streams of the GPU.
+    """The backward pass in Python, in the order of the autograd engine, which would ask the driver for streams.
 
-    Nodes are let go as soon as they have run, so what they saved is freed when it would be.
+    Nodes are released as soon as they have run, so saved tensors are freed at the same moment as in the engine.
     """
     root: Any = loss.grad_fn
     waiting = _consumers(root)
@@ -245,16 +247,16 @@ def _backward_without_engine(loss: Tensor) -> None:
 def _run_next(
     ready: list[tuple[int, int, Any]], waiting: dict[Any, int], gradients: dict[Any, dict[int, Tensor]]
 ) -> None:
-    """Run the node that was made last among those that have all their gradients, and hand its results on."""
+    """Run the newest node that has all its gradients, and pass its results on."""
     node = heapq.heappop(ready)[2]
     results = _run(node, gradients.pop(node, {}))
     edges = node.next_functions
-    del node  # and with it what it saved, as the engine does before it hands the results on
-    for (following, place), gradient in zip(edges, results, strict=True):
+    del node  # frees its saved tensors before the results are passed on, as in the engine
+    for (following, index), gradient in zip(edges, results, strict=True):
         if following is None:
             continue
         if gradient is not None:
-            _add(gradients.setdefault(following, {}), following, place, gradient)
+            _add(gradients.setdefault(following, {}), following, index, gradient)
         waiting[following] -= 1
         if waiting[following] == 0:
             del waiting[following]
@@ -262,7 +264,7 @@ def _run_next(
 
 
 def _consumers(root: Any) -> dict[Any, int]:
-    """How many gradients each node below the root has to wait for."""
+    """The number of gradients that each node below the root waits for."""
     counts: dict[Any, int] = defaultdict(int)
     seen, stack = {root}, [root]
     while stack:
@@ -281,22 +283,22 @@ def _run(node: Any, arrived: dict[int, Tensor]) -> tuple[Tensor | None, ...]:
     if hasattr(node, "variable"):
         _keep(node.variable, arrived[0])
         return ()
-    arguments = [arrived.get(place) for place in range(len(node._input_metadata))]
+    arguments = [arrived.get(index) for index in range(len(node._input_metadata))]
     is_python = isinstance(node, torch.autograd.function.BackwardCFunction)
     results = node.apply(*arguments) if is_python else node(*arguments)
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
 
 def _keep(leaf: Tensor, gradient: Tensor) -> None:
-    """Keep a leaf's gradient as it is: called from Python, the engine's own node would copy it."""
+    """Store a leaf's gradient without a copy, which the engine's node would make when called from Python."""
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
 
 
-def _add(gradients: dict[int, Tensor], node: Any, place: int, gradient: Tensor) -> None:
-    """Sum a gradient into what has arrived; the engine brings it to the shape and type that the node expects."""
-    expected = node._input_metadata[place]
+def _add(gradients: dict[int, Tensor], node: Any, index: int, gradient: Tensor) -> None:
+    """Add a gradient to those that have arrived, in the shape and type that the node expects, as the engine does."""
+    expected = node._input_metadata[index]
     if gradient.shape != expected.shape:
         gradient = gradient.sum_to_size(expected.shape)
     if gradient.dtype != expected.dtype:
         gradient = gradient.to(expected.dtype)
-    gradients[place] = gradients[place] + gradient if place in gradients else gradient
+    gradients[index] = gradients[index] + gradient if index in gradients else gradient

@@ -1,7 +1,7 @@
-"""The outputs of a few operators on meta tensors, made directly.
+"""Shortcuts for common operators on meta tensors, and a way to skip initialization.
 
-PyTorch computes them by taking the operator apart in Python, a hundred times slower than asking for an empty tensor. A
-shortcut gives exactly what PyTorch gives (the tests compare them) or declines, and then PyTorch is asked.
+On meta tensors PyTorch decomposes these operators in Python, which takes a hundred times as long as allocating an empty
+tensor. A shortcut returns exactly what PyTorch returns (tests compare them), or `NotImplemented`.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ def _itself(x: Tensor, *_: Any, **__: Any) -> Any:
 
 
 def _like_first(x: Tensor, y: Any, **_: Any) -> Any:
-    """For a number, or a tensor that is spread over the first."""
+    """The second operand is a number, or broadcasts to the shape of the first."""
     if not isinstance(y, Tensor):
         return _like(x) if isinstance(y, (int, float)) else NotImplemented
     if y.dtype != torch.float32 or not _is_plain(x) or y.dim() > x.dim():
         return NotImplemented
-    fits = all(mine in (1, its) for mine, its in zip(reversed(y.shape), reversed(x.shape), strict=False))
+    fits = all(own in (1, other) for own, other in zip(reversed(y.shape), reversed(x.shape), strict=False))
     return torch.empty_like(x) if fits else NotImplemented
 
 
@@ -86,18 +86,18 @@ SHORTCUTS: dict[OpOverload, Callable[..., Any]] = {
 }
 
 
-class Uninitialised(EagerMode):
-    """Build networks on meta tensors without initialising them: what has no memory keeps no values."""
+class SkipInitialization(EagerMode):
+    """Builds models on meta tensors without initializing weights: meta tensors hold no values."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _INITIALISERS and args[0].is_meta:
+        if func in _INITIALIZERS and args[0].is_meta:
             return args[0]
         return func(*args, **(kwargs or {}))
 
 
-_INITIALISERS = frozenset(
+_INITIALIZERS = frozenset(
     {
         *(aten.normal_.default, aten.uniform_.default, aten.zero_.default, aten.fill_.Scalar, aten.fill_.Tensor),
         *(aten.erfinv_.default, aten.mul_.Tensor, aten.add_.Tensor, aten.clamp_.default, aten.copy_.default),

@@ -1,7 +1,7 @@
-"""One operator trace per model: every ATen operator that runs, its work, its bytes, and the life of every storage.
+"""The operator trace of a model: every ATen operator that runs, its work, its bytes, and the lifetime of every storage.
 
-The counter, the memory figure and the simulation all read this trace. It is made on whatever the tensors are: meta
-tensors (no weight in memory), fake ones that pretend to be on a device (`favor.trace.fake_device`), or real ones.
+Counts, memory estimates and simulations all read this trace. Tensors may be meta tensors (no weight in memory), fake
+tensors on a device that is not here (`favor.trace.fake_device`), or real ones.
 """
 
 import weakref
@@ -36,15 +36,12 @@ class TensorSpec:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    strides: tuple[int, ...]  # what a kernel costs depends on the order in which it finds its data
+    strides: tuple[int, ...]  # the cost of a kernel depends on the memory layout
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What one operator call does; a view has work and bytes of 0.
-
-    Calls that do the same have the same one in a trace: networks repeat their layers.
-    """
+    """One operator call; a view has work and bytes of 0. Equal calls share one `Op`, since models repeat layers."""
 
     name: str
     kind: Kind
@@ -57,12 +54,12 @@ class Op:
 
 
 Step = tuple[Op, tuple[int, ...]]
-"""A call and where it does it: the storages of its inputs and then of its outputs, as places in the trace's."""
+"""A call and its storages, those of the inputs before those of the outputs, as indices into `Trace.storages`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A piece of memory and the first and last operator during which it was there (-1: before the first)."""
+    """A block of memory, and the first and last operator during which it exists (-1: before the first)."""
 
     size: int
     role: Role
@@ -73,7 +70,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one forward pass, or one forward and backward pass, of a model does."""
+    """All operators of one forward pass, or of one forward and backward pass."""
 
     subject: str
     steps: tuple[Step, ...]
@@ -82,7 +79,7 @@ class Trace:
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        """What every call does."""
+        """The operator calls, without their storages."""
         return tuple(op for op, _ in self.steps)
 
     def live_bytes(self) -> list[int]:
@@ -96,7 +93,7 @@ class Trace:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that exist at one time."""
+        """The peak of `live_bytes`."""
         return max(self.live_bytes(), default=0)
 
 
@@ -108,21 +105,21 @@ def trace(
     subject: str | None = None,
     backward: Backward = torch.autograd.backward,
 ) -> Trace:
-    """Run a model once on images and write down every operator.
+    """Run a model once on images and record every operator.
 
-    Inference is a forward pass in eval mode without gradients; training is a forward pass in train mode, the cross
-    entropy of the logits and the model's extra losses, and the backward pass. The model's modes are put back; gradients
-    are dropped.
+    Inference is a forward pass in eval mode without gradients. Training is a forward pass in train mode, the cross
+    entropy of the logits plus the model's extra losses, and the backward pass. Afterwards the modes of the model are
+    restored and its gradients dropped.
 
     >>> trace(nn.Linear(4, 2, device="meta"), torch.empty(3, 4, device="meta")).ops[-1].work.macs_matmul
     24
     """
     subject = subject or type(model).__name__
     recorder = _Recorder(subject)
-    recorder.know((p for p in model.parameters()), "parameter")
-    recorder.know((b for b in model.buffers()), "buffer")
-    recorder.know([images], "input")
-    # Networks that make tensors in their forward pass without naming a device would make real ones among meta ones.
+    recorder.assign_role((p for p in model.parameters()), "parameter")
+    recorder.assign_role((b for b in model.buffers()), "buffer")
+    recorder.assign_role([images], "input")
+    # A forward pass that creates tensors without naming a device must create meta tensors, not real ones.
     default_device: AbstractContextManager[Any] = torch.device("meta") if images.is_meta else nullcontext()
     with _mode(model, training), torch.set_grad_enabled(training), default_device, recorder:
         forward_ops = _run(model, images, training, recorder, backward)
@@ -133,7 +130,7 @@ def trace(
 
 
 def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]], subject: str) -> Trace:
-    """Write down every operator of any other call, such as an optimizer's step; `held` are the tensors there before.
+    """Record every operator of a call, such as an optimizer step; `held` are the tensors that exist before it.
 
     >>> weight = torch.empty(4, device="meta")
     >>> trace_call(lambda: weight.mul_(2.0), {"parameter": [weight]}, "scale").peak_bytes
@@ -141,7 +138,7 @@ def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]],
     """
     recorder = _Recorder(subject)
     for role, tensors in held.items():
-        recorder.know(tensors, role)
+        recorder.assign_role(tensors, role)
     with recorder:
         run()
     steps = tuple(recorder.steps)
@@ -149,30 +146,30 @@ def trace_call(run: Callable[[], object], held: Mapping[Role, Sequence[Tensor]],
 
 
 def _run(model: nn.Module, images: Tensor, training: bool, recorder: "_Recorder", backward: Backward) -> int:
-    """Run the passes; returns how many operators came before the backward pass."""
+    """Run the passes; returns the number of operators before the backward pass."""
     try:
         outputs = model(images)
         if not training:
             return len(recorder.steps)
         value = sum(take_extra_losses(model).values(), loss(outputs, images.shape[0]))
         forward_ops = len(recorder.steps)
-        # What only the forward pass needed must be able to go while the backward pass runs.
+        # Tensors that only the forward pass needs must be freed during the backward pass.
         del outputs
         recorder.phase = "backward"
         backward(value)
     except FavorError:
         raise
-    except Exception as error:  # the network is foreign code: whatever it raises is told as its failure
+    except Exception as error:  # foreign code may raise anything; it is reported as the failure of the model
         raise WorkError(
             f"{recorder.subject} failed in its {recorder.phase} pass on images of {tuple(images.shape)}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    recorder.know((p.grad for p in model.parameters() if p.grad is not None), "gradient")
+    recorder.assign_role((p.grad for p in model.parameters() if p.grad is not None), "gradient")
     return forward_ops
 
 
 def loss(outputs: object, batch_size: int) -> Tensor:
-    """Cross entropy of every output that is a table of logits; the sum of the elements where there is none."""
+    """Cross entropy of every output that is a table of logits; the sum of all elements if there is none."""
     tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not tensors:
         raise WorkError("no output of the model depends on a parameter, so there is nothing to train")
@@ -196,7 +193,7 @@ def _mode(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = was_training
 
 
-# What these put out depends, or may depend, on the values, which neither meta nor fake tensors have.
+# The outputs of these depend, or may depend, on values, which neither meta nor fake tensors have.
 _NEED_VALUES = frozenset(
     {
         aten._local_scalar_dense,
@@ -216,7 +213,7 @@ _NEED_VALUES = frozenset(
 def _needs_values(func: OpOverload, inputs: list[Tensor]) -> bool:
     if not any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in inputs):
         return False
-    # A mask as an index picks as many elements as are true in it; other indices pick as many as they are.
+    # A boolean index selects as many elements as are true; other indices have a known number of elements.
     return func.overloadpacket is not aten.index or any(tensor.dtype == torch.bool for tensor in inputs[1:])
 
 
@@ -225,7 +222,7 @@ _DEVICE = torch.ops.prim.device.default
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to do at every call of an operator, found out at the first; without a rule it is not written down."""
+    """How to record the calls of an operator, decided at the first; without a rule they are not recorded."""
 
     name: str
     rule: Rule | None
@@ -234,14 +231,14 @@ class _Plan:
 
 
 def _plan(func: OpOverload, subject: str) -> _Plan:
-    # Tensors are asked for their device, and optimizers tell the profiler what they do; nothing runs.
+    # Queries of a tensor's device and notes of optimizers to the profiler run nothing.
     if func is _DEVICE or func.namespace == "profiler":
         return _Plan(str(func), None, may_need_values=False, shortcut=None)
     return _Plan(str(func), find_rule(func, subject), func.overloadpacket in _NEED_VALUES, SHORTCUTS.get(func))
 
 
-class _Death(weakref.ref):
-    """A weak reference that knows which storage it stood for."""
+class _StorageRef(weakref.ref):
+    """A weak reference that knows which storage it referred to."""
 
     __slots__ = ("address", "index")
     address: int
@@ -249,7 +246,7 @@ class _Death(weakref.ref):
 
 
 class _Recorder(EagerMode):
-    """Sees every operator below autograd and autocast, and writes it down."""
+    """Records every operator, below autograd and autocast."""
 
     def __init__(self, subject: str) -> None:
         super().__init__()
@@ -259,19 +256,19 @@ class _Recorder(EagerMode):
         self._plans: dict[OpOverload, _Plan] = {}
         self._ops: dict[Op, Op] = {}
         self._index_by_address: dict[int, int] = {}
-        self._deaths: list[_Death] = []
+        self._references: list[_StorageRef] = []
         self._sizes: list[int] = []
         self._roles: list[Role] = []
         self._first: list[int] = []
         self._last: list[int | None] = []
 
-    def know(self, tensors: Iterator[Tensor] | Sequence[Tensor], role: Role) -> None:
-        """Give the storages of tensors a role."""
+    def assign_role(self, tensors: Iterator[Tensor] | Sequence[Tensor], role: Role) -> None:
+        """Assign a role to the storages of tensors."""
         for tensor in tensors:
             self._roles[self._storage(tensor, "constant", -1)] = role
 
     def storages(self, forward_ops: int) -> tuple[Storage, ...]:
-        """All storages seen; what was alive at the end of the forward pass and used after it was kept for backward."""
+        """All storages; activations that outlive the forward pass were kept for the backward pass."""
         end = len(self.steps) - 1
         lasts = [end if last is None else last for last in self._last]
         return tuple(
@@ -283,7 +280,7 @@ class _Recorder(EagerMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:
-            return args[0].fake_device  # which autocast asks all the time, and PyTorch takes long to tell
+            return args[0].fake_device  # autocast asks for it all the time, and PyTorch is slow to answer
         kwargs = kwargs or {}
         plan = self._plans.get(func)
         if plan is None:
@@ -293,8 +290,8 @@ class _Recorder(EagerMode):
         inputs = _tensors((*args, *kwargs.values()) if kwargs else args)
         if plan.may_need_values and _needs_values(func, inputs):
             raise WorkError(
-                f"{self.subject} asks for the values of a tensor ({func}), which tensors without memory do not have: "
-                "its work depends on the image; give it an operating point that fixes it, or trace it on real tensors"
+                f"{self.subject} reads the values of a tensor ({func}), which tensors without memory do not have: "
+                "its work depends on the image; give it a fixed operating point, or trace it on real tensors"
             )
         result = NotImplemented
         if plan.shortcut is not None and type(inputs[0]) is not FakeTensor and inputs[0].is_meta:
@@ -309,13 +306,13 @@ class _Recorder(EagerMode):
             read, written = plan.rule.traffic(call)
         op = Op(plan.name, plan.rule.kind, self.phase, _specs(inputs), _specs(outputs), work, read, written)
         here = len(self.steps)
-        places = [self._storage(tensor, "constant", -1) for tensor in inputs]
-        places += [self._storage(tensor, "activation", here) for tensor in outputs]
-        self.steps.append((self._ops.setdefault(op, op), tuple(places)))
+        storages = [self._storage(tensor, "constant", -1) for tensor in inputs]
+        storages += [self._storage(tensor, "activation", here) for tensor in outputs]
+        self.steps.append((self._ops.setdefault(op, op), tuple(storages)))
         return result
 
     def _storage(self, tensor: Tensor, role: Role, first: int) -> int:
-        """The index of a tensor's storage; a new one is entered with the role and the first operator given."""
+        """The index of a tensor's storage; a new storage gets the given role and first operator."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         index = self._index_by_address.get(address)
@@ -325,15 +322,15 @@ class _Recorder(EagerMode):
             self._roles.append(role)
             self._first.append(first)
             self._last.append(None)
-            death = _Death(storage, self._bury)
-            death.address, death.index = address, index
-            self._deaths.append(death)
+            reference = _StorageRef(storage, self._forget)
+            reference.address, reference.index = address, index
+            self._references.append(reference)
         return index
 
-    def _bury(self, death: Any) -> None:
-        # An address is used again for the next storage, so it must be forgotten with the one that it belonged to.
-        self._last[death.index] = len(self.steps) - 1
-        self._index_by_address.pop(death.address, None)
+    def _forget(self, reference: Any) -> None:
+        # The address will be reused by another storage.
+        self._last[reference.index] = len(self.steps) - 1
+        self._index_by_address.pop(reference.address, None)
 
 
 def _specs(tensors: list[Tensor]) -> tuple[TensorSpec, ...]:
@@ -341,10 +338,10 @@ def _specs(tensors: list[Tensor]) -> tuple[TensorSpec, ...]:
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(item for item in value if isinstance(item, Tensor))
-    return found
+            tensors.extend(item for item in value if isinstance(item, Tensor))
+    return tensors

@@ -1,12 +1,12 @@
-"""The parameters that a layer-by-layer summary sees, which is how the X-formers' paper counted."""
+"""Parameters as the X-formers paper counts them: those that a layer-by-layer summary shows."""
 
 from torch import nn
 
 
 def params_paper(model: nn.Module) -> int:
-    """Elements of `weight` and `bias` of PyTorch's own modules; what else a module holds is left out.
+    """Elements of `weight` and `bias` of PyTorch's own modules.
 
-    Left out are bare parameters: a class token, positions, a projection along the sequence, a norm of one's own.
+    Bare parameters are missing: a class token, positions, a projection along the sequence, a custom norm.
 
     >>> params_paper(create_model("vix_vil", num_classes=10))  # doctest: +SKIP
     415754  # of 809,482 in truth
@@ -22,7 +22,7 @@ def params_paper(model: nn.Module) -> int:
 
 
 def _is_standard(module: nn.Module) -> bool:
-    """Whether a module is one of PyTorch's, or derived from one."""
+    """Whether a module is one of PyTorch's or inherits from one."""
     return any(
         kind is not nn.Module and kind.__module__.startswith("torch.nn.modules") for kind in type(module).__mro__
     )

@@ -1,9 +1,9 @@
-"""Fake tensors made from memory: what an operator put out for tensors of some form, it puts out for all of that form.
+"""The shape cache: outputs of operators on fake tensors, cached by input signature.
 
-Networks repeat their layers, and PyTorch finds out at every call, in Python, what the outputs look like. Here it does
-at the first call of a kind, and at all others the outputs are made directly. The commonest operators are quicker at
-their first call, too: PyTorch has kernels for meta tensors that say what a GPU would put out, where fake tensors are
-made by taking the operator apart. PyTorch has a memory for fake tensors, too; to ask it takes as long as most answers.
+Models repeat their layers, and at every call PyTorch computes in Python what the outputs look like. Here it does so
+once per signature; after that the outputs are allocated directly. The most common operators are faster at their first
+call, too: PyTorch's kernels for meta tensors replace the decomposition of the operator. PyTorch's own cache of fake
+tensors is not used: a lookup there takes about as long as computing the outputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,64 +17,73 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 from favor.trace.dispatch import EagerMode
 
-Make = Callable[[Sequence[FakeTensor]], Any]
-"""Makes an output from the tensors that an operator is given."""
+MakeOutput = Callable[[Sequence[FakeTensor]], Any]
+"""Makes the output of an operator from its input tensors."""
 
-_MOST = 100_000
-_KNOWN: dict[Any, Make] = {}
-"""Shared by all traces of a process: most networks have layers that another one has, too."""
+_MAX_ENTRIES = 100_000
+_CACHE: dict[Any, MakeOutput] = {}
+"""Shared by all traces of a process: most models have layers in common with others."""
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 aten = torch.ops.aten
-_BY_VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
+_VALUE_DEPENDENT = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 
 
-class _NotKnownError(Exception):
-    """A call, or its outputs, that only PyTorch can tell."""
+class _NotCacheableError(Exception):
+    """A call whose outputs do not follow from its signature."""
 
 
-class Remembered(EagerMode):
-    """Stands above a `FakeTensorMode`, asks it once for every kind of call, and answers from memory after that."""
+class ShapeCache(EagerMode):
+    """Sits above a `FakeTensorMode` and calls it once per signature."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not _can_be_known(func):
+        if not _is_cacheable(func):
             return func(*args, **kwargs)
         given: list[FakeTensor] = []
         try:
-            kind = (func, torch.get_default_dtype(), _form(args, given), _form(tuple(kwargs.items()), given))
-        except _NotKnownError:
+            signature = (
+                func,
+                torch.get_default_dtype(),
+                _signature(args, given),
+                _signature(tuple(kwargs.items()), given),
+            )
+        except _NotCacheableError:
             return func(*args, **kwargs)
-        make = _KNOWN.get(kind)
+        make = _CACHE.get(signature)
         if make is not None:
             return make(given)
-        result = _at_once(func, args, kwargs, given)
+        result = _direct_outputs(func, args, kwargs, given)
         if result is NotImplemented:
             result = func(*args, **kwargs)
         if given:
-            _remember(kind, result, given)
+            _store(signature, result, given)
         return result
 
 
 @cache
-def _can_be_known(func: OpOverload) -> bool:
-    """Whether forms alone tell what an operator puts out: others' may ask for anything, and `out=` is resized."""
+def _is_cacheable(func: OpOverload) -> bool:
+    """Whether the outputs follow from the signature. Foreign operators may read values, and `out=` is resized."""
     is_own = func.namespace in ("aten", "prims")
-    return is_own and _BY_VALUES.isdisjoint(func.tags) and not any(each.is_out for each in func._schema.arguments)
+    return (
+        is_own
+        and _VALUE_DEPENDENT.isdisjoint(func.tags)
+        and not any(argument.is_out for argument in func._schema.arguments)
+    )
 
 
-def fake(mode: FakeTensorMode, shape: Sequence[int], strides: Sequence[int], dtype: Any, place: Any) -> FakeTensor:
-    """A fake tensor that nothing was asked about."""
+def fake(mode: FakeTensorMode, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Any) -> FakeTensor:
+    """A fake tensor with a new storage."""
     with in_kernel_invocation_manager(mode):
         made = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-    return FakeTensor(mode, made, place)
+    return FakeTensor(mode, made, device)
 
 
 def _layer_norm(x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     fits = x.dtype != torch.float64 and [*x.shape[x.dim() - len(shape) :]] == [*shape]
-    for each in (weight, bias):
-        fits = fits and (each is None or (each.dtype == x.dtype and [*each.shape] == [*shape]))
+    for tensor in (weight, bias):
+        fits = fits and (tensor is None or (tensor.dtype == x.dtype and [*tensor.shape] == [*shape]))
     if not fits:
         return NotImplemented
     statistics = [*x.shape[: x.dim() - len(shape)], *(1 for _ in shape)]
@@ -83,7 +92,7 @@ def _layer_norm(x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor
 
 def _batch_norm(x: Tensor, weight: Tensor, *others: Any) -> Any:
     *tensors, training, _, _ = others
-    if any(each is not None and each.shape != x.shape[1:2] for each in (weight, *tensors)):
+    if any(tensor is not None and tensor.shape != x.shape[1:2] for tensor in (weight, *tensors)):
         return NotImplemented
     if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)):
         return NotImplemented
@@ -91,11 +100,11 @@ def _batch_norm(x: Tensor, weight: Tensor, *others: Any) -> Any:
     return torch.empty_like(x), *statistics, x.new_empty(0, dtype=torch.uint8)
 
 
-_AT_ONCE: dict[OpOverload, Callable[..., Any]] = {
+_DIRECT: dict[OpOverload, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.cudnn_batch_norm.default: _batch_norm,
 }
-_BY_KERNEL = frozenset(
+_BY_META_KERNEL = frozenset(
     {
         *(aten.addmm.default, aten.mm.default, aten.bmm.default, aten._to_copy.default, aten.gelu.default),
         *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.detach.default, aten.t.default),
@@ -105,88 +114,94 @@ _BY_KERNEL = frozenset(
 )
 
 
-def _at_once(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[FakeTensor]) -> Any:
-    """What an operator puts out, without asking the mode below, where all is on a GPU and stays there."""
-    run = func if func in _BY_KERNEL else _AT_ONCE.get(func)
+def _direct_outputs(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[FakeTensor]
+) -> Any:
+    """The outputs without the mode below, if all tensors are on a GPU and stay there; else `NotImplemented`."""
+    run = func if func in _BY_META_KERNEL else _DIRECT.get(func)
     if run is None or "device" in kwargs or {tensor.fake_device.type for tensor in given} != {"cuda"}:
         return NotImplemented
-    mode, place = given[0].fake_mode, given[0].fake_device
+    mode, device = given[0].fake_mode, given[0].fake_device
     with in_kernel_invocation_manager(mode):
         result = run(*args, **kwargs)
     if isinstance(result, tuple):
-        return tuple(FakeTensor(mode, each, place) for each in result)
-    return result if result is NotImplemented else FakeTensor(mode, result, place)
+        return tuple(FakeTensor(mode, output, device) for output in result)
+    return result if result is NotImplemented else FakeTensor(mode, result, device)
 
 
-def _form(values: Sequence[Any], given: list[FakeTensor]) -> tuple[Any, ...]:
-    """What a call is known by: plain values as they are, tensors by their form; these are gathered on the way."""
-    form: list[Any] = []
+def _signature(values: Sequence[Any], given: list[FakeTensor]) -> tuple[Any, ...]:
+    """The signature of a call: plain values as they are, tensors by shape, strides, type, offset and device.
+
+    Tensors are appended to `given` in order.
+    """
+    signature: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):
-            if not _is_known_by_form(value):
-                raise _NotKnownError
+            if not _is_known_by_signature(value):
+                raise _NotCacheableError
             given.append(value)
-            form.append((value.shape, value.stride(), value.dtype, value.storage_offset(), value.fake_device))
+            signature.append((value.shape, value.stride(), value.dtype, value.storage_offset(), value.fake_device))
         elif isinstance(value, (list, tuple)):
-            form.append(_form(value, given))
+            signature.append(_signature(value, given))
         elif isinstance(value, _PLAIN):
-            form.append((type(value), value))  # 1, 1.0 and True are equal, and their results are not
+            signature.append((type(value), value))  # 1, 1.0 and True are equal, but their results are not
         else:
-            raise _NotKnownError
-    return tuple(form)
+            raise _NotCacheableError
+    return tuple(signature)
 
 
-def _is_known_by_form(tensor: Any) -> TypeGuard[FakeTensor]:
-    """Whether a tensor is no more than its form: a constant has a value, too, which may be asked for later."""
+def _is_known_by_signature(tensor: Any) -> TypeGuard[FakeTensor]:
+    """Whether a tensor is described by its signature alone: a constant has a value, which may be read later."""
     return type(tensor) is FakeTensor and tensor.constant is None and not (tensor.is_conj() or tensor.is_neg())
 
 
-def _remember(kind: Any, result: Any, given: Sequence[FakeTensor]) -> None:
-    if len(_KNOWN) >= _MOST:
-        _KNOWN.clear()
+def _store(signature: Any, result: Any, given: Sequence[FakeTensor]) -> None:
+    if len(_CACHE) >= _MAX_ENTRIES:
+        _CACHE.clear()
     try:
-        _KNOWN[kind] = _maker(result, given)
-    except _NotKnownError:
+        _CACHE[signature] = _maker(result, given)
+    except _NotCacheableError:
         return
 
 
-def _maker(result: Any, given: Sequence[FakeTensor]) -> Make:
+def _maker(result: Any, given: Sequence[FakeTensor]) -> MakeOutput:
     if not isinstance(result, (list, tuple)):
         return _maker_of_one(result, given)
-    new = [each.untyped_storage()._cdata for each in result if isinstance(each, Tensor)]
-    new = [storage for storage in new if storage not in {each.untyped_storage()._cdata for each in given}]
-    if len(new) > len(set(new)):  # outputs that lie in one new storage
-        raise _NotKnownError
-    together, makers = type(result), [_maker_of_one(each, given) for each in result]
-    return lambda given: together([make(given) for make in makers])
+    inputs = {tensor.untyped_storage()._cdata for tensor in given}
+    outputs = [output.untyped_storage()._cdata for output in result if isinstance(output, Tensor)]
+    new = [storage for storage in outputs if storage not in inputs]
+    if len(new) > len(set(new)):  # outputs share a new storage
+        raise _NotCacheableError
+    sequence, makers = type(result), [_maker_of_one(output, given) for output in result]
+    return lambda given: sequence([make(given) for make in makers])
 
 
-def _maker_of_one(output: Any, given: Sequence[FakeTensor]) -> Make:
+def _maker_of_one(output: Any, given: Sequence[FakeTensor]) -> MakeOutput:
     if isinstance(output, _PLAIN):
         return lambda given: output
-    if not _is_known_by_form(output):
-        raise _NotKnownError
+    if not _is_known_by_signature(output):
+        raise _NotCacheableError
     mode, storage = output.fake_mode, output.untyped_storage()
-    shape, strides, dtype, place = output.shape, output.stride(), output.dtype, output.fake_device
+    shape, strides, dtype, device = output.shape, output.stride(), output.dtype, output.fake_device
     for index, tensor in enumerate(given):
         if tensor is output:
             return lambda given: given[index]
         if tensor.untyped_storage()._cdata == storage._cdata:
             return _maker_of_view(output, tensor, index)
-    if fake(mode, shape, strides, dtype, place).untyped_storage().nbytes() != storage.nbytes():
-        raise _NotKnownError  # part of something larger
-    return lambda given: fake(given[0].fake_mode, shape, strides, dtype, place)
+    if fake(mode, shape, strides, dtype, device).untyped_storage().nbytes() != storage.nbytes():
+        raise _NotCacheableError  # a view of a larger storage
+    return lambda given: fake(given[0].fake_mode, shape, strides, dtype, device)
 
 
-def _maker_of_view(output: FakeTensor, source: FakeTensor, index: int) -> Make:
+def _maker_of_view(output: FakeTensor, source: FakeTensor, index: int) -> MakeOutput:
     if output.dtype != source.dtype:
-        raise _NotKnownError
-    shape, strides, offset, place = output.shape, output.stride(), output.storage_offset(), output.fake_device
+        raise _NotCacheableError
+    shape, strides, offset, device = output.shape, output.stride(), output.storage_offset(), output.fake_device
 
     def view(given: Sequence[FakeTensor]) -> FakeTensor:
         mode = given[index].fake_mode
         with in_kernel_invocation_manager(mode):
             made = torch.as_strided(given[index], shape, strides, offset)
-        return FakeTensor(mode, made, place)
+        return FakeTensor(mode, made, device)
 
     return view

@@ -1,4 +1,4 @@
-"""What is measured: a model's forward pass or training step at any batch size, ready to be called again and again."""
+"""The workloads that are measured: a forward pass or a training step at any batch size, callable repeatedly."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the work, and the tensors that are there before and after it, the images last."""
+    """One call of a workload, and the tensors that exist before and after it, the images last."""
 
     run: Callable[[], None]
     held: tuple[Tensor, ...]
 
 
 class Workload(Protocol):
-    """Work that can be done at any batch size."""
+    """A forward pass or training step at any batch size."""
 
     def at(self, batch_size: int) -> Call: ...
 
 
 def build(name: str, phase: Phase, img_size: int, num_classes: int) -> nn.Module:
-    """A model with fresh weights, at the operating point that it is timed at where its work depends on the image."""
+    """A model with fresh weights, at a fixed operating point if its work depends on the image."""
     torch.manual_seed(SEED)
     model = create_model(name, img_size=img_size, num_classes=num_classes)
     if phase == "inference":
-        # Fresh weights may do no typical work, as a model that halts no token yet. It is imposed in eval only.
+        # An untrained model may do untypical work, such as never halting a token. The point is fixed in eval mode only.
         impose_operating_point(model)
     return model
 
@@ -51,7 +51,7 @@ class Inference:
         self._img_size, self._place, self._precision = img_size, place, precision
 
     def at(self, batch_size: int) -> Call:
-        """A forward pass of so many images."""
+        """A forward pass of a batch."""
         images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
 
         def run() -> None:
@@ -80,7 +80,7 @@ class Training:
         self._img_size, self._place, self._precision = img_size, place, precision
 
     def at(self, batch_size: int) -> Call:
-        """A whole training step of so many images. One is done here: the optimizer makes its state in the first."""
+        """A training step on a batch. One step runs right away, so that the optimizer has its state."""
         images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
 
         def run() -> None:
@@ -93,20 +93,20 @@ class Training:
         return Call(run, (*self._weights.parameters(), *self._weights.buffers(), *self._state(), images))
 
     def update_alone(self, batch_size: int) -> Call:
-        """The optimizer's part of a step alone: what accumulation does once for many batches."""
+        """The optimizer's update alone, which gradient accumulation runs once for many batches."""
         call = self.at(batch_size)
         self.gather_gradients(call.held[-1])
         return Call(self.update, call.held)
 
     def gather_gradients(self, images: Tensor) -> None:
-        """Forward pass, all losses, backward pass: what accumulation repeats."""
+        """Forward pass, all losses, backward pass: the part that gradient accumulation repeats."""
         with self._precision.context(self._place):
             objective = loss(self._model(images), images.shape[0])
             objective = sum(take_extra_losses(self._weights).values(), objective)
         self._scaler.scale(objective).backward()
 
     def update(self) -> None:
-        """The optimizer's step with the gradients that are there."""
+        """The optimizer's update with the present gradients."""
         self._scaler.step(self._optimizer)
         self._scaler.update()
 
@@ -122,13 +122,13 @@ def benchmark_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.
 
 
 def compile_model(model: nn.Module) -> Callable[[Tensor], object]:
-    """The model compiled for the shapes that it will see, each on its own."""
-    # The search tries more batch sizes than PyTorch compiles one function for unless told.
+    """The model, compiled separately for every input shape."""
+    # The search for the best batch tries more batch sizes than PyTorch's default limit.
     torch._dynamo.config.recompile_limit = 64
     return torch.compile(model, dynamic=False)
 
 
 def random_images(batch_size: int, img_size: int) -> Tensor:
-    """Images of independent normal numbers, the same ones every time."""
+    """Images of independent normal numbers, the same at every call."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(batch_size, 3, img_size, img_size, generator=generator)

@@ -23,7 +23,7 @@ from favor.simulate.fused_kernels import fused_kernels_of, wants_channels_last
 from favor.simulate.kernels import Kernel, kernels_of
 from favor.simulate.networks import steps_on_device, trace_update
 from favor.trace.fake_device import trace_on
-from favor.trace.meta_shortcuts import Uninitialised
+from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Trace
 from favor.zoo.registry import create_model
 
@@ -161,7 +161,7 @@ def _trace(row: Row) -> Traced:
     if not timm.is_model(row.architecture):
         raise WorkError(f"this timm has no network {row.architecture}")
     try:
-        with torch.device("meta"), Uninitialised(), _attention_layers_of(row.torch_version):
+        with torch.device("meta"), SkipInitialization(), _attention_layers_of(row.torch_version):
             model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
     except RuntimeError as error:  # of old names, whose weights timm has dropped
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
