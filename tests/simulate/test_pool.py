@@ -41,5 +41,5 @@ def test_a_process_that_is_killed_is_told(calibration, monkeypatch):
             self.of = killed
 
     monkeypatch.setattr(pool, "_Job", Broken)
-    with pytest.raises(WorkError, match="hydra_xs4: a process was killed"):
+    with pytest.raises(WorkError, match="hydra_xs4: a worker was killed"):
         list(simulate_several(NAMES[:1], [device("a100")], ASKED, calibration, {}, processes=2))

@@ -1,9 +1,9 @@
-"""One trace for every batch size: shapes, bytes and work that grow with the batch grow along a line.
+"""Traces at every batch size from one trace: shapes, bytes and work are linear in the batch size.
 
-One trace says where each line lies. It is made at a batch size so large that every number tells its two parts: what it
-has of every image, and what of none. Where numbers are rounded, as the tokens of an expert are, they may still lie on
-lines at every eighth batch size, which two traces give and a third confirms. At all other batch sizes the network is
-traced when it is asked for, and at one image where that may be another pass: PyTorch saves copies that many need.
+One trace at a huge prime batch size gives all lines: each size splits into a per-image and a constant part. Where sizes
+are rounded, as the number of tokens of an expert is, they may still be linear over the multiples of eight; two traces
+give those lines and a third confirms them. At all other batch sizes the model is traced on demand. So is a single
+image if it may run other operators: PyTorch skips copies that a batch needs.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,98 +18,98 @@ from favor.trace.operator_trace import Op, Step, Storage, TensorSpec, Trace
 from favor.trace.rules import Work
 
 MARK = 10_000_000_019
-"""A prime batch size, larger than all that does not depend on the batch: 7 * MARK + 4096 is 7 for every image and 4096
-more. Tensors of a trace hold no memory, so that it is too large only where one image takes a gigabyte."""
+"""A prime batch size, larger than every size that does not depend on the batch: 7 * MARK + 4096 is 7 per image plus a
+constant 4096. Tensors of a trace hold no memory, so it overflows only where one image takes a gigabyte."""
 LONGEST = 1_000_000
-"""No tensor has a longer side without the batch. What seems to is a rounded share of the marked batch: 129 tokens an
-image, dealt out to 128 experts, are one for every image and 78 million more."""
+"""The longest side that a tensor has without the batch. A longer one is a rounded share of the huge batch: 129 tokens
+per image, distributed over 128 experts, look like one per image plus 78 million."""
 EIGHTHS = (8, 16)
 CONFIRMED_AT = 1000
 _ROUNDS = 6
 
 
 class _NotALineError(Exception):
-    """Numbers with no line of whole numbers through them."""
+    """Sizes that are not linear in the batch size with integer coefficients."""
 
 
-class _Place(Protocol):
-    """A batch size on lines that are told by the same number in one trace or more."""
+class _AtBatch(Protocol):
+    """Evaluates lines at one batch size, given the same size in one or more traces."""
 
     def __hash__(self) -> int: ...
 
-    def number(self, told: tuple[int, ...]) -> int:
-        """The number at the batch size."""
+    def size(self, traced: tuple[int, ...]) -> int:
+        """The size at the batch size."""
 
-    def rounded(self, told: tuple[int, ...]) -> int:
-        """The whole number that is nearest to the line, for numbers that are rounded at every batch size."""
+    def rounded(self, traced: tuple[int, ...]) -> int:
+        """The nearest integer to the line, for sizes that are rounded at every batch size."""
 
 
 @dataclass(frozen=True)
 class _Marked:
-    """A batch size on the lines that numbers at the marked batch tell.
+    """Evaluates lines from sizes at the batch size `MARK`.
 
-    >>> _Marked(2).number((7 * MARK + 4096,))
+    >>> _Marked(2).size((7 * MARK + 4096,))
     4110
 
-    A number with more of no image than a hundredth of the mark may be a rounded share of the batch (65 tokens an image
-    for 64 experts), which is on no line.
+    A constant part above a hundredth of the mark may be a rounded share of the batch (65 tokens per image for 64
+    experts), which is not linear.
     """
 
     batch_size: int
 
-    def number(self, told: tuple[int, ...]) -> int:
-        per_image, fixed = divmod(told[0], MARK)
+    def size(self, traced: tuple[int, ...]) -> int:
+        per_image, fixed = divmod(traced[0], MARK)
         if fixed > MARK // 2:
             per_image, fixed = per_image + 1, fixed - MARK
         if abs(fixed) > MARK // 100:
             raise _NotALineError
         return per_image * self.batch_size + fixed
 
-    def rounded(self, told: tuple[int, ...]) -> int:
-        # A transform has operations for every image, or is one of weights alone.
-        return round(told[0] / MARK * self.batch_size) if told[0] >= MARK else told[0]
+    def rounded(self, traced: tuple[int, ...]) -> int:
+        # A Fourier transform has operations per image, or transforms weights alone.
+        return round(traced[0] / MARK * self.batch_size) if traced[0] >= MARK else traced[0]
 
 
 @dataclass(frozen=True)
 class _Between:
-    """A batch size on the lines through the numbers at two others.
+    """Evaluates the lines through the sizes at two batch sizes.
 
-    >>> _Between(24).number((17, 34))
+    >>> _Between(24).size((17, 34))
     51
     """
 
     batch_size: int
 
-    def number(self, told: tuple[int, ...]) -> int:
-        (small, large), (at_small, at_large) = EIGHTHS, told
+    def size(self, traced: tuple[int, ...]) -> int:
+        (small, large), (at_small, at_large) = EIGHTHS, traced
         more, rest = divmod((at_large - at_small) * (self.batch_size - small), large - small)
         if rest:
             raise _NotALineError
         return at_small + more
 
-    def rounded(self, told: tuple[int, ...]) -> int:
-        (small, large), (at_small, at_large) = EIGHTHS, told
+    def rounded(self, traced: tuple[int, ...]) -> int:
+        (small, large), (at_small, at_large) = EIGHTHS, traced
         return at_small + round((at_large - at_small) * (self.batch_size - small) / (large - small))
 
 
-class _Told(NamedTuple):
-    """A step as all traces tell it."""
+class _TracedStep(NamedTuple):
+    """The same step in all traces."""
 
     ops: tuple[Op, ...]
-    used: tuple[int, ...]
+    storages: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines that traces tell, and the batch sizes at which they hold: the multiples of `step`."""
+    """The lines through traces, and the batch sizes at which they hold: the multiples of `step`."""
 
     traces: tuple[Trace, ...]
-    place: Callable[[int], _Place]
+    at_batch: Callable[[int], _AtBatch]
     step: int
 
     @cached_property
     def hold(self) -> bool:
-        """Whether everything that the traces state lies on lines."""
+        """Whether all sizes of the traces are linear in the batch size."""
         try:
             without_images = self._without_images
         except _NotALineError:
@@ -130,41 +130,41 @@ class _Lines:
     def working_steps(self, batch_size: int) -> tuple[Step, ...]:
         return self._steps_at(batch_size, self._working)
 
-    def _steps_at(self, batch_size: int, steps: Sequence[_Told]) -> tuple[Step, ...]:
-        place = self.place(batch_size)
-        made: dict[tuple[int, ...], Op] = {}
-        found: list[Step] = []
+    def _steps_at(self, batch_size: int, steps: Sequence[_TracedStep]) -> tuple[Step, ...]:
+        at_batch = self.at_batch(batch_size)
+        ops: dict[tuple[int, ...], Op] = {}
+        scaled: list[Step] = []
         for step in steps:
-            key = tuple(map(id, step.ops))  # of operators that the traces hold
-            if key not in made:
-                made[key] = _op(step.ops, place)
-            found.append((made[key], step.used))
-        return tuple(found)
+            key = tuple(map(id, step.ops))  # the traces keep the operators alive
+            if key not in ops:
+                ops[key] = _op(step.ops, at_batch)
+            scaled.append((ops[key], step.storages))
+        return tuple(scaled)
 
     @cached_property
-    def _all_steps(self) -> list[_Told]:
-        every = zip(*(trace.steps for trace in self.traces), strict=True)
-        return [_Told(tuple(op for op, _ in told), told[0][1]) for told in every]
+    def _all_steps(self) -> list[_TracedStep]:
+        steps = zip(*(trace.steps for trace in self.traces), strict=True)
+        return [_TracedStep(tuple(op for op, _ in step), step[0][1]) for step in steps]
 
     @cached_property
-    def _working(self) -> list[_Told]:
-        """The steps that run something."""
+    def _working(self) -> list[_TracedStep]:
+        """The steps that run kernels."""
         return [step for step in self._all_steps if runs_kernels(step.ops[0])]
 
     def _storages(self, batch_size: int) -> tuple[Storage, ...]:
-        place = self.place(batch_size)
+        at_batch = self.at_batch(batch_size)
         storages = zip(*(trace.storages for trace in self.traces), strict=True)
-        return tuple(_storage(told, place) for told in storages)
+        return tuple(_storage(traced, at_batch) for traced in storages)
 
     @cached_property
     def one_differs(self) -> bool:
-        """Whether one image may be another pass: it needs no copy into order that it is in, and no sum of gradients."""
+        """Whether one image may run other operators: it needs no copy to be contiguous, and no sum of gradients."""
         first = self.traces[0]
         return first.forward_ops < len(first.steps) or any(op.name == "aten.clone.default" for op in first.ops)
 
     @cached_property
     def live(self) -> tuple[np.ndarray, np.ndarray]:
-        """Live bytes during each operator: those of no image, and those of each."""
+        """Live bytes during each operator: the constant part and the part per image."""
         first, last = EIGHTHS
         small, large = (
             np.array(replace(self.traces[0], storages=self._storages(batch_size)).live_bytes(), dtype=float)
@@ -176,7 +176,7 @@ class _Lines:
 
 @dataclass(frozen=True)
 class Batches:
-    """The traces of one network at all batch sizes; `trace_at` makes the one that the lines do not give."""
+    """The traces of one model at all batch sizes; `trace_at` traces it where it is not linear."""
 
     trace_at: Callable[[int], Trace]
 
@@ -190,11 +190,11 @@ class Batches:
         return eighths if is_confirmed else None
 
     def _marked_lines(self) -> _Lines | None:
-        """The lines that the marked batch tells; None where it cannot be traced."""
+        """The lines from the trace at batch size `MARK`; None if it cannot be traced."""
         try:
             return _Lines((self.trace_at(MARK),), _Marked, step=1)
         except RuntimeError:
-            # Large images overflow the sizes of tensors there. What fails at every batch size fails again, and is told.
+            # Large images overflow the sizes of tensors. A model that fails at every batch size fails again later.
             return None
 
     def _lines_at(self, batch_size: int) -> _Lines | None:
@@ -205,7 +205,7 @@ class Batches:
 
     @property
     def are_lines(self) -> bool:
-        """Whether the traces at all batch sizes lie on lines, but for that of one image where it differs."""
+        """Whether traces are linear at all batch sizes, apart from a single image that differs."""
         return self._lines is not None and self._lines.step == 1
 
     def at(self, batch_size: int) -> Trace:
@@ -214,14 +214,14 @@ class Batches:
         return self.trace_at(batch_size) if lines is None else lines.trace(batch_size)
 
     def working_steps(self, batch_size: int) -> tuple[Step, ...]:
-        """The steps of the trace at a batch size that run something on the device."""
+        """The steps of the trace at a batch size that run kernels."""
         lines = self._lines_at(batch_size)
         if lines is None:
             return tuple(step for step in self.trace_at(batch_size).steps if runs_kernels(step[0]))
         return lines.working_steps(batch_size)
 
     def peak_bytes(self, batch_size: int) -> int:
-        """The most bytes that exist at one time at a batch size."""
+        """The peak of live bytes at a batch size."""
         lines = self._lines_at(batch_size)
         if lines is None:
             return self.trace_at(batch_size).peak_bytes
@@ -229,7 +229,7 @@ class Batches:
         return int((fixed + per_image * batch_size).max())
 
     def largest_batch(self, memory: float) -> int:
-        """The largest batch whose live bytes fit, of those on lines where they are; 0 where not even one image does."""
+        """The largest batch whose live bytes fit, among linear batch sizes if any fits; 0 if one image does not fit."""
         if self._lines is None:
             return self._largest_traced(memory)
         fixed, per_image = self._lines.live
@@ -239,7 +239,7 @@ class Batches:
         return on_line if on_line or self._lines.step == 1 else self._largest_traced(memory)
 
     def _largest_traced(self, memory: float) -> int:
-        """The largest batch by traces alone, each at the batch that the one before would fill the memory with."""
+        """The largest batch by tracing: each trace is at the batch size predicted to fill the memory."""
         small, large = (self.peak_bytes(batch_size) for batch_size in EIGHTHS)
         per_image = max(1.0, (large - small) / (EIGHTHS[1] - EIGHTHS[0]))
         fixed = small - EIGHTHS[0] * per_image
@@ -256,20 +256,20 @@ class Batches:
         return fitting
 
 
-def _op(told: Sequence[Op], place: _Place) -> Op:
-    """An operator at a place, from what it is in every trace."""
-    one = told[0]
-    if len({(op.name, len(op.inputs), len(op.outputs)) for op in told}) > 1:
+def _op(traced: Sequence[Op], at_batch: _AtBatch) -> Op:
+    """An operator at a batch size, from the same operator in all traces."""
+    first = traced[0]
+    if len({(op.name, len(op.inputs), len(op.outputs)) for op in traced}) > 1:
         raise _NotALineError
     return Op(
-        one.name,
-        one.kind,
-        one.phase,
-        tuple(_spec(specs, place) for specs in zip(*(op.inputs for op in told), strict=True)),
-        tuple(_spec(specs, place) for specs in zip(*(op.outputs for op in told), strict=True)),
-        _work(tuple(op.work for op in told), place),
-        place.number(tuple(op.bytes_read for op in told)),
-        place.number(tuple(op.bytes_written for op in told)),
+        first.name,
+        first.kind,
+        first.phase,
+        tuple(_spec(specs, at_batch) for specs in zip(*(op.inputs for op in traced), strict=True)),
+        tuple(_spec(specs, at_batch) for specs in zip(*(op.outputs for op in traced), strict=True)),
+        _work(tuple(op.work for op in traced), at_batch),
+        at_batch.size(tuple(op.bytes_read for op in traced)),
+        at_batch.size(tuple(op.bytes_written for op in traced)),
     )
 
 
@@ -277,26 +277,28 @@ _WORK = tuple(field.name for field in fields(Work))
 
 
 @lru_cache(maxsize=65536)  # layers repeat
-def _work(told: tuple[Work, ...], place: _Place) -> Work:
-    # A transform's operations are N log N, rounded to a whole number at every batch size.
-    number = place.rounded if told[0].fft_flops else place.number
-    return Work(*(number(tuple(getattr(work, name) for work in told)) for name in _WORK))
+def _work(traced: tuple[Work, ...], at_batch: _AtBatch) -> Work:
+    # The N log N operations of a Fourier transform are rounded to an integer at every batch size.
+    evaluate = at_batch.rounded if traced[0].fft_flops else at_batch.size
+    return Work(*(evaluate(tuple(getattr(work, name) for work in traced)) for name in _WORK))
 
 
-def _spec(told: Sequence[TensorSpec], place: _Place) -> TensorSpec:
-    one = told[0]
-    shape, strides = (_numbers(tuple(getattr(spec, name) for spec in told), place) for name in ("shape", "strides"))
-    return TensorSpec(shape, one.dtype, strides)
+def _spec(traced: Sequence[TensorSpec], at_batch: _AtBatch) -> TensorSpec:
+    first = traced[0]
+    shape, strides = (
+        _numbers(tuple(getattr(spec, name) for spec in traced), at_batch) for name in ("shape", "strides")
+    )
+    return TensorSpec(shape, first.dtype, strides)
 
 
-def _storage(told: Sequence[Storage], place: _Place) -> Storage:
-    one = told[0]
-    size = place.number(tuple(storage.size for storage in told))
-    return Storage(size, one.role, one.first, one.last, one.kept_for_backward)
+def _storage(traced: Sequence[Storage], at_batch: _AtBatch) -> Storage:
+    first = traced[0]
+    size = at_batch.size(tuple(storage.size for storage in traced))
+    return Storage(size, first.role, first.first, first.last, first.kept_for_backward)
 
 
 @lru_cache(maxsize=65536)
-def _numbers(told: tuple[tuple[int, ...], ...], place: _Place) -> tuple[int, ...]:
-    if len({len(numbers) for numbers in told}) > 1:
+def _numbers(traced: tuple[tuple[int, ...], ...], at_batch: _AtBatch) -> tuple[int, ...]:
+    if len({len(numbers) for numbers in traced}) > 1:
         raise _NotALineError
-    return tuple(place.number(numbers) for numbers in zip(*told, strict=True))
+    return tuple(at_batch.size(numbers) for numbers in zip(*traced, strict=True))

@@ -1,4 +1,4 @@
-"""Local correction: with enough measurements of the target device, one factor takes up what all of them are off by."""
+"""Local correction: one factor for a device, from measurements on it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from favor.records.schema import Record
 from favor.simulate.devices import Device, known_as
 
 LEAST = 5
-"""Measurements that a correction needs: fewer tell a card's peculiarity from a model's too badly."""
+"""Measurements that a correction needs: fewer cannot separate the device's deviation from the models'."""
 SIMULATED_LAYOUT = "nchw"
-_MEDIAN_OF_NORMAL = 1.2533  # the standard error of a median is so much larger than that of a mean
+_MEDIAN_OF_NORMAL = 1.2533  # standard error of a median over that of a mean
 _MAD_TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True)
 class Correction:
-    """A factor on simulated times, from so many measurements; `deviation` is the standard error of its logarithm."""
+    """A factor on simulated times; `deviation` is the standard error of its logarithm."""
 
     factor: float = 1.0
     measurements: int = 0
@@ -29,7 +29,7 @@ NO_CORRECTION = Correction()
 
 
 def correction_from(ratios: Sequence[float]) -> Correction:
-    """The correction from measured over simulated times; none where there are too few.
+    """The correction from ratios of measured to simulated times; none if there are too few.
 
     >>> correction_from([1.1, 1.2, 1.2, 1.2, 1.3]).factor
     1.2
@@ -45,8 +45,8 @@ def correction_from(ratios: Sequence[float]) -> Correction:
 
 
 def measurements_on(device: Device, records: Iterable[Record], precision: str) -> list[Record]:
-    """The inference throughputs of a device in a precision, each model's newest at a known batch size."""
-    found: dict[tuple[str, object], Record] = {}
+    """The newest throughput record of every model on a device, at a precision and a known batch size."""
+    newest: dict[tuple[str, object], Record] = {}
     for record in records:
         if (
             record.status == "ok"
@@ -59,12 +59,12 @@ def measurements_on(device: Device, records: Iterable[Record], precision: str) -
             and record.conditions.get("precision") == resolve_precision(precision, "cuda")
             and _is_on(device, record)
         ):
-            found[record.name, record.conditions.get("img_size")] = record
-    return list(found.values())
+            newest[record.name, record.conditions.get("img_size")] = record
+    return list(newest.values())
 
 
 def batch_size_of(record: Record) -> int | None:
-    """The batch that a throughput was measured at: given, or found to be the best."""
+    """The batch size of a throughput: the one given, or the best one found."""
     given = record.conditions.get("batch_size")
     if isinstance(given, int | float):
         return int(given)

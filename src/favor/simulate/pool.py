@@ -1,4 +1,4 @@
-"""Many models: tracing is Python's own work, so each core gets a process that simulates one model after the other."""
+"""Many models: a pool of processes, one per core, because tracing is single-threaded Python."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from favor.zoo.registry import load_plugin, loaded_plugins
 
 _OBJECTS_BEFORE_COLLECTION = 200_000
 MANY = 12
-"""Models from which on processes of their own are worth the seconds that each takes to import torch and timm."""
+"""The number of models from which a pool pays off: every process imports torch and timm first."""
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A model's records, or why it was refused: an image size that is not for one model may be for the next."""
+    """The records of a model, or why it was refused: an image size may suit one model and not the next."""
 
     name: str
     records: tuple[Record, ...] = ()
@@ -35,7 +35,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class _Job:
-    """What is the same for all models."""
+    """The request that all models share."""
 
     devices: Sequence[Device]
     asked: Asked
@@ -44,10 +44,10 @@ class _Job:
 
     def of(self, name: str) -> Simulated:
         try:
-            found = simulate(name, self.devices, self.asked, self.calibration, self.corrections)
+            records = simulate(name, self.devices, self.asked, self.calibration, self.corrections)
         except RequestError as error:
             return Simulated(name, refusal=error)
-        return Simulated(name, tuple(found))
+        return Simulated(name, tuple(records))
 
 
 def simulate_several(
@@ -58,7 +58,7 @@ def simulate_several(
     corrections: Mapping[str, Correction],
     processes: int | None = None,
 ) -> Iterator[Simulated]:
-    """What each model would cost, in the order of the names; many of them in a process a core unless told otherwise."""
+    """Simulate models, in the order of their names; by default many models use one process per core."""
     job = _Job(devices, asked, calibration, corrections)
     processes = processes or (usable_threads() if len(names) >= MANY else 1)
     if processes == 1:
@@ -73,7 +73,7 @@ def simulate_several(
                 yield future.result()
             except BrokenProcessPool as error:
                 raise WorkError(
-                    f"{name}: a process was killed before it was done, perhaps for want of memory; name fewer models"
+                    f"{name}: a worker was killed, perhaps because memory ran out; simulate fewer models at once"
                 ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -81,7 +81,7 @@ def simulate_several(
 
 def _begin(plugins: Sequence[Path]) -> None:
     torch.set_num_threads(1)
-    # A trace is a million small objects that all stay: looking for rubbish among them takes a fifth of the time.
+    # A trace is a million small, long-lived objects: garbage collection would take a fifth of the time.
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     for file in plugins:
         load_plugin(file)

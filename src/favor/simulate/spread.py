@@ -1,4 +1,4 @@
-"""How far a simulated time may be off, as an interval: what held-out families left, and what a specification leaves."""
+"""The uncertainty of simulated times: residuals of held-out families, and what a specification leaves open."""
 
 from math import exp, hypot, log2
 from statistics import NormalDist
@@ -10,26 +10,26 @@ from favor.simulate.time_model import Estimate
 
 Z = NormalDist().inv_cdf(0.975)
 PRODUCTS_PER_DOUBLING, BYTES_PER_DOUBLING = 0.06, 0.15
-"""How much less sure a time is for every doubling, against the device of the fit, of the products that a
-multiprocessor's cycle holds: the faster the matrix units, the more of the time goes to feeding them. And of the bytes
-that memory has for every operation of the lanes: what hides behind memory there shows."""
+"""The extra deviation for every doubling relative to the device of the fit: of the products per cycle of a
+multiprocessor (faster tensor cores are harder to feed), and of the memory bandwidth per CUDA-core operation (work that
+was hidden behind memory traffic becomes visible)."""
 
 
 def spread(
-    found: Estimate, device: Device, reference: Device, residuals: Residuals, correction: Correction, training: bool
+    estimated: Estimate, device: Device, reference: Device, residuals: Residuals, correction: Correction, training: bool
 ) -> float:
     """The standard deviation of the logarithm of a simulated time.
 
-    On the device of the fit it is that of held-out families, and more for what no table of the fit shows. Elsewhere the
-    rates that bound the time are uncertain too, each for its share of the time; measurements of the device replace that
-    by what they leave open.
+    On the device of the fit it is that of held-out families, plus that of what no table of the fit shows. On other
+    devices the rates that bound the time are uncertain too, each for its share of the time. With measurements of the
+    device, the standard error of the correction takes the place of these.
     """
-    total = max(found.seconds, 1e-12)
+    total = max(estimated.seconds, 1e-12)
     own = [residuals.within, residuals.training if training else 0.0]
-    host = residuals.host * found.host / total
+    host = residuals.host * estimated.host / total
     if correction.measurements:
         return hypot(*own, host, correction.deviation)
-    full = residuals.full * found.full / total
+    full = residuals.full * estimated.full / total
     if device.name == reference.name:
         return hypot(*own, host, full)
     denser = PRODUCTS_PER_DOUBLING * abs(log2(device.products_per_cycle / reference.products_per_cycle))
@@ -38,9 +38,9 @@ def spread(
         *own,
         host,
         full,
-        hypot(residuals.matrix, device.sustained_deviation, denser) * found.matrix / total,
-        hypot(residuals.lanes, wider) * found.lanes / total,
-        hypot(residuals.memory, wider) * found.memory / total,
+        hypot(residuals.matrix, device.sustained_deviation, denser) * estimated.matrix / total,
+        hypot(residuals.lanes, wider) * estimated.lanes / total,
+        hypot(residuals.memory, wider) * estimated.memory / total,
     )
 
 
@@ -49,7 +49,7 @@ def _bytes_per_operation(device: Device) -> float:
 
 
 def bounds(value: float, deviation: float) -> tuple[float, float]:
-    """The 95 % interval around a value whose logarithm deviates so much.
+    """The 95 % interval around a value, given the standard deviation of its logarithm.
 
     >>> [round(bound, 2) for bound in bounds(1.0, 0.1)]
     [0.82, 1.22]

@@ -1,23 +1,23 @@
-"""How a matrix product is cut into tiles: what is computed in vain at the edges, and how many tiles there are."""
+"""Tilings of a matrix product: the padding at the edges, and the number of tiles."""
 
 from collections.abc import Iterator
 from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-# Rows and columns of the output that one thread block makes, as the libraries' kernels have them.
+# Rows and columns of the output that one thread block computes in the libraries' kernels.
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32), (32, 32))
-_REUSE = 24  # a tile of n x n reads 2/n operands per product; at this side it takes twice as long as without reading
-_LEAST_PART = 512  # a sum is cut into parts of at least so many products
-_JOINING = 128  # and to put a part's result to the others takes as long as so many products more
-_ENOUGH = 1024  # tiles that keep any GPU busy to the end
-_WORTH_TRYING = 1.15  # times as many tiles
+_REUSE = 24  # an n x n tile reads 2/n operands per product; at this n, reading doubles the time
+_LEAST_PART = 512  # split-K: the fewest products of a part
+_JOINING = 128  # split-K: adding a part's result costs as much as this many products
+_ENOUGH = 1024  # tiles that keep any GPU busy
+_WORTH_TRYING = 1.15  # a further tiling needs this many times as many tiles
 
 
 class Cut(NamedTuple):
-    """A way to cut a product: the products computed, padded edges included, the tiles, and what reading adds to them.
+    """A tiling: the products computed, padding included, and the number of tiles.
 
-    `slower` is how many times as long products take as they do in the largest tiles.
+    `slower` is the time per product relative to the largest tiles: smaller tiles read their operands more often.
     """
 
     macs: int
@@ -27,12 +27,11 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def cuts(rows: int, columns: int, inner: int, batch: int = 1) -> tuple[Cut, ...]:
-    """The ways to cut `batch` products of (rows x inner) with (inner x columns), the one that computes least first.
+    """Tilings of `batch` products of (rows x inner) with (inner x columns), the least work first.
 
-    Small tiles waste less at the edges and read their operands more often, and a sum that is cut into parts is put
-    together again. Either gives more tiles: the further ones are for GPUs that the first would leave idle, and there
-    are none of them where it keeps any GPU busy. Cuts with more work and fewer tiles are not among them, though one may
-    fit better into a GPU's last round: they would save 0.3 % in the mean.
+    Small tiles waste less at the edges but read operands more often; split-K has to add up its parts. Both give more
+    tiles, which large GPUs need to be busy; the list ends at the first tiling that keeps any GPU busy. Tilings with
+    more work and fewer tiles are left out: a better fit into the last wave would save 0.3 % on average.
 
     >>> [cut.tiles for cut in cuts(65536, 1024, 64)]
     [2048]
