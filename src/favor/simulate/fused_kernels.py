@@ -1,8 +1,7 @@
-"""From operators to the kernels of a compiled network: what `torch.compile` makes one pass over the data.
+"""From operators to the fused kernels of a compiled model, approximating `torch.compile`.
 
-Products, attention, Fourier transforms, decompositions and sorts stay calls of libraries. All that lies between them
-and hands tensors on, or reads the same one, becomes one kernel, which reads what comes from outside and writes what is
-wanted outside.
+Matrix products, convolutions, attention, Fourier transforms, decompositions and sorts stay library calls. Connected
+operators between them become one fused kernel, which reads its external inputs and writes its external outputs.
 """
 
 from collections import Counter, defaultdict
@@ -10,27 +9,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from favor.simulate.kernels import Kernel, Recent, kernels_of_call, runs_kernels
+from favor.simulate.kernels import Kernel, ReuseDistances, kernels_of_call, runs_kernels
 from favor.trace.operator_trace import Op, TensorSpec, Trace
 
 _LIBRARIES = frozenset({"matmul", "convolution", "attention", "fourier", "linalg", "sort"})
 
 _OPERATORS_PER_CONVOLUTION = 300
-"""From so many on the compiler leaves the layout as it is, since there is little to gain."""
+"""Above this number the compiler keeps the memory format, since there is little to gain."""
 _GROUPED_COST, _OTHERS_COST = 1.358, 0.823
-"""What the compiler takes convolutions of images with their channels last to cost, those with groups and most of the
-others: `GraphLowering.decide_layout_opt` in PyTorch."""
+"""The compiler's cost factors for channels last, of grouped convolutions and of most others
+(`GraphLowering.decide_layout_opt` in PyTorch)."""
 
 Value = tuple[int, int]
-"""A storage, and how often it had been written: what an operator in place makes of a tensor is another value."""
+"""A storage and its version: an in-index operator makes a new value."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A call with the bytes of the values that it reads and writes.
 
-    `depth` is how many library calls lie before it, one after the other. Calls of the same depth can be one kernel: no
-    library call is between them, by any way.
+    `depth` is the number of library calls on the longest path to it. Calls of the same depth can be fused: no library
+    call lies between them.
     """
 
     op: Op
@@ -45,18 +44,18 @@ class _Call:
 
     @property
     def elements(self) -> int:
-        """What its lanes go through; of a table that it picks from, that is what it picks."""
+        """The elements that CUDA cores process; for a gather, those that are gathered."""
         tensors = self.op.outputs if self.op.kind == "gather" else (*self.op.inputs, *self.op.outputs)
         return max(prod(spec.shape) for spec in tensors)
 
 
 def fused_kernels_of(trace: Trace) -> tuple[Kernel, ...]:
-    """The kernels of a trace once it is compiled, in an order in which they can run; its result is the last call's."""
+    """The kernels of a compiled trace in a valid order; the result of the trace is that of its last call."""
     return tuple(_Graph(trace).kernels())
 
 
 def wants_channels_last(trace: Trace) -> bool:
-    """Whether the compiler would lay images out with their channels last, so that convolutions need not turn them."""
+    """Whether the compiler would choose channels last, so that convolutions need no transposes."""
     convolutions = [op for op in trace.ops if op.kind == "convolution"]
     if len(trace.steps) >= _OPERATORS_PER_CONVOLUTION * len(convolutions):
         return False
@@ -67,7 +66,7 @@ def wants_channels_last(trace: Trace) -> bool:
 
 
 def _is_grouped(op: Op) -> bool:
-    """Whether a convolution has groups of several channels; the weight of a transposed one is the other way round."""
+    """Whether a convolution has groups of several channels; a transposed one has its weight transposed."""
     (data, weight), out = op.inputs[:2], op.outputs[0]
     return weight.shape[1] not in (1, data.shape[1], out.shape[1])
 
@@ -79,19 +78,19 @@ def _calls(trace: Trace) -> Iterator[_Call]:
         if not runs_kernels(op):
             continue
         sources, targets = used[: len(op.inputs)], used[len(op.inputs) :]
-        reads = _bytes_read(op, [(each, written[each]) for each in sources])
+        reads = _bytes_read(op, [(storage, written[storage]) for storage in sources])
         depth = max((depth_after.get(value, 0) for value in reads), default=0)
         written.update(set(targets))
-        writes = _bytes_of(op.outputs, [(each, written[each]) for each in targets])
+        writes = _bytes_of(op.outputs, [(storage, written[storage]) for storage in targets])
         call = _Call(op, used, reads, writes, depth)
         depth_after |= dict.fromkeys(writes, depth + call.is_library)
         yield call
 
 
 def _bytes_read(op: Op, values: Sequence[Value]) -> dict[Value, int]:
-    """The bytes of each value, no more than the trace says: of the target of a copy none, of a table what is picked.
+    """The bytes read of each value, at most the trace's figure: none of a copy's target, what is gathered of a table.
 
-    The target is among them all the same, since what the copy leaves of it is wanted with the rest.
+    The target is listed all the same, because the part that the copy does not overwrite is still needed.
     """
     targets = 1 if op.name.startswith("aten.copy_.") else 0
     asked = _bytes_of(op.inputs[targets:], values[targets:])
@@ -100,7 +99,7 @@ def _bytes_read(op: Op, values: Sequence[Value]) -> dict[Value, int]:
 
 
 def _bytes_of(specs: Sequence[TensorSpec], values: Sequence[Value]) -> dict[Value, int]:
-    """The bytes of each value; what is spread along an axis is there once."""
+    """The bytes of each value; a broadcast axis counts once."""
     sizes: Counter[Value] = Counter()
     for spec, value in zip(specs, values, strict=True):
         lengths = (length for length, stride in zip(spec.shape, spec.strides, strict=True) if stride)
@@ -109,73 +108,73 @@ def _bytes_of(specs: Sequence[TensorSpec], values: Sequence[Value]) -> dict[Valu
 
 
 class _Graph:
-    """Calls, and which of them make and which read each value."""
+    """The calls, with the producer and the consumers of every value."""
 
     def __init__(self, trace: Trace):
         self._sizes = [storage.size for storage in trace.storages]
         self._calls = list(_calls(trace))
-        self._producers = {value: place for place, call in enumerate(self._calls) for value in call.writes}
+        self._producers = {value: index for index, call in enumerate(self._calls) for value in call.writes}
         self._consumers: defaultdict[Value, list[int]] = defaultdict(list)
-        for place, call in enumerate(self._calls):
+        for index, call in enumerate(self._calls):
             for value in call.reads:
-                self._consumers[value].append(place)
+                self._consumers[value].append(index)
         self._results = self._calls[-1].writes if self._calls else {}
 
     def kernels(self) -> Iterator[Kernel]:
-        """All kernels, in an order in which they can run."""
-        recent = Recent()
-        # A library call reads what is made by calls before it, so that no group of its depth that it needs comes later.
+        """All kernels, in a valid order."""
+        reuse = ReuseDistances()
+        # Inputs of a library call have at most its depth and come before it, so this order is valid.
         for members in sorted(self._groups(), key=lambda group: (self._calls[group[0]].depth, group[0])):
             first = self._calls[members[0]]
             if first.is_library:
-                yield from self._library_kernels(first, recent)
+                yield from self._library_kernels(first, reuse)
             else:
-                yield self._fused_kernel(members, recent)
+                yield self._fused_kernel(members, reuse)
 
     def _groups(self) -> Iterable[list[int]]:
-        """The calls that are one kernel each; a library call is by itself."""
+        """Groups of calls that are one kernel each; a library call is a group of its own."""
         leader = list(range(len(self._calls)))
 
-        def lead(place: int) -> int:
-            while leader[place] != place:
-                leader[place] = place = leader[leader[place]]
-            return place
+        def lead(index: int) -> int:
+            while leader[index] != index:
+                leader[index] = index = leader[leader[index]]
+            return index
 
         for value, readers in self._consumers.items():
             together: defaultdict[int, list[int]] = defaultdict(list)
-            for place in (*readers, *([self._producers[value]] if value in self._producers else [])):
-                if not self._calls[place].is_library:
-                    together[self._calls[place].depth].append(place)
+            for index in (*readers, *([self._producers[value]] if value in self._producers else [])):
+                if not self._calls[index].is_library:
+                    together[self._calls[index].depth].append(index)
             for first, *others in together.values():
                 for other in others:
                     leader[lead(other)] = lead(first)
         groups: defaultdict[int, list[int]] = defaultdict(list)
-        for place in range(len(self._calls)):
-            groups[lead(place)].append(place)
+        for index in range(len(self._calls)):
+            groups[lead(index)].append(index)
         return groups.values()
 
-    def _library_kernels(self, call: _Call, recent: Recent) -> Iterator[Kernel]:
+    def _library_kernels(self, call: _Call, reuse: ReuseDistances) -> Iterator[Kernel]:
         op, used = call.op, call.used
-        distances = recent.touch(used, op.bytes_read + op.bytes_written)
+        distances = reuse.touch(used, op.bytes_read + op.bytes_written)
         for kernel in kernels_of_call(op, tuple(map(used.index, used[: len(op.inputs)]))):
-            if kernel.group != "bias" or not self._is_read_by_passes_alone(call):
+            if kernel.group != "bias" or not self._has_only_fused_consumers(call):
                 yield kernel.after(distances)
 
-    def _is_read_by_passes_alone(self, call: _Call) -> bool:
-        """Whether whoever reads a result can add a bias to it; the caller and other libraries cannot."""
-        readers = [self._calls[place] for value in call.writes for place in self._consumers[value]]
+    def _has_only_fused_consumers(self, call: _Call) -> bool:
+        """Whether all consumers are fused kernels, which can add the bias; the caller and library calls cannot."""
+        readers = [self._calls[index] for value in call.writes for index in self._consumers[value]]
         return call.writes is not self._results and not any(reader.is_library for reader in readers)
 
-    def _fused_kernel(self, members: Sequence[int], recent: Recent) -> Kernel:
-        calls = [self._calls[place] for place in members]
+    def _fused_kernel(self, members: Sequence[int], reuse: ReuseDistances) -> Kernel:
+        calls = [self._calls[index] for index in members]
         read, written = self._bytes_in(calls, set(members)), self._bytes_out(calls, set(members))
-        used = tuple({each: None for call in calls for each in call.used})
-        distances = dict(zip(used, recent.touch(used, read.total() + written), strict=True))
+        used = tuple({storage: None for call in calls for storage in call.used})
+        distances = dict(zip(used, reuse.touch(used, read.total() + written), strict=True))
         reads = tuple((size, distances[storage]) for storage, size in read.items() if size)
         return Kernel("elementwise", lanes=max(call.elements for call in calls), reads=reads, written=written)
 
     def _bytes_in(self, calls: Sequence[_Call], inside: set[int]) -> Counter[int]:
-        """The bytes of each storage that a kernel of some calls reads: all parts, and none of it twice."""
+        """The bytes of each storage that a fused kernel reads, each part once."""
         read: Counter[int] = Counter()
         for call in calls:
             for value, size in call.reads.items():
@@ -185,7 +184,7 @@ class _Graph:
         return read
 
     def _bytes_out(self, calls: Sequence[_Call], inside: set[int]) -> int:
-        """The bytes of the storages that somebody outside reads; what is written in parts or again counts once."""
+        """The bytes of the storages that are read outside of the kernel; repeated writes count once."""
         made: Counter[int] = Counter()
         wanted: set[int] = set()
         for call in calls:

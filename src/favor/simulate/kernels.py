@@ -1,7 +1,7 @@
-"""From operators to kernels: what a GPU runs for each operator of a trace, in terms that no device enters into.
+"""From operators to kernels: the kernels that a GPU runs for each operator of a trace, independent of the device.
 
-A kernel belongs to an operator class, in which all kernels have the same efficiency, and states how much it asks of the
-three things that a GPU has: multiply-adds of its matrix units, operations of its lanes, and bytes of its memory.
+A kernel belongs to an operator class, whose kernels share one efficiency. It states its demand for the three resources
+of a GPU: multiply-adds of the tensor cores (matrix units), operations of the CUDA cores (`lanes`), and memory traffic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,28 +36,27 @@ ELEMENT_BY_ELEMENT = frozenset(
         *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "pool", "reduction"),
     }
 )
-"""Classes whose lanes count elements, each of which takes a few operations of float32; the others' count what lanes
-load, such as the window of a depthwise convolution."""
+"""Classes in which `lanes` counts elements, each of which takes a few float32 operations. In the others it counts
+loads, such as the window of a depthwise convolution."""
 
 
 class Input(int):
-    """An input of a call, by its place; it stands for a distance until it is known what ran before."""
+    """The index of an input, which stands for its reuse distance until the calls before it are known."""
 
 
 Reads = tuple[tuple[int, float], ...]
-"""The bytes of each input, and those that were touched since its last one was: an `Input` until that is known."""
+"""The bytes of each input and its reuse distance: the bytes touched since it was last used, an `Input` until known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel: its class and its work.
 
-    `macs` are multiply-adds of the matrix units of a type, padding included; `padded` are those of float32 where units
-    for TF32 pad and lanes do not, 0 where there is no difference. `lanes` counts what lanes go through, `blocks` the
-    thread blocks that can run at once, `steps` what must happen one after the other. `reads` are the bytes of each
-    input with the bytes that were touched since its last one was: a cache that holds more than both still has it.
-    `other_cuts` are multiply-adds and blocks of other ways to make the same, for devices that few blocks would leave
-    idle.
+    `macs` are multiply-adds on tensor cores of one type, padding included. `padded` are those of a float32 product when
+    TF32 units pad it and CUDA cores do not; 0 if there is no difference. `lanes` is the work of the CUDA cores,
+    `blocks` the number of thread blocks, `steps` the length of a sequential chain. `reads` are the bytes of each input
+    with its reuse distance: a cache larger than both still holds the input. `other_cuts` are multiply-adds and blocks
+    of other tilings, for devices that few blocks would leave idle.
     """
 
     group: str
@@ -77,7 +76,7 @@ class Kernel:
         return sum(size for size, _ in self.reads) + self.written
 
     def after(self, distances: Sequence[float]) -> "Kernel":
-        """The kernel of a call whose inputs were last touched so many bytes ago."""
+        """The kernel with the reuse distances of its inputs filled in."""
         reads = tuple([(size, distances[at] if isinstance(at, Input) else at) for size, at in self.reads])
         return Kernel(
             self.group, self.macs, self.unit, self.lanes, self.blocks, self.steps, reads, self.written, self.padded,
@@ -86,54 +85,54 @@ class Kernel:
 
 
 def runs_kernels(op: Op) -> bool:
-    """Whether an operator runs anything on the device; views and unwritten tensors do not."""
+    """Whether an operator runs kernels; views and uninitialized tensors do not."""
     return op.kind != "view" and op.bytes_read + op.bytes_written > 0
 
 
 def kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
-    """The kernels of a trace's steps, in the order in which they run."""
+    """The kernels of the steps of a trace, in order."""
     return tuple(_kernels(steps))
 
 
 def _kernels(steps: Sequence[Step]) -> Iterator[Kernel]:
-    recent = Recent()
+    reuse = ReuseDistances()
     priced: dict[tuple[int, tuple[int, ...]], list[Kernel]] = {}
     for op, used in steps:
         if not runs_kernels(op):
             continue
-        # What it costs depends on the call and on which of its inputs are one, and only distances on what was before.
+        # The work depends on the call and on which inputs are the same tensor; only distances depend on the past.
         sources = tuple(map(used.index, used[: len(op.inputs)]))
         key = (id(op), sources)
         if key not in priced:
             priced[key] = kernels_of_call(op, sources)
-        distances = recent.touch(used, op.bytes_read + op.bytes_written)
+        distances = reuse.touch(used, op.bytes_read + op.bytes_written)
         for kernel in priced[key]:
             yield kernel.after(distances)
 
 
-class Recent:
-    """How lately each storage was touched, in the bytes that were touched since."""
+class ReuseDistances:
+    """The reuse distance of every storage: the bytes touched since its last use."""
 
     def __init__(self) -> None:
         self._touched = 0
         self._last: dict[int, int] = {}
 
     def touch(self, used: Sequence[int], moved: int) -> list[float]:
-        """How many bytes ago these storages were touched, before a call that moves so many touches them again."""
-        distances = [float(self._touched - self._last[each]) if each in self._last else _FAR for each in used]
+        """The reuse distances of storages at a call that uses them and moves so many bytes."""
+        distances = [float(self._touched - self._last[storage]) if storage in self._last else _FAR for storage in used]
         self._touched += moved
-        for each in used:
-            self._last[each] = self._touched
+        for storage in used:
+            self._last[storage] = self._touched
         return distances
 
 
 def kernels_of_call(op: Op, sources: Sequence[int]) -> list[Kernel]:
-    """The kernels of one call, whose inputs are, by place, the first of those that are the same tensor."""
+    """The kernels of one call; `sources` maps every input to the first input that is the same tensor."""
     return list(_PRICES.get(op.kind, _other)(op, _read_sizes(op, sources)))
 
 
 def _read_sizes(op: Op, sources: Sequence[int]) -> Reads:
-    """The bytes read of each input, of those that are one of the first; the trace's figure for the whole is kept."""
+    """The bytes read of each distinct input, scaled so that their sum is the trace's figure."""
     asked: dict[int, int] = {}
     for spec, source in zip(op.inputs, sources, strict=True):
         asked.setdefault(source, prod(spec.shape) * spec.dtype.itemsize)
@@ -148,17 +147,17 @@ def _elements(spec: TensorSpec) -> int:
 
 
 def _product_unit(dtype: torch.dtype) -> Unit:
-    """The units of a matrix product; PyTorch keeps TF32 for convolutions unless told otherwise."""
+    """The units of a matrix product; by default PyTorch uses TF32 for convolutions only."""
     return "fp16" if dtype == torch.float16 else "bf16" if dtype == torch.bfloat16 else "fp32"
 
 
 def _is_channels_last(spec: TensorSpec) -> bool:
-    """Whether an image tensor has its channels next to each other in memory, and not its columns."""
+    """Whether an image tensor is in the memory format channels last."""
     return len(spec.shape) == 4 and spec.shape[1] > 1 and spec.strides[1] == 1 and prod(spec.shape[2:]) > 1
 
 
 def _is_dense(spec: TensorSpec) -> bool:
-    """Whether the elements lie in memory in the order of the shape, without gaps."""
+    """Whether a tensor is contiguous."""
     expected = 1
     for length, stride in zip(reversed(spec.shape), reversed(spec.strides), strict=True):
         if length > 1 and stride != expected:
@@ -168,7 +167,7 @@ def _is_dense(spec: TensorSpec) -> bool:
 
 
 def _order(spec: TensorSpec) -> tuple[int, ...]:
-    """The axes from the slowest to the fastest in memory; those of length 1 and spread ones do not count."""
+    """The axes from the slowest to the fastest in memory, without those of length 1 and broadcast ones."""
     axes = [axis for axis, length in enumerate(spec.shape) if length > 1 and spec.strides[axis]]
     return tuple(sorted(axes, key=lambda axis: -spec.strides[axis]))
 
@@ -198,12 +197,12 @@ def _product(op: Op, reads: Reads) -> Iterator[Kernel]:
 
 
 def _effective(ways: Sequence[Cut]) -> list[tuple[int, int]]:
-    """Multiply-adds and blocks of cuts; what reads its operands more often than the largest tiles has as many more."""
+    """Multiply-adds and blocks of tilings; more frequent reads count as more multiply-adds."""
     return [(round(cut.macs * cut.slower), cut.tiles) for cut in ways]
 
 
 def _is_aligned(spec: TensorSpec) -> bool:
-    """Whether every line of a matrix begins at a multiple of 8 numbers, as fast kernels for half precision want it."""
+    """Whether every row of a matrix begins at a multiple of 8 elements, as fast half-precision kernels need it."""
     *_, rows, columns = spec.shape
     down, across = spec.strides[-2:]
     if across == 1:
@@ -218,7 +217,7 @@ def _convolution(op: Op, reads: Reads) -> Iterator[Kernel]:
     data, weight = op.inputs[:2]
     out = op.outputs[0]
     yield from _one_convolution(data, weight, out, reads, op.bytes_written)
-    if len(op.inputs) > 2:  # cuDNN leaves the bias to a kernel of its own
+    if len(op.inputs) > 2:  # cuDNN adds the bias in a separate kernel
         written = _elements(out) * out.dtype.itemsize
         yield Kernel("bias", lanes=_elements(out), reads=((written, 0.0),), written=written)
 
@@ -226,7 +225,7 @@ def _convolution(op: Op, reads: Reads) -> Iterator[Kernel]:
 def _one_convolution(
     data: TensorSpec, weight: TensorSpec, out: TensorSpec, reads: Reads, written: int
 ) -> Iterator[Kernel]:
-    if out.shape[-1] > data.shape[-1] and weight.shape[0] == data.shape[1]:  # transposed: the other way round
+    if out.shape[-1] > data.shape[-1] and weight.shape[0] == data.shape[1]:  # transposed: input and output change roles
         data, out = out, data
     per_filter, window = weight.shape[1], prod(weight.shape[2:])
     groups = max(1, data.shape[1] // max(1, per_filter))
@@ -240,7 +239,7 @@ def _one_convolution(
         yield _depthwise(out, window, last, reads, written)
         return
     if groups > 1:
-        # matrix units multiply 16 x 16 channels at once, lanes what there is
+        # Tensor cores multiply 16 x 16 channels at once; CUDA cores need no padding.
         padded_in, padded_out = 16 * ceil(per_filter / 16), 16 * ceil(filters / 16)
         padded = pixels * groups * padded_in * padded_out * window
         yield Kernel(
@@ -269,15 +268,15 @@ def _one_convolution(
             group = "conv"
         yield Kernel(group, macs, unit, blocks=blocks, reads=reads, written=written, other_cuts=tuple(others))
     if half and not last and per_filter > 4 and window > 1:
-        # The kernels for matrix units want channels next to each other, so data is turned before and after; a
-        # pointwise convolution is a plain product either way.
+        # Tensor-core kernels need channels last, so data is transposed before and after. A pointwise convolution is a
+        # plain product in either format.
         size_in, size_out = (_elements(spec) * spec.dtype.itemsize for spec in (data, out))
-        turned = size_in + size_out
-        yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((turned, _FAR),), written=turned)
+        transposed = size_in + size_out
+        yield Kernel("layout", lanes=_elements(data) + _elements(out), reads=((transposed, _FAR),), written=transposed)
 
 
 def _full_precision_convolution(weight: TensorSpec, stride: int) -> str:
-    """The class of a convolution in float32; one of 3 x 3 has a short cut (Winograd's) where it is made in lanes."""
+    """The class of a float32 convolution; CUDA cores use Winograd's algorithm for 3 x 3."""
     if prod(weight.shape[2:]) == 1:
         return "conv_full_pointwise"
     return "conv_full_3x3" if weight.shape[2:] == (3, 3) and stride == 1 else "conv_full"
@@ -292,7 +291,7 @@ def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: 
 
 
 def _convolution_backward(op: Op, reads: Reads) -> Iterator[Kernel]:
-    """The gradients of the data and of the weight are a convolution each, of the work of the forward one."""
+    """The gradients of input and weight are one convolution each, with the work of the forward one."""
     grad, data, weight = op.inputs[:3]
     made = [spec for spec in op.outputs if len(spec.shape) == len(weight.shape)]
     for _ in made:
@@ -322,24 +321,24 @@ def _attention(op: Op, reads: Reads) -> Iterator[Kernel]:
 
 
 def _padded_width(width: int) -> int:
-    """The width of a head as the kernels are compiled for it."""
-    return next((known for known in (32, 64, 96, 128, 192, 256) if width <= known), width)
+    """The head width that the kernels are compiled for."""
+    return next((compiled for compiled in (32, 64, 96, 128, 192, 256) if width <= compiled), width)
 
 
-# ---- everything that is bound by memory or lanes
+# ---- kernels bound by memory or CUDA cores
 
 
 def _norm(op: Op, reads: Reads) -> Iterator[Kernel]:
     name = op.name.split(".")[1]
     data = op.inputs[0]
-    # A backward pass sums up what the weights get in a pass of its own.
+    # A backward pass sums the gradients of the weights in a second pass.
     is_read_twice = "backward" in name
     if "batch_norm" in name:
         group = "batch_norm_last" if _is_channels_last(data) else "batch_norm"
-        # Statistics of the batch are made, and returned, in training only; they are a pass over the data.
+        # In training the statistics of the batch are computed, in another pass over the data, and returned.
         is_read_twice = is_read_twice or (len(op.outputs) > 1 and _elements(op.outputs[1]) > 0)
     elif "group_norm" in name:
-        # A group is too large for a multiprocessor: its statistics are one pass, the result is another.
+        # A group does not fit into a multiprocessor: statistics and result are two passes.
         group, is_read_twice = "group_norm", True
     else:
         group = "layer_norm" if _is_dense(data) else "layer_norm_strided"
@@ -366,7 +365,7 @@ def _elementwise(op: Op, reads: Reads) -> Iterator[Kernel]:
 
 
 def _foreach(op: Op, reads: Reads) -> Iterator[Kernel]:
-    """A list of tensors, all of one type, in one kernel; PyTorch takes one for 20 million numbers or 36 tensors."""
+    """A list of tensors in one kernel; PyTorch uses one per 20 million elements or 36 tensors."""
     elements = op.bytes_written // op.inputs[0].dtype.itemsize
     yield Kernel("elementwise", lanes=elements, reads=reads, written=op.bytes_written)
 
@@ -384,8 +383,8 @@ def _copy(op: Op, reads: Reads) -> Iterator[Kernel]:
     out = op.outputs[0] if op.outputs else op.inputs[0]
     source = op.inputs[-1] if name.startswith("copy") else op.inputs[0]
     if name in ("cat", "stack"):
-        turned = any(_order(spec) != _order(op.inputs[0]) for spec in op.inputs)
-        group = "cat_strided" if turned else "cat"
+        transposed = any(_order(spec) != _order(op.inputs[0]) for spec in op.inputs)
+        group = "cat_strided" if transposed else "cat"
     elif name in ("constant_pad_nd", "roll", "im2col", "col2im", "flip") or "pad" in name:
         group = "rearrange"
     elif source.shape != out.shape or _order(source) != _order(out):
@@ -401,7 +400,7 @@ def _resize(op: Op, reads: Reads) -> Iterator[Kernel]:
     data, out = op.inputs[0], op.outputs[0]
     name = op.name
     if ("bilinear" in name or "bicubic" in name) and len(out.shape) == 4 and not _is_channels_last(data):
-        # One thread makes a pixel of all images and channels, one after the other.
+        # One thread computes a pixel of all images and channels, one after the other.
         pixels = prod(out.shape[2:])
         yield Kernel(
             "resize", lanes=_elements(out), blocks=ceil(pixels / 1024), steps=out.shape[0] * out.shape[1],

@@ -1,4 +1,4 @@
-"""Memory on a GPU: the peak of live storages of a pass at any batch size, and the largest batch that a device holds."""
+"""Memory on a GPU: the peak of live storages at any batch size, and the largest batch that fits."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from favor.simulate.devices import Device
 from favor.trace.operator_trace import Trace
 
 CONTEXT = 600 * 2**20
-"""Bytes that the driver and PyTorch's libraries take before the first tensor: 0.4 to 0.7 GiB on the usual cards."""
+"""Bytes of the CUDA context and PyTorch's libraries before the first tensor: 0.4 to 0.7 GiB on common cards."""
 FRAGMENTS = 0.04
-"""Share of the memory that the caching allocator loses between its blocks."""
+"""Share of the memory that the caching allocator loses to fragmentation."""
 WORKSPACE = 96 * 2**20
-"""Bytes that libraries may take as scratch during a pass (cuBLAS 8 to 32 MiB, cuDNN what its fastest kernel wants)."""
+"""Bytes of library workspaces during a pass (cuBLAS 8 to 32 MiB; cuDNN depends on its fastest kernel)."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The live bytes of a pass at any batch size; a training step holds the optimizer's state, and ends in its update.
+    """The live bytes of a pass at any batch size; a training step holds the optimizer's state and ends in its update.
 
-    `state` are the bytes of the optimizer's state, `update` the most that live during its step, `image` those of an
-    image, all of which are there until the step ends.
+    `state` are the bytes of the optimizer's state, `update` the peak during its step, `image` the bytes of one image,
+    which stay allocated until the step ends.
     """
 
     batches: Batches
@@ -28,18 +28,18 @@ class Footprint:
     update: int = 0
 
     def peak(self, batch_size: int) -> int:
-        """The most bytes of tensors that exist at one time."""
+        """The peak of live tensor bytes."""
         return max(self.batches.peak_bytes(batch_size) + self.state, self.update + self.image * batch_size)
 
     def largest_batch(self, device: Device) -> int:
-        """The largest batch that a device holds; 0 where it does not hold one image."""
+        """The largest batch that fits on a device; 0 if one image does not fit."""
         room = usable_memory(device)
         by_update = (room - self.update) // self.image
         return max(0, min(int(by_update), self.batches.largest_batch(room - self.state)))
 
 
 def usable_memory(device: Device) -> float:
-    """The bytes of a device that tensors can have.
+    """The bytes of a device that are available to tensors.
 
     >>> from favor.simulate.devices import device
     >>> round(usable_memory(device("a100")) / 2**30, 1)
@@ -49,7 +49,7 @@ def usable_memory(device: Device) -> float:
 
 
 def footprint(batches: Batches, image: int, update: Trace | None = None) -> Footprint:
-    """The footprint of a pass, with the trace of the optimizer's update where it is a training step."""
+    """The footprint of a pass; of a training step if the trace of an optimizer update is given."""
     if update is None:
         return Footprint(batches, image)
     state = sum(storage.size for storage in update.storages if storage.role == "buffer")

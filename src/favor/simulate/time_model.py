@@ -1,7 +1,7 @@
-"""Time: what kernels ask of a device, priced with its specification and the efficiencies of the calibration.
+"""The time model: the demands of kernels, priced with the specification of a device and the calibrated efficiencies.
 
-A kernel takes the p-norm of the times that its products, its lanes and its bytes would take alone, each divided by the
-efficiency of its class. The host issues kernels one after the other, and the device runs them as they come.
+The time of a kernel is the p-norm of three times: that of its products, of its CUDA-core work and of its memory
+traffic, each divided by the efficiency of its class. The host launches kernels in order; the device runs them in order.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from favor.simulate.kernels import ELEMENT_BY_ELEMENT, Kernel, Unit
 
 Array = np.ndarray
 
-CACHE_COST = 0.3  # what a byte from the cache costs of one from memory
+CACHE_COST = 0.3  # the cost of a byte from the cache relative to one from memory
 _EXPONENT = 2.0
 _PRODUCTS = frozenset(
     {
@@ -29,36 +29,37 @@ _ON_MATRIX_UNITS = {
     "conv_full_3x3": "conv_tf32",
     "conv_full_pointwise": "conv_tf32",
 }
-"""Products of float32 where matrix units make them in TF32; elsewhere lanes do."""
+"""The classes of float32 products on devices whose tensor cores compute them in TF32; on others CUDA cores do."""
 _DOUBLED_LANES = 0.6
-"""What products of float32 reach of 128 lanes a multiprocessor, against 64: both halves are fed by one set of
-registers. cuBLAS makes 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all of a V100's."""
+"""The share of the peak that float32 products reach with 128 CUDA cores per multiprocessor instead of 64: both halves
+share one register file. cuBLAS reaches 23.3 of the 38.7 TFLOP/s of an RTX A6000, and nearly all of a V100's."""
 _UNALIGNED_BEFORE_AMPERE = 1 / 3
-"""What is left on Volta's and Turing's matrix units of what Ampere's reach in products whose lengths are no multiples
-of 8: set by DeiT III's published times on a V100, whose attention is such products."""
+"""The efficiency of unaligned products (sizes that are not multiples of 8) on Volta and Turing relative to Ampere: set
+by DeiT III's published times on a V100, whose attention consists of such products."""
 _HALF_BEFORE_AMPERE = 0.85
-"""What Volta's and Turing's matrix units reach of the share of the peak that their lanes do: cuBLAS makes 89 of 130
-TFLOP/s in half precision on a V100S and 94 of 130 on a TITAN RTX, and in float32 13.6 of 16.4 and 14.3 of 16.3."""
+"""The share of the peak that tensor cores of Volta and Turing hold, relative to the share that their CUDA cores hold:
+cuBLAS reaches 89 of 130 TFLOP/s in half precision on a V100S and 94 of 130 on a TITAN RTX, and in float32 13.6 of 16.4
+and 14.3 of 16.3."""
 _FED, _FED_LESS, _DENSEST = 1.1, 0.5, 4.0
-"""The share of the peak up to which matrix units are fed in half precision: so much where a multiprocessor's cycle
-holds as many products as on the device of the fit, and less, by this power, the more it holds, since all have the same
-shared memory to read from. Set by published times on the A100, whose units hold four times as many: products of
-networks reach 0.55 of its peak, where large square ones reach 0.84. Beyond that nothing is known, and Hopper was made
-to feed more."""
+"""The share of the peak up to which tensor cores can be fed in half precision: `_FED` at as many products per cycle of
+a multiprocessor as on the device of the fit, falling with the power `_FED_LESS` of that number, since all devices read
+from the same shared memory. Set by published times on the A100, which has four times as many products per cycle:
+products of real models reach 0.55 of its peak, large square ones 0.84. Beyond `_DENSEST` nothing is known; Hopper has
+new hardware for feeding."""
 _FIT_PRODUCTS = 512
-"""Operations of half precision in a cycle of a multiprocessor of the device of the fit."""
-_START_CYCLES = 1000  # of a tile, as about the fit has it, where one way to cut a product is chosen
+"""Half-precision operations per cycle of a multiprocessor on the device of the fit."""
+_START_CYCLES = 1000  # to start a tile, about as fitted; used to choose a tiling
 _TILE_BYTES = 128 * 256 * 2
-_READS = 3  # inputs whose reuse is followed; further ones are small, but for those of an update
+_READS = 3  # inputs whose reuse is followed; others are small, except those of an optimizer update
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What kernels ask of one device, in seconds at its peak rates, one entry per kernel.
+    """The demands of kernels on one device, in seconds at its peak rates, one entry per kernel.
 
-    `tiles` and `steps` are seconds for each cycle that starting a tile or making a step takes. `cached` are the seconds
-    of memory, among those in `memory`, whose bytes are still in the cache. `exponents` are those of the p-norm: 1 where
-    one thing waits for the other, larger the better they overlap. `full` marks products of float32.
+    `tiles` and `steps` are seconds per cycle of starting a tile or making a step. `cached` is the part of `memory`
+    whose bytes are still in the cache. `exponents` are those of the p-norm: 1 without overlap, larger the better
+    the parts overlap. `full` marks float32 products.
     """
 
     groups: tuple[str, ...]
@@ -74,10 +75,9 @@ class Demands:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a pass, and how they divide into what bounds them: matrix units, lanes, memory, host.
+    """Seconds of a pass, divided by what bounds them: tensor cores, CUDA cores, memory, host.
 
-    What the device does while it waits for the host is not among them: it could take longer at no cost. `full` are the
-    seconds of products of float32, which are among the others.
+    Work that overlaps with waiting for the host counts as time of the host. `full` is the part of float32 products.
     """
 
     seconds: float
@@ -92,10 +92,8 @@ class Estimate:
 class Columns:
     """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs.
 
-    Distances are those of single bytes: a tensor is read in the order in which it was written, so that all of it lies
-    between.
-
-    `macs` and `blocks` have a column for every way to cut a product, the first of which is the usual one.
+    Distances are those of single bytes: a tensor is read in the order in which it was written, so its own size adds to
+    its reuse distance. `macs` and `blocks` have one column per tiling, the usual one first.
     """
 
     groups: tuple[str, ...]
@@ -123,17 +121,17 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
     macs, blocks = np.full((len(kernels), ways), np.inf), np.ones((len(kernels), ways))
     reads = np.zeros((len(kernels), _READS))
     distances = np.full((len(kernels), _READS), np.inf)
-    for place, kernel in enumerate(kernels):
+    for row, kernel in enumerate(kernels):
         for way, cut in enumerate(((kernel.macs, kernel.blocks), *kernel.other_cuts)):
-            macs[place, way], blocks[place, way] = cut
+            macs[row, way], blocks[row, way] = cut
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
-            reads[place, slot], distances[place, slot] = size, size + distance
+            reads[row, slot], distances[row, slot] = size, size + distance
     groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
     return Columns(groups, units, macs, padded, lanes, blocks, steps, reads, distances, moved)
 
 
 def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
-    """What kernels ask of a device."""
+    """The demands of kernels on a device."""
     columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
     groups = tuple(_group_on(device, group, unit) for group, unit in zip(columns.groups, columns.units, strict=True))
     used = {unit for unit, macs in zip(columns.units, columns.macs[:, 0], strict=True) if macs}
@@ -162,7 +160,7 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
 
 
 def _share(device: Device, unit: Unit) -> float:
-    """The share of a peak that large products hold."""
+    """The share of the peak that large products sustain."""
     if unit not in ("fp16", "bf16"):
         return device.sustained
     held = device.sustained * (_HALF_BEFORE_AMPERE if device.has_early_matrix_units else 1.0)
@@ -171,9 +169,9 @@ def _share(device: Device, unit: Unit) -> float:
 
 
 def _cut_for(device: Device, columns: Columns, peak: Array) -> tuple[Array, Array, Array]:
-    """Multiply-adds, blocks per multiprocessor, and what the last round adds, of the cut that takes least there."""
+    """Multiply-adds, blocks per multiprocessor and the factor of the last wave, of the fastest tiling on the device."""
     per_unit = np.maximum(columns.blocks, 1) / device.multiprocessors
-    # The last round of blocks takes as long as a full one.
+    # The last wave of blocks takes as long as a full one.
     rounding = np.where(columns.blocks > 0, np.ceil(per_unit) / per_unit, 1.0)
     starting = _START_CYCLES * per_unit / device.clock
     best = np.argmin(2 * columns.macs / peak[:, None] * rounding + starting, axis=1)
@@ -188,22 +186,22 @@ def _group_on(device: Device, group: str, unit: Unit) -> str:
 
 
 def _product_exponent(device: Device) -> float:
-    """How well a product's bytes hide behind its arithmetic.
+    """How well the memory traffic of a product overlaps with its arithmetic.
 
     All multiprocessors finish their tiles at about the same time and write them at once. A cache that holds a few such
-    bursts lets the next tiles start (as in RTX 4090); one that does not makes them wait (as in RTX 3090).
+    bursts lets the next tiles start (RTX 4090); a smaller one makes them wait (RTX 3090).
     """
     bursts = device.cache / (device.multiprocessors * _TILE_BYTES)
     return 1 + 2 * (1 - min(1.0, 2 / bursts))
 
 
 def _share_in_cache(distance: Array, cache: float) -> Array:
-    """How much of a tensor a cache still holds after so many bytes were touched since: half at its own size."""
+    """The share of a tensor that the cache still holds at a reuse distance: half at the size of the cache."""
     return 1 / (1 + (distance / cache) ** 2)
 
 
 def kernel_seconds(demands: Demands, calibration: Calibration) -> tuple[Array, Array]:
-    """Seconds of each kernel, and the powers (3 x kernels) whose shares say what bounds it."""
+    """Seconds of each kernel, and the terms of its p-norm (3 x kernels), whose shares say what bounds it."""
     matrix, lanes, memory = calibration.prices(demands.groups)
     power = demands.exponents
     powers = np.stack(
@@ -218,14 +216,14 @@ def kernel_seconds(demands: Demands, calibration: Calibration) -> tuple[Array, A
 
 
 def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: Calibration) -> Estimate:
-    """The time of a pass: the device waits where the host is slower in issuing kernels than it is in running them."""
+    """The time of a pass; the device waits wherever the host launches more slowly than the device runs."""
     if not len(kernels):
         return Estimate(0.0, 0.0, 0.0, 0.0, 0.0)
     demands = demands_on(device, kernels)
     seconds, powers = kernel_seconds(demands, calibration)
     issued = device.launch_us * 1e-6 * np.arange(1, len(seconds) + 1)
     until_end = np.cumsum(seconds[::-1])[::-1]
-    # From the last kernel that the device waits for, it is the device that sets the time.
+    # After the last kernel that the device waits for, the device sets the time.
     last = int(np.argmax(issued + until_end))
     return _divided(float(issued[last]), seconds[last:], powers[:, last:], demands.full[last:])
 
@@ -233,18 +231,18 @@ def estimate(device: Device, kernels: Sequence[Kernel] | Columns, calibration: C
 def estimate_counted(
     device: Device, kernels: Sequence[Kernel], counts: Sequence[int], calibration: Calibration
 ) -> Estimate:
-    """The time of a pass of which only is known how often each kernel runs: the device's or the host's, if longer."""
+    """The time of a pass from the counts of its kernels: that of the device or of the host, whichever is longer."""
     demands = demands_on(device, kernels)
     seconds, powers = kernel_seconds(demands, calibration)
-    each = seconds * np.array(counts, dtype=float)
+    totals = seconds * np.array(counts, dtype=float)
     issued = device.launch_us * 1e-6 * sum(counts)
-    if issued > each.sum():
+    if issued > totals.sum():
         return Estimate(issued, 0.0, 0.0, 0.0, host=issued)
-    return _divided(0.0, each, powers, demands.full)
+    return _divided(0.0, totals, powers, demands.full)
 
 
 def _divided(host: float, seconds: Array, powers: Array, full: Array) -> Estimate:
-    """The time of the host and then of kernels, with its division: each kernel's into what bounds it."""
+    """The time of the host plus that of kernels, each kernel's divided by what bounds it."""
     shares = powers / np.maximum(powers.sum(axis=0), 1e-300)
     matrix, lanes, memory = (shares * seconds).sum(axis=1)
     total = host + float(seconds.sum())
