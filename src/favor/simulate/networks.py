@@ -10,6 +10,7 @@ from torch import nn
 from favor.errors import RequestError
 from favor.machine.precision import Precision
 from favor.simulate.batch_scaling import Batches
+from favor.trace.attention import attention_implementation
 from favor.trace.conditions import Phase
 from favor.trace.fake_device import on_meta, trace_on
 from favor.trace.meta_shortcuts import SkipInitialization
@@ -30,6 +31,7 @@ class Network:
     img_size: int
     precision: str
     model: nn.Module
+    attention: str = "fused"
 
     @property
     def image_bytes(self) -> int:
@@ -43,15 +45,16 @@ class Network:
 
     def _trace(self, batch_size: int) -> Trace:
         precision = Precision.named(self.precision, "cuda")
-        return trace_on(
-            "cuda",
-            self.model,
-            (batch_size, 3, self.img_size, self.img_size),
-            training=self.phase == "training",
-            autocast=precision.autocast,
-            dtype=precision.weights,
-            subject=self.name,
-        )
+        with attention_implementation(self.attention):
+            return trace_on(
+                "cuda",
+                self.model,
+                (batch_size, 3, self.img_size, self.img_size),
+                training=self.phase == "training",
+                autocast=precision.autocast,
+                dtype=precision.weights,
+                subject=self.name,
+            )
 
     def update(self, optimizer: str) -> Trace:
         """The trace of the optimizer's step once it has its state, on gradients that are there."""
@@ -87,7 +90,14 @@ def steps_on_device(update: Trace) -> list[Step]:
     return [(op, used) for op, used in update.steps if any(update.storages[each].role != "constant" for each in used)]
 
 
-def network(name: str, phase: Phase, precision: str, img_size: int | None = None, num_classes: int = 1000) -> Network:
+def network(
+    name: str,
+    phase: Phase,
+    precision: str,
+    img_size: int | None = None,
+    num_classes: int = 1000,
+    attention: str = "fused",
+) -> Network:
     """A model by name, built without allocating a weight; its own image size unless one is given."""
     sizes = card(name).image_sizes
     side = sizes.default if img_size is None else img_size
@@ -99,4 +109,4 @@ def network(name: str, phase: Phase, precision: str, img_size: int | None = None
         if phase == "inference":
             model, _ = inference_form(model)
         model = model.to(Precision.named(precision, "cuda").weights)
-    return Network(name, phase, side, precision, model)
+    return Network(name, phase, side, precision, model, attention)

@@ -20,6 +20,7 @@ from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
 from favor.simulate.networks import Network, network, steps_on_device
 from favor.simulate.spread import bounds, spread
 from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
+from favor.trace.attention import attention_conditions, check_attention
 from favor.trace.conditions import (
     IMAGENET_IMAGES,
     OPTIMIZERS,
@@ -52,6 +53,7 @@ class Asked:
     optimizer: str = "lamb"
     reference_batch: int = REFERENCE_BATCH
     epoch_images: int = IMAGENET_IMAGES
+    attention: str = "fused"
 
     def __post_init__(self) -> None:
         for what, value, known in (
@@ -62,6 +64,7 @@ class Asked:
             if value not in known:
                 raise unknown_name(what, value, known, "choose from " + ", ".join(known))
         check_batch_size(None if self.batch_size == "best" else self.batch_size)
+        check_attention(self.attention)
 
     @property
     def given_batch(self) -> int | None:
@@ -163,7 +166,10 @@ def simulate(
     """A model on devices, one record each; a failure is a record with its status and reason."""
     started = datetime.now(UTC)
     try:
-        passes = Passes(network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes), asked.optimizer)
+        passes = Passes(
+            network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes, asked.attention),
+            asked.optimizer,
+        )
         known = corrections or {}
         placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
         return [_record(passes, on_device, asked, started) for on_device in placed]
@@ -255,6 +261,7 @@ def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]
         "compile": False,
         "batch": "best" if asked.given_batch is None else "given",
         "fit_memory": place.memory,
+        **attention_conditions(asked.attention),
     }
     if asked.given_batch is not None:
         conditions["batch_size"] = asked.given_batch

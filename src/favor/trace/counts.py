@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.trace.attention import attention_implementation
 from favor.trace.conditions import check_batch_size
 from favor.trace.fake_device import on_meta
 from favor.trace.meta_shortcuts import SkipInitialization
@@ -79,6 +80,7 @@ def count(
     in_chans: int = 3,
     batch_size: int = 1,
     training: bool = False,
+    attention: str = "fused",
 ) -> Counts:
     """Count a model of the zoo by name, or a network of your own, without allocating a weight.
 
@@ -100,7 +102,8 @@ def count(
         name, classes, sides = type(model).__name__, None, _sides(224 if img_size is None else img_size)
         network = on_meta(model)
     images = torch.empty(batch_size, in_chans, *sides, device="meta")
-    recorded = trace(network, images, training=training, subject=name)
+    with attention_implementation(attention):
+        recorded = trace(network, images, training=training, subject=name)
     return Counts(
         name=name,
         img_size=sides,

@@ -183,12 +183,13 @@ def _attention_on_cuda(
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-    if query.dim() != _FUSED_DIMENSIONS:
+    flash, efficient = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
+    if query.dim() != _FUSED_DIMENSIONS or not (flash or efficient):
         return aten._scaled_dot_product_attention_math(
             query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale
         )[0]
     half = query.dtype in (torch.float16, torch.bfloat16)
-    if half and attn_mask is None:
+    if flash and half and attn_mask is None:
         return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
     mask = attn_mask
     if mask is not None:
