@@ -10,8 +10,9 @@ from favor.machine.memory import live_tensor_peak
 from favor.simulate.devices import device
 from favor.simulate.memory import Footprint, usable_memory
 from favor.simulate.memory import footprint as footprint_of
-from favor.simulate.networks import network, trace_update
+from favor.simulate.networks import network
 from favor.simulate.simulation import Passes
+from favor.trace.optimizer import trace_update
 from favor.trace.workload import Inference, Precision, Training, benchmark_optimizer, build
 from favor.zoo.fuse import inference_form
 

@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 
 from favor.simulate.kernels import kernels_of
-from favor.simulate.networks import Network, network, steps_on_device, trace_update
+from favor.simulate.networks import Network, network
+from favor.trace.optimizer import steps_on_device, trace_update
 from favor.trace.workload import benchmark_optimizer
 
 

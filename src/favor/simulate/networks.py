@@ -1,6 +1,5 @@
 """What is simulated: a network's passes on a GPU that is not there, traced at any batch size."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -12,14 +11,13 @@ from favor.machine.precision import Precision
 from favor.simulate.batch_scaling import Batches
 from favor.trace.attention import attention_implementation
 from favor.trace.conditions import Phase
-from favor.trace.fake_device import on_meta, trace_on
+from favor.trace.fake_device import trace_on
 from favor.trace.meta_shortcuts import SkipInitialization
-from favor.trace.operator_trace import Role, Step, Trace, trace_call
+from favor.trace.operator_trace import Trace
+from favor.trace.optimizer import trace_update
 from favor.trace.workload import benchmark_optimizer, build
 from favor.zoo.fuse import inference_form
 from favor.zoo.registry import card
-
-MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -59,35 +57,6 @@ class Network:
     def update(self, optimizer: str) -> Trace:
         """The trace of the optimizer's step once it has its state, on gradients that are there."""
         return trace_update(self.model, partial(benchmark_optimizer, optimizer), f"{optimizer} for {self.name}")
-
-
-def trace_update(model: nn.Module, make: MakeOptimizer, subject: str, *, many_at_once: bool = True) -> Trace:
-    """The trace of an optimizer's step: an operator for all tensors, PyTorch's default on a GPU, or one for each."""
-    # On meta tensors: optimizers count their steps on the CPU and read that, which fake tensors cannot.
-    weights = [weight for weight in on_meta(model).parameters() if weight.requires_grad]
-    stepper = make(weights)
-    for group in stepper.param_groups:
-        if "foreach" in group:  # which timm's LAMB has not
-            group["foreach"] = many_at_once
-    for weight in weights:
-        weight.grad = torch.empty_like(weight)
-    stepper.step()
-    kept = [value for each in stepper.state.values() for value in each.values() if torch.is_tensor(value)]
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
-    held: dict[Role, list[torch.Tensor]] = {
-        "parameter": [*weights],
-        "gradient": gradients,
-        "buffer": [value for value in kept if value.is_meta],
-    }
-    return trace_call(stepper.step, held, subject)
-
-
-def steps_on_device(update: Trace) -> list[Step]:
-    """The steps of an update that run on the device: optimizers count theirs on the CPU.
-
-    The counters are what the trace was not told of: weights, gradients and states are known, and what it makes is new.
-    """
-    return [(op, used) for op, used in update.steps if any(update.storages[each].role != "constant" for each in used)]
 
 
 def network(

@@ -17,7 +17,7 @@ from favor.simulate.correction import NO_CORRECTION, Correction
 from favor.simulate.devices import Device, device
 from favor.simulate.kernels import kernels_of
 from favor.simulate.memory import WORKSPACE, Footprint, footprint, usable_memory
-from favor.simulate.networks import Network, network, steps_on_device
+from favor.simulate.networks import Network, network
 from favor.simulate.spread import bounds, spread
 from favor.simulate.time_model import Columns, Estimate, columns_of, estimate
 from favor.trace.attention import attention_conditions, check_attention
@@ -30,6 +30,7 @@ from favor.trace.conditions import (
     check_batch_size,
 )
 from favor.trace.operator_trace import Trace
+from favor.trace.optimizer import steps_on_device
 from favor.units import format_quantity
 from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import card

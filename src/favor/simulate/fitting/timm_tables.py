@@ -21,10 +21,10 @@ from favor.records.schema import Record
 from favor.records.timm_results import import_timm
 from favor.simulate.fused_kernels import fused_kernels_of, wants_channels_last
 from favor.simulate.kernels import Kernel, kernels_of
-from favor.simulate.networks import steps_on_device, trace_update
 from favor.trace.fake_device import trace_on
 from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Trace
+from favor.trace.optimizer import steps_on_device, trace_update
 from favor.zoo.registry import create_model
 
 
