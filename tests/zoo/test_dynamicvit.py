@@ -100,12 +100,13 @@ def test_a_dropped_patch_stays_dropped() -> None:
     assert before.mean() < 0.5
 
 
-def test_the_ratio_loss_is_the_squared_distance_to_the_wanted_shares() -> None:
-    _, model = pair()
+@pytest.mark.parametrize("weight", [2.0, 0.5])
+def test_the_ratio_loss_is_the_squared_distance_to_the_wanted_shares(weight: float) -> None:
+    _, model = pair() if weight == 2.0 else pair(ratio_weight=weight)
     for block in model.blocks[1:]:
         block.reducer.predictor.decide[-1].bias.data.copy_(torch.tensor([1e3, -1e3]))
     model.train()(X)
-    expected = 2 / 3 * sum((1 - share) ** 2 for share in (0.7, 0.49, 0.343))
+    expected = weight / 3 * sum((1 - share) ** 2 for share in (0.7, 0.49, 0.343))
     assert take_extra_losses(model)["ratio"].item() == pytest.approx(expected)
     assert take_extra_losses(model) == {}
 

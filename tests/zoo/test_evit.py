@@ -68,7 +68,7 @@ def test_training_drops_more_and_more_patches_and_evaluation_always_all_of_them(
     reducer = model.blocks[1].reducer
     assert reducer.keep_in_training == 0.7
     shares = []
-    for fraction in (0.0, 10 / 300, 55 / 300, 100 / 300, 1.0):
+    for fraction in (0.0, 10 / 300, 60 / 300, 110 / 300, 1.0):
         tell_progress(model, fraction)
         shares.append(reducer.keep_in_training)
     assert shares == pytest.approx([1.0, 1.0, 0.85, 0.7, 0.7])
@@ -77,6 +77,18 @@ def test_training_drops_more_and_more_patches_and_evaluation_always_all_of_them(
     model = favor.create_model("evit_s16", size=SMALL, img_size=64)
     tell_progress(model, 0.0)
     assert token_counts(model.eval(), images(1, 3, 64, 64)) == [17, 13, 10, 8]
+
+
+@pytest.mark.parametrize("name", ["evit_s16", "evit_fuse_s16"])
+def test_the_part_of_training_in_which_the_share_falls_is_a_setting(name: str) -> None:
+    model = favor.create_model(name, size=SMALL, img_size=64, keep=0.5, shrink=(0.2, 0.6))
+    shares = []
+    for fraction in (0.2, 0.4, 0.6):
+        tell_progress(model, fraction)
+        shares.append(model.blocks[1].reducer.keep_in_training)
+    assert shares == pytest.approx([1.0, 0.75, 0.5])
+    with pytest.raises(RequestError, match="shrink is the start and the end of a part of training"):
+        favor.create_model(name, size=SMALL, img_size=64, shrink=(0.6, 0.2))
 
 
 def test_a_keep_rate_outside_of_0_to_1_is_refused() -> None:

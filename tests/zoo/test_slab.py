@@ -45,21 +45,39 @@ def test_the_batch_norm_s_inference_form_is_batch_norm_plus_a_multiple_of_the_in
         assert largest_difference(norm(x), expected) > 1e-3
 
 
-@pytest.mark.parametrize("progress", [0.0, 0.25, 1.0])
-def test_the_share_of_layer_norm_falls_from_one_to_zero(progress: float) -> None:
-    norm = with_order_one_weights(ProgressiveNorm(24)).train()
+@pytest.mark.parametrize("until", [0.16, 1.0])
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 1.0), (0.25, 0.75), (1.0, 0.0)])
+def test_the_share_of_layer_norm_falls_from_one_to_zero(until: float, progress: float, share: float) -> None:
+    norm = with_order_one_weights(ProgressiveNorm(24, until)).train()
     x = images(4, 10, 24)
-    tell_progress(norm, progress)
+    tell_progress(norm, progress * until)
     layer = F.layer_norm(x, (24,), norm.layer_norm.weight, norm.layer_norm.bias, 1e-6)
-    expected = (1 - progress) * layer + progress * norm.rep_norm(x)
+    expected = share * layer + (1 - share) * norm.rep_norm(x)
     assert largest_difference(norm(x), expected) < 1e-5
-    tell_progress(norm, 0.5)
+    tell_progress(norm, 0.5 * until)
     assert largest_difference(norm(x), expected) > 1e-3
+
+
+def test_layer_norm_is_gone_after_the_authors_60_000_of_375_342_steps() -> None:
+    """ImageNet's 1,281,167 images in batches of 1024, 300 times."""
+    steps = 300 * 1_281_167 // 1024
+    norm = create_miniature("slab_s16").norm
+    shares = []
+    for step in (0, 30_000, 60_100, steps):
+        tell_progress(norm, step / steps)
+        shares.append(float(norm.layer_norm_share))
+    assert shares == pytest.approx([1.0, 0.5, 0.0, 0.0], abs=1e-3)
+
+
+@pytest.mark.parametrize("until", [0.0, 1.5])
+def test_a_share_of_training_outside_of_0_to_1_is_refused(until: float) -> None:
+    with pytest.raises(RequestError, match="layer_norm_until is a share of training"):
+        create_miniature("slab_s16", layer_norm_until=until)
 
 
 def test_the_share_is_saved_with_the_weights() -> None:
     norm = ProgressiveNorm(24)
-    tell_progress(norm, 0.75)
+    tell_progress(norm, 0.75 * norm.until)
     other = ProgressiveNorm(24)
     other.load_state_dict(norm.state_dict())
     assert float(other.layer_norm_share) == 0.25

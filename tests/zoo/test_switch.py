@@ -73,6 +73,17 @@ def test_the_balance_loss_is_its_weight_when_balanced_and_as_many_times_more_as_
     assert take_extra_losses(mlp)["balance"].item() == pytest.approx(0.04)
 
 
+def test_capacity_and_the_weight_of_the_balance_loss_are_settings() -> None:
+    model = create_miniature("switch_8_s16", capacity=2.0, balance=1.0).train()
+    mlp = model.blocks[0].mlp
+    with torch.no_grad():
+        mlp.router.weight.zero_()
+        mlp.router.bias.copy_(torch.tensor([0.0, 99.0, 0.0, 0.0]))
+    served = (mlp(images(2, 16, 48)) != 0).any(dim=-1).sum()
+    assert served == 16  # 2 * 32 / 4
+    assert take_extra_losses(mlp)["balance"].item() == pytest.approx(4.0)
+
+
 def test_the_balance_loss_falls_in_training() -> None:
     torch.manual_seed(0)
     model = create_miniature("switch_8_s16").train()

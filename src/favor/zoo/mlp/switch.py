@@ -6,7 +6,7 @@ Paper: Fedus et al., "Switch Transformers: Scaling to Trillion Parameter Models 
 
 import math
 from functools import partial
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import Mlp, full_precision
 from favor.zoo.registry import register, vit_sizes
-from favor.zoo.settings import Positive
+from favor.zoo.settings import AtLeast, Positive
 from favor.zoo.taxonomy import How
 from favor.zoo.training import ExtraLosses
 
@@ -30,12 +30,20 @@ INIT_SCALE = 0.1
 class SwitchMlp(nn.Module):
     """Sends each token to the expert that its router finds most probable, and scales the result by that probability.
 
-    In training an expert takes no more than 1.25 times its even share of the batch's tokens; to the rest the block's
-    MLP adds nothing. In eval every token is served. Tensors without values are routed evenly.
+    In training an expert takes no more than `capacity` times its even share of the batch's tokens; to the rest the
+    block's MLP adds nothing. In eval every token is served. Tensors without values are routed evenly.
     """
 
-    def __init__(self, dim: int, hidden: int, experts: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        experts: int,
+        capacity: float = CAPACITY_FACTOR,
+        balance: float = BALANCE_WEIGHT,
+    ) -> None:
         super().__init__()
+        self.capacity, self.balance_weight = capacity, balance
         self.experts = nn.ModuleList(Mlp(dim, hidden) for _ in range(experts))
         self.router = nn.Linear(dim, experts)
         self.extra_losses = ExtraLosses()
@@ -53,11 +61,11 @@ class SwitchMlp(nn.Module):
         served = expert[:, None] == torch.arange(len(self.experts), device=x.device)
         if self.training:
             balance = served.to(gate.dtype).mean(dim=0) @ probabilities.mean(dim=0)
-            self.extra_losses["balance"] = BALANCE_WEIGHT * len(self.experts) * balance
+            self.extra_losses["balance"] = self.balance_weight * len(self.experts) * balance
         queues = expert.argsort(stable=True).split(self._loads(served))
         if self.training:
-            capacity = math.ceil(CAPACITY_FACTOR * len(tokens) / len(self.experts))
-            queues = tuple(queue[:capacity] for queue in queues)
+            most = math.ceil(self.capacity * len(tokens) / len(self.experts))
+            queues = tuple(queue[:most] for queue in queues)
         order = torch.cat(queues)
         batches = F.embedding(order, tokens).split([len(queue) for queue in queues])
         results = torch.cat([mlp(batch) for mlp, batch in zip(self.experts, batches, strict=True)])
@@ -84,8 +92,11 @@ class SwitchMlp(nn.Module):
 class SwitchEncoder(Encoder):
     """A ViT with switched MLPs that says how its costs depend on the routing."""
 
-    def __init__(self, size: Size, *, experts: int, **options: Unpack[Options]) -> None:
-        super().__init__(size, mlp=partial(SwitchMlp, experts=experts), **options)
+    def __init__(
+        self, size: Size, *, experts: int, capacity: float, balance: float, **options: Unpack[Options]
+    ) -> None:
+        mlp = partial(SwitchMlp, experts=experts, capacity=capacity, balance=balance)
+        super().__init__(size, mlp=mlp, **options)
         self.operating_point: dict[str, str | float] = {
             "routing": "by the router; even over the experts where tensors have no values",
             "experts": experts,
@@ -105,12 +116,19 @@ class SwitchEncoder(Encoder):
         "paper's language models have experts in every other block and no bias.",
         "The chosen expert's result is scaled by its probability, as in the paper; the benchmark's own implementation "
         "does not scale it.",
-        "Balance loss 0.01; in training experts take 1.25 times their even share of the batch, input jitter 0.01. "
-        "In eval no token is dropped.",
+        "Balance loss 0.01 a block; in training experts take 1.25 times their even share of the batch, input jitter "
+        "0.01, as in the paper. In eval no token is dropped. The benchmark's own implementation weighs the balance loss "
+        "by 1 and drops no token in training either. Settings: `balance`, `capacity`.",
         "Counted at even routing over the experts.",
     ),
     idle_parameters=("blocks.*.mlp.experts.*",),
     miniature={"experts": 4},
 )
-def switch(size: Size, experts: Positive = 8, **options: Unpack[Options]) -> nn.Module:
-    return SwitchEncoder(size, experts=experts, **options)
+def switch(
+    size: Size,
+    experts: Positive = 8,
+    capacity: Annotated[float, AtLeast(1)] = CAPACITY_FACTOR,
+    balance: Annotated[float, AtLeast(0)] = BALANCE_WEIGHT,
+    **options: Unpack[Options],
+) -> nn.Module:
+    return SwitchEncoder(size, experts=experts, capacity=capacity, balance=balance, **options)

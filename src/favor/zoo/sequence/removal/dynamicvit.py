@@ -3,7 +3,7 @@
 Paper: Rao et al., "DynamicViT: Efficient Vision Transformers with Dynamic Token Sparsification", 2021, arXiv:2106.02034
 """
 
-from typing import ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from favor.zoo.layers import take_with_class_token
 from favor.zoo.positions import Learned
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.sequence.removal.evit import quarter
+from favor.zoo.settings import AtLeast
 from favor.zoo.slots import Flow, Place, Reducer, Tokens
 from favor.zoo.taxonomy import How
 from favor.zoo.training import ExtraLosses
@@ -50,12 +51,12 @@ class Sparsify(Reducer):
 
     place: ClassVar[Place] = Place.BEFORE
 
-    def __init__(self, dim: int, tokens: Tokens, share: float) -> None:
+    def __init__(self, dim: int, tokens: Tokens, share: float, ratio_weight: float = RATIO_WEIGHT) -> None:
         super().__init__()
         if not 0.0 < share <= 1.0:
             raise RequestError(f"keep is the share of patches that stay, more than 0 and at most 1, not {share}")
         self.predictor = Predictor(dim)
-        self.share = share
+        self.share, self.ratio_weight = share, ratio_weight
         self.count = max(int(tokens.patches * share + 1e-9), 1)
         self.extra_losses = ExtraLosses()
 
@@ -75,7 +76,7 @@ class Sparsify(Reducer):
         if before is not None:
             kept = kept * before
         flow.notes["kept"] = kept
-        self.extra_losses["ratio"] = RATIO_WEIGHT / STAGES * (kept.mean(dim=1) - self.share).square().mean()
+        self.extra_losses["ratio"] = self.ratio_weight / STAGES * (kept.mean(dim=1) - self.share).square().mean()
 
 
 class MaskedAttention(Attention):
@@ -112,14 +113,21 @@ class SparseBlock(Block):
     changes="Predictors before blocks 4, 7 and 10 of 12 keep 70, 49 and 34.3 % of the patches.",
     notes=(
         "On DeiT as in the paper: no LayerScale, and the class token has a position.",
-        "Training has the paper's ratio loss (weight 2); its two distillation losses need a teacher and are left out. "
-        "The benchmark's own implementation has no ratio loss.",
+        "Training has the paper's ratio loss (weight 2); its two distillation losses (weight 0.5 each) need a teacher "
+        "and are left out. The benchmark's own implementation has none of the three. Settings: `keep`, `ratio_weight`.",
+        "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and its "
+        "learning rate at most a hundredth of the predictors' afterwards; here all weights have the recipe's rate.",
     ),
 )
-def dynamicvit(size: Size, keep: float = 0.7, **options: Unpack[Options]) -> nn.Module:
+def dynamicvit(
+    size: Size,
+    keep: float = 0.7,
+    ratio_weight: Annotated[float, AtLeast(0)] = RATIO_WEIGHT,
+    **options: Unpack[Options],
+) -> nn.Module:
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer | None:
         stage = quarter(index, size.depth)
-        return None if stage is None else Sparsify(dim, tokens, keep ** (stage + 1))
+        return None if stage is None else Sparsify(dim, tokens, keep ** (stage + 1), ratio_weight)
 
     return Encoder(
         size,
