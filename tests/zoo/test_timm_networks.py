@@ -12,7 +12,8 @@ from favor.errors import RequestError
 from favor.trace.counts import count
 from favor.zoo.fuse import inference_form
 from favor.zoo.registry import create_miniature
-from favor.zoo.timm_models import _resample_biases, _takes
+from favor.zoo.relative_bias import RelativeBias
+from favor.zoo.timm_models import _resample_biases, _resample_distances, _takes
 
 PARAMETERS = {
     "swin_ti": 28_288_354,
@@ -248,7 +249,39 @@ def test_a_type_error_of_timm_s_own_is_not_read_as_an_argument_that_is_not_there
         _takes("fastvit_t8", drop_path_rate=0.125)
 
 
-def test_efficientformer_s_biases_refuse_another_image_size() -> None:
+def test_efficientformer_s_biases_are_resampled_to_another_image_size() -> None:
     source = create_miniature("efficientformerv2_s0")
-    with pytest.raises(RequestError, match="no rule to resample"):
-        favor.load_weights(create_miniature("efficientformerv2_s0", img_size=128), source.state_dict())
+    target = create_miniature("efficientformerv2_s0", img_size=(128, 128)).eval()
+    for name, weight in source.named_parameters():
+        if name.endswith("attention_biases"):
+            torch.nn.init.constant_(weight, 0.5)
+    loaded = favor.load_weights(target, source.state_dict())
+    assert len(loaded.resampled) == 5
+    assert all(name.endswith("attention_biases") for name in loaded.resampled)
+    for name in loaded.resampled:
+        assert torch.allclose(target.get_parameter(name), torch.tensor(0.5), atol=1e-6)
+    assert target(images(1, 3, 128, 128)).isfinite().all()
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (3, 3), (8, 16), (1, 1)])
+def test_resampled_distances_are_the_resampled_offsets_of_either_sign(grid: tuple[int, int]) -> None:
+    """The bias of a distance is that of all four offsets with it, whose table is resampled as Swin's is."""
+    height, width = (4, 4) if grid[0] == grid[1] else (4, 8)
+    biases = images(3, height * width)
+    rows, columns = torch.arange(1 - height, height).abs(), torch.arange(1 - width, width).abs()
+    table = biases.view(3, height, width)[:, rows[:, None], columns].flatten(1).T
+    bias = RelativeBias(grid, heads=3)
+    resized = bias.resample("table", table).T.view(3, 2 * grid[0] - 1, 2 * grid[1] - 1)
+    expected = resized[:, grid[0] - 1 :, grid[1] - 1 :].flatten(1)
+    assert largest_difference(_resample_distances(biases, grid), expected) < 1e-5
+    if grid != (1, 1):
+        assert largest_difference(_resample_distances(1.03 * biases, grid), expected) > 1e-3
+
+
+def test_efficientformer_s_biases_of_another_aspect_ratio_are_refused() -> None:
+    source = create_miniature("efficientformerv2_s0", img_size=64)
+    wide = create_miniature("efficientformerv2_s0", img_size=(64, 128))
+    with pytest.raises(RequestError, match="say for which images"):
+        favor.load_weights(wide, source.state_dict())
+    with pytest.raises(RequestError, match="another aspect ratio"):
+        favor.load_weights(wide, source.state_dict(), img_size=(64, 64))

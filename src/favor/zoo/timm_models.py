@@ -134,6 +134,8 @@ def resample_timm(owner: Any, name: str, weight: Tensor, like: Tensor) -> Tensor
     """A weight of timm's with a token axis, for the grid or the window of its owner; None where there is no rule."""
     if name == "relative_position_bias_table" and weight.ndim == 2 and hasattr(owner, "window_size"):
         return _resample_biases(weight, like.shape[0], owner.window_size)
+    if name == "attention_biases" and weight.ndim == 2 and hasattr(owner, "resolution"):
+        return _resample_distances(weight, owner.resolution)
     if name == "pos_embed" and weight.ndim == 3 and hasattr(owner.patch_embed, "grid_size"):
         from timm.layers import resample_abs_pos_embed
 
@@ -158,6 +160,18 @@ def _resample_biases(table: Tensor, rows: int, window: tuple[int, int]) -> Tenso
     image = table[:first].T.reshape(1, -1, *_offsets(old))
     resized = F.interpolate(image, size=offsets, mode="bicubic", align_corners=False)
     return torch.cat([resized.flatten(2)[0].T, table[first:]])
+
+
+def _resample_distances(biases: Tensor, grid: tuple[int, int]) -> Tensor:
+    """[heads, H * W] biases by distance along rows and columns, interpolated as the offsets of either sign they stand for.
+
+    Cut off at distance zero, a bicubic interpolation would not know that the biases go on behind it.
+    """
+    height, width = source_grid(biases.shape[1], grid)
+    image = biases.float().unflatten(1, (height, width))[None]
+    offsets = F.pad(image, (width - 1, 0, height - 1, 0), mode="reflect")
+    resized = F.interpolate(offsets, size=_offsets(grid), mode="bicubic", align_corners=True)
+    return resized[0, :, grid[0] - 1 :, grid[1] - 1 :].flatten(1).to(biases.dtype)
 
 
 def _offsets(window: tuple[int, int]) -> tuple[int, int]:

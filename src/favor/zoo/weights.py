@@ -118,8 +118,10 @@ def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> N
 
 
 def _has_places(model: nn.Module) -> bool:
-    """Whether weights belong to places in the image, or to offsets in windows that have a shape of their own."""
-    positions = any(name.rpartition(".")[2] == "pos_embed" for name, _ in model.named_parameters())
+    """Whether weights belong to places in the image, or to offsets in grids or windows that have a shape of their own."""
+    positions = any(
+        name.rpartition(".")[2] in ("pos_embed", "attention_biases") for name, _ in model.named_parameters()
+    )
     return positions or not has_square_windows(model) or any(isinstance(part, Resamples) for part in model.modules())
 
 
