@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import favor
+from drop_path import rates
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.zoo.attention import Attention
 from favor.zoo.mixing.hybrid.cvt import ConvAttention, ConvProjection
@@ -94,3 +95,9 @@ def test_has_the_parameters_of_the_benchmark(name: str, parameters: int) -> None
     with torch.device("meta"):
         model = favor.create_model(name)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_drop_path_grows_from_0_to_its_rate_within_every_stage_and_the_card_says_that_the_authors_differ() -> None:
+    model = create_miniature("cvt_13", depths=(1, 2, 3), drop_path=0.2)
+    assert rates(model) == pytest.approx([0.0, 0.0, 0.2, 0.0, 0.1, 0.2])
+    assert "the last stage only (0, 0, 0.1)" in " ".join(favor.card("cvt_13").notes)

@@ -8,6 +8,7 @@ from torch import Tensor
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.zoo.attention import Attention
+from favor.zoo.encoder import Size
 from favor.zoo.mixing.kernel.performer import PerformerMixer
 from favor.zoo.mixing.kernel.scatterbrain import ScatterbrainMixer
 from favor.zoo.slots import Tokens
@@ -153,6 +154,15 @@ def test_features_and_hash_are_drawn_anew_in_training_only() -> None:
         tell_progress(mixer, 0.2)
         assert all(torch.equal(mixer.get_buffer(name), before[name]) is not training for name in names)
     assert set(names) <= set(mixer.state_dict())
+
+
+def test_its_features_have_64_directions_and_none_is_the_opposite_of_another_as_the_card_says() -> None:
+    """The authors take w and -w of 32 directions; here they are those of Performer."""
+    directions = favor.create_model("scatterbrain_s16", size=Size(192, 1, 3), img_size=64).blocks[0].mixer.projection
+    assert directions.shape == (64, 64)
+    units = torch.nn.functional.normalize(directions, dim=1)
+    assert (units @ units.mT).min() > -0.99
+    assert "w and -w" in " ".join(favor.card("scatterbrain_s16").notes)
 
 
 def test_it_has_the_parameters_of_vit() -> None:

@@ -159,6 +159,39 @@ def test_the_sequence_has_1024_patches_at_32_and_at_64_px(name: str) -> None:
         assert {1024} <= set(grids) <= {1024} | pooled
 
 
+def test_a_compact_stem_at_64_px_strides_in_its_first_convolution() -> None:
+    """32 x 32 places for each of three 3 x 3 convolutions, 3 -> 64 -> 64 -> 128 wide."""
+    small, large = (count("vix_cct", img_size=size, num_classes=10).macs_matmul for size in (32, 64))
+    assert small == large
+    model = built("vix_cct", "tiny-imagenet")
+    outputs: list[int] = []
+    for layer in model.patch_embed.layers:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(lambda module, inputs, output: outputs.append(output[0].numel()))
+    with torch.device("meta"):
+        model(torch.zeros(1, 3, 64, 64))
+    assert outputs == [64 * 1024, 64 * 1024, 128 * 1024]
+
+
+def test_the_hybrid_linformer_has_one_head_of_keys_as_counted_where_the_authors_code_has_four() -> None:
+    assert params_paper(built("vix_hybrid_vil")) == 508_490
+    assert params_paper(built("vix_hybrid_vil", kv_heads=4)) == 557_642
+    notes = " ".join(favor.card("vix_hybrid_vil").notes)
+    assert "508,490" in notes
+    assert "557,642" in notes
+
+
+def test_x_formers_start_as_vit_does_and_their_cards_say_how_the_authors_start() -> None:
+    torch.manual_seed(0)
+    model = favor.create_model("vix_vit", num_classes=10)
+    assert model.positions.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert model.class_token.abs().max() < 1e-5
+    assert model.blocks[0].mlp.fc1.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert {part.eps for part in model.modules() if isinstance(part, nn.LayerNorm)} == {1e-6}
+    for name in MODELS:
+        assert "deviation of 0.02" in " ".join(favor.card(name).notes)
+
+
 def test_larger_images_have_about_32_tokens_a_side_and_no_pixel_is_skipped() -> None:
     assert [patch_size((side, side)) for side in (32, 64, 224, 384)] == [1, 2, 7, 12]
     assert [conv_strides((side, side)) for side in (32, 64, 128)] == [(1, 1, 1), (2, 1, 1), (2, 2, 1)]

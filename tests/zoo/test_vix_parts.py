@@ -12,7 +12,7 @@ from favor.zoo.encoder import Size
 from favor.zoo.layers import LayerNorm, Mlp, Rotary
 from favor.zoo.mixing.kernel.performer import PerformerMixer, window_attention
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
-from favor.zoo.mixing.low_rank.nystrom import NystromMixer
+from favor.zoo.mixing.low_rank.nystrom import NystromMixer, segment_means
 from favor.zoo.slots import Flow, Tokens
 from favor.zoo.vix.ccx import CompactBlock, ConvPoolEmbed, vix_ccx
 from favor.zoo.vix.cvx import ChannelNorm, SeparableAttention, SeparableProjection
@@ -61,6 +61,15 @@ def test_a_performer_s_local_heads_are_windows_and_the_others_are_a_performer_s(
 def test_a_performer_without_a_head_for_all_tokens_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(RequestError, match="local"):
         PerformerMixer(DIM, HEADS, TOKENS, **wrong)
+
+
+def test_nystrom_s_1025_tokens_are_not_padded_which_the_authors_do_with_63_zeros_in_front() -> None:
+    mixer = with_order_one_weights(NystromMixer(128, 4, Tokens(32, 32, class_token=True), qkv_bias=False)).double()
+    x = images(2, 1025, 128, dtype=torch.float64)
+    with torch.no_grad():
+        ours, padded = mixer(x), mixer(F.pad(x, (0, 0, 63, 0)))[:, 63:]
+    assert float((ours - padded).norm() / ours.norm()) == pytest.approx(0.03, abs=0.005)
+    assert segment_means(torch.ones(1025, 1).cumsum(0), 64)[[0, -2, -1], 0].tolist() == [8.5, 1000.5, 1017.0]
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -151,13 +160,15 @@ def test_a_compact_block_s_second_residual_starts_from_the_normalised_tokens() -
         assert largest_difference(block(x, Flow()), normalised + block.mlp(normalised)) > 1e-3
 
 
-def test_a_compact_stem_halves_the_grid_by_pooling_what_the_relu_gave() -> None:
-    stem = with_order_one_weights(ConvPoolEmbed(3, 16, (32, 32), strides=(2, 2, 1))).double()
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_compact_stem_halves_the_grid_by_its_convolutions_or_by_pooling_what_the_relu_gave(pooled: bool) -> None:
+    stem = with_order_one_weights(ConvPoolEmbed(3, 16, (32, 32), strides=(2, 2, 1), pooled=pooled)).double()
     first, second, third = (layer for layer in stem.layers if isinstance(layer, nn.Conv2d))
     pixels = images(2, 3, 32, 32, dtype=torch.float64)
 
     def stage(x: Tensor, conv: nn.Conv2d, stride: int) -> Tensor:
-        return F.max_pool2d(F.conv2d(x, conv.weight, padding=1).relu(), 3, stride, padding=1)
+        of_conv, of_pool = (1, stride) if pooled else (stride, 1)
+        return F.max_pool2d(F.conv2d(x, conv.weight, stride=of_conv, padding=1).relu(), 3, of_pool, padding=1)
 
     grid = stage(stage(stage(pixels, first, 2), second, 2), third, 1)
     assert grid.shape == (2, 16, *stem.grid)

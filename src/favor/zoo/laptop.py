@@ -75,7 +75,7 @@ def _enter_all() -> None:
     for x, settings in _HYBRIDS.items():
         hybrid = variant(f"hybrid_vi{x}_xs4", {"x": x, "hybrid": True, "grid": GRID, **settings}, VIX_NOTE)
         register_variant(vix, hybrid, of=f"vix_hybrid_vi{x}")
-    compact = {"x": "l", "k": 16, "mlp_ratio": SIZE.mlp_ratio, "grid": GRID}
+    compact = {"x": "l", "k": 16, "mlp_ratio": SIZE.mlp_ratio, "grid": GRID, "pooled": True}
     register_variant(vix_ccx, variant("ccl_xs4", compact, COMPACT_NOTE), of="vix_ccl")
 
 

@@ -21,7 +21,8 @@ class RelativeBias(nn.Module):
         super().__init__()
         self.grid = grid
         height, width = grid
-        self.table = nn.Parameter(torch.zeros((2 * height - 1) * (2 * width - 1), heads))
+        self.table = nn.Parameter(torch.empty((2 * height - 1) * (2 * width - 1), heads))
+        nn.init.trunc_normal_(self.table, std=0.02)
         rows = torch.arange(height).repeat_interleave(width)
         columns = torch.arange(width).repeat(height)
         down = rows[:, None] - rows + height - 1

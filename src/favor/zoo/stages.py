@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.layers import LayerNorm
+from favor.zoo.slots import NormFactory
 
 
 class GridConv(nn.Conv2d):
@@ -30,10 +31,12 @@ class GridBatchNorm(nn.BatchNorm2d):
 class ConvEmbedding(nn.Module):
     """A convolution that shrinks the grid, and a norm. Patches larger than the stride overlap."""
 
-    def __init__(self, in_chans: int, dim: int, kernel: int, stride: int, padding: int = 0) -> None:
+    def __init__(
+        self, in_chans: int, dim: int, kernel: int, stride: int, padding: int = 0, norm: NormFactory = LayerNorm
+    ) -> None:
         super().__init__()
         self.proj = GridConv(in_chans, dim, kernel, stride=stride, padding=padding)
-        self.norm = LayerNorm(dim)
+        self.norm = norm(dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.proj(x))

@@ -163,7 +163,7 @@ def _resample_biases(table: Tensor, rows: int, window: tuple[int, int]) -> Tenso
 
 
 def _resample_distances(biases: Tensor, grid: tuple[int, int]) -> Tensor:
-    """[heads, H * W] biases by distance along rows and columns, interpolated as the offsets of either sign they stand for.
+    """[heads, H * W] biases by distance in rows and columns, interpolated as the offsets of either sign they stand for.
 
     Cut off at distance zero, a bicubic interpolation would not know that the biases go on behind it.
     """

@@ -118,7 +118,7 @@ def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> N
 
 
 def _has_places(model: nn.Module) -> bool:
-    """Whether weights belong to places in the image, or to offsets in grids or windows that have a shape of their own."""
+    """Whether weights belong to places in the image, or to offsets in windows or grids of a shape of their own."""
     positions = any(
         name.rpartition(".")[2] in ("pos_embed", "attention_biases") for name, _ in model.named_parameters()
     )

@@ -19,7 +19,7 @@ from favor.zoo.taxonomy import How
     year=2022,
     paper="2204.07118",
     complexity="O(N^2)",
-    changes="LayerScale on both residual branches, and a class token without a position.",
+    changes="LayerScale 1e-4 on both residual branches, and a class token without a position.",
     notes=(
         "The benchmark took these two changes over for its ViT, so the network equals `vit_*16`; "
         "its training recipe is the benchmark's too.",

@@ -9,6 +9,7 @@ from typing import Unpack
 
 from torch import nn
 
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.taxonomy import How
@@ -38,6 +39,7 @@ class UniversalEncoder(Encoder):
         "Shared weights only: without the paper's embedding of the depth and without its halting by token, as in The "
         "Efficiency Misnomer's comparison.",
         "Drop path has the same rate at every depth, as the block is one.",
+        LAYER_SCALE,
     ),
 )
 def universal(size: Size, **options: Unpack[Options]) -> nn.Module:

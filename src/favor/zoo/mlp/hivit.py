@@ -107,7 +107,11 @@ class HiViT(Encoder):
     changes="Two stages of MLP blocks without attention, on patches of 4 and 8 px, come before ViT's blocks on patches "
     "of 16 px; positions are absolute and relative.",
     image_sizes=ImageSizes(multiple_of=16, at_least=16),
-    notes=("The mean of the tokens is normalised and classified, as in the authors' code; there is no class token.",),
+    notes=(
+        "The mean of the tokens is normalised and classified, as in the authors' code; there is no class token.",
+        "Biases of relative positions start with a deviation of 0.02, as in the authors' code; the benchmark's own "
+        "implementation starts them at 0.",
+    ),
     miniature={"early_blocks": 1},
 )
 def hivit(size: Size, early_blocks: NotNegative, **options: Unpack[Options]) -> nn.Module:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import Mlp, full_precision
 from favor.zoo.registry import register, vit_sizes
@@ -117,9 +118,10 @@ class SwitchEncoder(Encoder):
         "The chosen expert's result is scaled by its probability, as in the paper; the benchmark's own implementation "
         "does not scale it.",
         "Balance loss 0.01 a block; in training experts take 1.25 times their even share of the batch, input jitter "
-        "0.01, as in the paper. In eval no token is dropped. The benchmark's own implementation weighs the balance loss "
-        "by 1 and drops no token in training either. Settings: `balance`, `capacity`.",
+        "0.01, as in the paper. In eval no token is dropped. The benchmark's own implementation weighs the balance "
+        "loss by 1 and drops no token in training either. Settings: `balance`, `capacity`.",
         "Counted at even routing over the experts.",
+        LAYER_SCALE,
     ),
     idle_parameters=("blocks.*.mlp.experts.*",),
     miniature={"experts": 4},

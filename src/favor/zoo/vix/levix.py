@@ -94,6 +94,7 @@ for _x in X_FORMERS.values():
                 else ()
             ),
             *_x.notes,
+            "GELU in the MLPs, as in the authors' code; LeViT itself has Hardswish.",
             *(("Table 3 prints 662,410 parameters, a misprint: Table 4 implies 622,410.",) if _x.letter == "p" else ()),
         ),
         alias=not _base,

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
@@ -86,6 +87,7 @@ class FactorizedDenseMixer(nn.Module):
         "has the same lengths. (The paper's k = 8 is the rank of the factorized random form.)",
         "The vectors are linear in the token. They are composed such that each pair of a row and a column comes once; "
         "the benchmark's own implementation repeats both in blocks, so that runs of tokens share one weight.",
+        LAYER_SCALE,
     ),
 )
 def synthesizer_fd(size: Size, **options: Unpack[Options]) -> nn.Module:

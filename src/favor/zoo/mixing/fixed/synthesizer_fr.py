@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import resize_patches
 from favor.zoo.registry import register, vit_sizes
@@ -61,6 +62,7 @@ class FactorizedRandomMixer(nn.Module):
         "The benchmark's own implementation rounds the 197 rows of R1 and R2 up to 200 and never uses the last three: "
         "4,947,688, 18,741,736 and 72,871,912 parameters at Ti, S and B, instead of 4,945,960, 18,738,280 and "
         "72,865,000.",
+        LAYER_SCALE,
     ),
     miniature={"k": 4},
 )

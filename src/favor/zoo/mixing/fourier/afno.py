@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
@@ -85,6 +86,7 @@ def _on_pairs(weight: Tensor) -> Tensor:
         "The mixer adds its own input, as in the authors' code; the benchmark's own implementation does not.",
         "0.77 G, 3.03 G and 12.01 G multiply-adds at Ti, S and B; the figures counted on the benchmark's own "
         "implementation, 0.72 G, 2.84 G and 11.22 G, leave out the products in Fourier space.",
+        LAYER_SCALE,
     ),
 )
 def afno(

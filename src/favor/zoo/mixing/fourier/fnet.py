@@ -8,6 +8,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
@@ -45,6 +46,7 @@ class FNetMixer(nn.Module):
         "by tokens times channels, 75,648 at S and 224 px, so that the mixing starts out that much smaller.",
         "The head sees the class token, as in the paper, which is the lowest frequency of the tokens; the benchmark's "
         "own implementation takes the mean of the patches.",
+        LAYER_SCALE,
     ),
 )
 def fnet(size: Size, **options: Unpack[Options]) -> nn.Module:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Options
-from favor.zoo.layers import DropPath, LayerNorm, Mlp
+from favor.zoo.layers import DropPath, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.settings import Positive
 from favor.zoo.stages import ConvEmbedding, GridBatchNorm, GridConv, as_grid, init_linear_layers
@@ -71,9 +71,9 @@ class ConvBlock(nn.Module):
 
     def __init__(self, dim: int, heads: int, drop_path: float) -> None:
         super().__init__()
-        self.norm1 = LayerNorm(dim)
+        self.norm1 = nn.LayerNorm(dim)
         self.attn = ConvAttention(dim, heads)
-        self.norm2 = LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
         self.mlp = Mlp(dim, 4 * dim)
         self.drop_path = DropPath(drop_path)
 
@@ -96,7 +96,7 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         kernel, stride, padding = embedding
-        self.embed = ConvEmbedding(in_chans, dim, kernel, stride, padding)
+        self.embed = ConvEmbedding(in_chans, dim, kernel, stride, padding, norm=nn.LayerNorm)
         self.class_token = nn.Parameter(torch.empty(1, 1, dim)) if class_token else None
         self.blocks = nn.ModuleList(ConvBlock(dim, heads, rate) for rate in drop_path)
         if self.class_token is not None:
@@ -128,7 +128,7 @@ class CvT(nn.Module):
             Stage(in_chans[i], dims[i], heads[i], embeddings[i], rates[i], class_token=i == last)
             for i in range(len(dims))
         )
-        self.norm = LayerNorm(dims[-1])
+        self.norm = nn.LayerNorm(dims[-1])
         self.head = nn.Linear(dims[-1], options["num_classes"])
         init_linear_layers(self)
 
@@ -160,7 +160,8 @@ class CvT(nn.Module):
     notes=(
         "Logits are divided by the root of the block's width, as in the authors' code, not of a head's.",
         "GELU in the MLP; the authors' code uses its approximation x sigmoid(1.702 x).",
-        "Drop path grows from 0 within every stage, as in the authors' code.",
+        "Drop path grows from 0 to its rate within every stage, as in the benchmark; the authors' configurations have "
+        "it in the last stage only (0, 0, 0.1).",
         "The query convolution of the last block learns nothing: only the class token, which passes it by, is read.",
     ),
     idle_parameters=[f"stages.2.blocks.{last}.attn.query.{part}.*" for last in (9, 15, 1) for part in ("conv", "norm")],

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.encoder import Options
-from favor.zoo.layers import DropPath, LayerNorm, Mlp
+from favor.zoo.layers import DropPath, Mlp
 from favor.zoo.registry import ImageSizes, Variant, register
 from favor.zoo.settings import FourPositive
 from favor.zoo.stages import GridBatchNorm, GridConv, as_grid, drop_path_rates, init_linear_layers
@@ -41,7 +41,7 @@ class EfficientAttention(nn.Module):
         self.shrink: nn.Module = nn.Identity()
         if reduction > 1:
             conv = GridConv(dim, dim, reduction + 1, stride=reduction, padding=reduction // 2, groups=dim)
-            self.shrink = nn.Sequential(conv, LayerNorm(dim))
+            self.shrink = nn.Sequential(conv, nn.LayerNorm(dim))
         self.mix_heads = MixHeads(heads, heads) if heads > 1 else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,9 +73,9 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, heads: int, reduction: int, drop_path: float) -> None:
         super().__init__()
-        self.norm1 = LayerNorm(dim)
+        self.norm1 = nn.LayerNorm(dim)
         self.attn = EfficientAttention(dim, heads, reduction)
-        self.norm2 = LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
         self.mlp = Mlp(dim, 4 * dim)
         self.drop_path = DropPath(drop_path)
 
@@ -120,7 +120,7 @@ class ResT(nn.Module):
             stages.append(_shrink(dims[i - 1], dims[i]) if i else _stem(options["in_chans"], dims[0]))
             stages.extend(Block(dims[i], heads[i], reductions[i], rate) for rate in rates)
         self.stages = nn.Sequential(*stages)
-        self.norm = LayerNorm(dims[-1])
+        self.norm = nn.LayerNorm(dims[-1])
         self.head = nn.Linear(dims[-1], options["num_classes"])
         init_linear_layers(self)
         for module in self.modules():

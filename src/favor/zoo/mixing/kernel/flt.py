@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.zoo.card_notes import LAYER_SCALE_SET
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import widened
 from favor.zoo.mixing.kernel.performer import PerformerMixer, log_features, orthogonal_directions
@@ -107,6 +108,7 @@ def places_in_image(tokens: Tokens) -> Tensor:
         "Places are in units of the image, in two dimensions; the class token has no bias. Learned positions are kept.",
         "128 features; directions and frequencies are drawn anew whenever training has gone on by 1 %.",
         "The numbers of modes, waves and features are ours: the benchmark has no figures of this architecture.",
+        LAYER_SCALE_SET,
     ),
 )
 def flt(

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
@@ -36,7 +37,10 @@ class HydraMixer(HeadMixer):
     complexity="O(N)",
     changes="As many heads as channels, with the cosine similarity in place of the softmax: all tokens are summed up "
     "in one vector, which gates every query.",
-    notes=("In all blocks; the paper also studies replacing the attention of the last blocks only.",),
+    notes=(
+        "In all blocks; the paper also studies replacing the attention of the last blocks only.",
+        LAYER_SCALE,
+    ),
 )
 def hydra(size: Size, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=HydraMixer, **options)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.registry import register, vit_sizes
@@ -43,7 +44,10 @@ def kernel_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     complexity="O(N)",
     changes="The softmax of q k^T is replaced by the product of the features elu(q) + 1 and elu(k) + 1, row by row "
     "divided by its sum.",
-    notes=("1e-6 is added to a row's sum of weights, as in the authors' code; queries and keys are not scaled.",),
+    notes=(
+        "1e-6 is added to a row's sum of weights, as in the authors' code; queries and keys are not scaled.",
+        LAYER_SCALE,
+    ),
 )
 def linear(size: Size, **options: Unpack[Options]) -> nn.Module:
     return Encoder(size, mixer=LinearMixer, **options)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError, unknown_name
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.mixing.kernel.linear import kernel_attention
@@ -161,6 +162,7 @@ def favor_attention(log_q: Tensor, log_k: Tensor, v: Tensor) -> Tensor:
         "1e-4.",
         "At S and 224 px 4.706 G multiply-adds; the benchmark's figure, 4.250 G, leaves out the products with "
         "features.",
+        LAYER_SCALE,
     ),
 )
 def performer(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE_SET
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm, resize_patches
 from favor.zoo.registry import register, vit_sizes
@@ -51,6 +52,7 @@ class PolyMixer(HeadMixer):
     notes=(
         "Pooling and expanding weights a head and token, and a LayerNorm on the pooled vector, as in the benchmark's "
         "implementation.",
+        LAYER_SCALE_SET,
     ),
 )
 def polysa(size: Size, **options: Unpack[Options]) -> nn.Module:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.mixing.kernel.performer import PerformerMixer, log_features
@@ -118,7 +119,10 @@ def take_rows(x: Tensor, order: Tensor) -> Tensor:
         "One hash a block, with SMYRF's asymmetric transform as in the authors' code; queries and keys are sorted by "
         "it and cut into clusters of equal size, the last one padded (197 tokens: 6 clusters of 33, one place empty).",
         "The growth O(N) is that of the products; sorting the hashes is O(N log N).",
+        "Features are those of our Performer, exp(w x - |x|^2 / 2) for 64 directions w, so that the two differ by the "
+        "sparse part alone; the authors' code takes w and -w for half as many directions, and never draws them anew.",
         "Features and hash are drawn anew whenever training has gone on by 1 %.",
+        LAYER_SCALE,
     ),
 )
 def scatterbrain(size: Size, count: Positive = 64, cluster: NotNegative = 32, **options: Unpack[Options]) -> nn.Module:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm, resize_tokens
 from favor.zoo.mixing.kernel.linear import kernel_attention
@@ -139,13 +140,14 @@ class SlabEncoder(Encoder):
     notes=(
         "As the authors' SLAB-DeiT: no class token, the mean of the tokens; learned positions on the keys of each "
         "block; a convolution of 5 x 5 whose kernel the heads share.",
-        "The share of LayerNorm falls linearly from 1 to 0 over the first 16 % of training: 60,000 steps in the authors' "
-        "code, which are 16 % of 300 epochs with batches of 1024. Setting: `layer_norm_until`.",
-        "Evaluation uses the batch norm alone, as the authors do: a model that has not been trained past that point, or "
-        "was not told its progress, evaluates badly.",
+        "The share of LayerNorm falls linearly from 1 to 0 over the first 16 % of training: 60,000 steps in the "
+        "authors' code, which are 16 % of 300 epochs with batches of 1024. Setting: `layer_norm_until`.",
+        "Evaluation uses the batch norm alone, as the authors do: a model that has not been trained past that point, "
+        "or was not told its progress, evaluates badly.",
         "Counted in the form that is trained; inference is measured in the form of `favor.fuse`, without batch norms.",
         "At the start of training the batch norm has no share and its parameters get no gradient.",
         "The benchmark's implementation takes 224 px only; this one takes any, and resamples the keys' positions.",
+        LAYER_SCALE,
     ),
     idle_parameters=("*.rep_norm.*", "norm.rep_norm.*"),
 )

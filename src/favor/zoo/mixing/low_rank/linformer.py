@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import resize_patches
 from favor.zoo.registry import register, vit_sizes
@@ -93,6 +94,7 @@ class LinformerMixer(HeadMixer):
         "than 64 tokens (112 px: 50) is projected to as many as it has, which saves nothing.",
         "The benchmark's own implementation projects to k = 256, more tokens than there are, and has no bias on "
         "queries, keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G).",
+        LAYER_SCALE,
     ),
     miniature={"k": 8},
 )

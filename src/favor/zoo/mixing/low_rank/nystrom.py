@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import full_precision, widened
 from favor.zoo.registry import register, vit_sizes
@@ -130,6 +131,7 @@ def pseudo_inverse(a: Tensor, steps: int) -> Tensor:
         "the taps it has as many parameters as ViT: 5,721,832 at Ti, 22,059,496 at S, 86,585,320 at B, instead of "
         "5,723,020, 22,061,872 and 86,590,072. It multiplies the three matrices from the left, these are multiplied "
         "from the right: with 32 and 64 landmarks 1.17 G and 1.46 G multiply-adds at Ti, here 1.18 and 1.45.",
+        LAYER_SCALE,
     ),
     miniature={"landmarks": 8, "residual_kernel": 5},
 )

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.settings import Positive
@@ -76,6 +77,7 @@ class InformerMixer(HeadMixer):
         "Only the attention is taken: no distilling between the blocks.",
         "The benchmark's own implementation is post-norm without LayerScale (22,050,280 parameters at S instead of "
         "22,059,496) and samples anew on every evaluation.",
+        LAYER_SCALE,
     ),
     miniature={"factor": 2},
 )

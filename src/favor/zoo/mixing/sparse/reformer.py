@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import widened
 from favor.zoo.registry import register, vit_sizes
@@ -209,6 +210,7 @@ def _directions(buckets: int) -> list[int]:
         "Only the attention is taken: the reversible layers save memory in training and do not change the model.",
         "The benchmark's own implementation pads 197 tokens to 256 before the projections and does not mask them, "
         "attends across buckets and hashes differently on every evaluation: 6.67 GMACs at S instead of 5.40.",
+        LAYER_SCALE,
     ),
     miniature={"chunk": 8},
 )

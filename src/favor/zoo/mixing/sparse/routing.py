@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.settings import Positive
@@ -116,6 +117,7 @@ def _mean_over_clusters(y: Tensor, rows: Tensor, count: int) -> Tensor:
         "Clusters are chosen by unit-length queries and keys, attention takes them as they are, as in the benchmark: "
         "one cluster is softmax attention. The paper's listing normalises for both.",
         "No bias on queries, keys, values and the projection, as in the authors' code and the benchmark.",
+        LAYER_SCALE,
     ),
 )
 def routing(size: Size, clusters: Positive | None = None, **options: Unpack[Options]) -> nn.Module:

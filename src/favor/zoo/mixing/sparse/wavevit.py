@@ -60,7 +60,7 @@ class WaveletAttention(nn.Module):
         self.reduce = nn.Sequential(nn.Linear(dim, dim // 4), GridBatchNorm(dim // 4), nn.ReLU())
         self.filter = nn.Sequential(GridConv(dim, dim, 3, padding=1), GridBatchNorm(dim), nn.ReLU())
         self.shrink = GridConv(dim, dim, reduction, stride=reduction) if reduction > 1 else nn.Identity()
-        self.kv = nn.Sequential(LayerNorm(dim), nn.Linear(dim, 2 * dim))
+        self.kv = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 2 * dim))
         self.proj = nn.Linear(dim + dim // 4, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def _stem(in_chans: int, hidden: int, dim: int) -> nn.Sequential:
     for channels, kernel, stride in ((in_chans, 7, 2), (hidden, 3, 1), (hidden, 3, 1)):
         conv = GridConv(channels, hidden, kernel, stride=stride, padding=kernel // 2, bias=False)
         layers += [conv, GridBatchNorm(hidden), nn.ReLU()]
-    return nn.Sequential(*layers, ConvEmbedding(hidden, dim, 3, 2, padding=1))
+    return nn.Sequential(*layers, ConvEmbedding(hidden, dim, 3, 2, padding=1, norm=nn.LayerNorm))
 
 
 class WaveViT(nn.Module):
@@ -152,7 +152,8 @@ class WaveViT(nn.Module):
             if i == 0:
                 stages.append(_stem(options["in_chans"], stem_dim, dim))
             else:
-                stages += [LayerNorm(dims[i - 1]), ConvEmbedding(dims[i - 1], dim, 3, 2, padding=1)]
+                embedding = ConvEmbedding(dims[i - 1], dim, 3, 2, padding=1, norm=nn.LayerNorm)
+                stages += [LayerNorm(dims[i - 1]), embedding]
             for rate in rates:
                 attention = (
                     GridAttention(dim, heads[i]) if reduction is None else WaveletAttention(dim, heads[i], reduction)
@@ -169,6 +170,9 @@ class WaveViT(nn.Module):
                 nn.init.normal_(module.weight, std=math.sqrt(2.0 / fan_out))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+            elif isinstance(module, WaveletAttention):
+                # the authors write this layer as a convolution of 1 x 1, and it starts as one
+                nn.init.normal_(module.reduce[0].weight, std=math.sqrt(2.0 / module.reduce[0].out_features))
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.norm(self.summary(self.stages(as_grid(images)).flatten(1, 2))))
@@ -186,6 +190,7 @@ class WaveViT(nn.Module):
     image_sizes=ImageSizes(multiple_of=32, at_least=32),
     notes=(
         "Without token labelling and its second head, as in the benchmark.",
+        "Norms have the authors' epsilons: 1e-5 after the embeddings and before keys and values, 1e-6 elsewhere.",
         "The wavelet transform is written as additions; the benchmark's implementation counts it as convolutions.",
     ),
     miniature={

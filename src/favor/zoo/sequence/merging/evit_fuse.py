@@ -9,6 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from favor.zoo.card_notes import ON_DEIT
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
 from favor.zoo.positions import Learned
@@ -36,7 +37,7 @@ class FuseInattentive(KeepAttentive):
     complexity="O(N^2)",
     changes="Blocks 4, 7 and 10 of 12 keep 70 % of the patches and fuse the others into one token.",
     notes=(
-        "On DeiT as in the paper: no LayerScale, and the class token has a position.",
+        ON_DEIT,
         "The weights of the fused patches do not sum to one, and a fused token competes with the patches in the next "
         "fusing block; both as in the authors' code.",
         "In training the kept share falls from 1 to 0.7 by half a cosine between 1/30 and 11/30 of the run, the epochs "

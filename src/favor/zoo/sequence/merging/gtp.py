@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import Attention
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import take_tokens, take_with_class_token
 from favor.zoo.registry import register, vit_sizes
@@ -127,10 +128,12 @@ class GraphBlock(Block):
     complexity="O(N^2)",
     changes="Every block removes the 8 patches that matter least and adds a tenth of them to their neighbours.",
     notes=(
-        "8 tokens a block, which saves the quarter of DeiT-S that the paper speaks of; a graph of the adjacent and the "
-        "8 most similar patches, alpha 0.1, attention weighed by token size; attention is not sparsified, as in the "
-        "authors' released command.",
+        "8 tokens a block, which saves the quarter of DeiT-S that the paper speaks of; the authors' released command "
+        "removes 4. Alpha 0.1, the importance of a patch and attention that is not sparsified are as in that command, "
+        "8 similar patches its default. The graph of adjacent and similar patches (`--graph_type Mixed`) and attention "
+        "weighed by token size (`--token_scale`) are options that it does not set.",
         "The benchmark has no figures for it: it did not reach satisfying results with GTP.",
+        LAYER_SCALE,
     ),
     miniature={"propagated": 2},
 )

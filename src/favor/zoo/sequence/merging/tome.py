@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_tokens
 from favor.zoo.registry import register, vit_sizes
@@ -76,7 +77,10 @@ def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor
     paper="2210.09461",
     complexity="O(N^2)",
     changes="Every block merges r pairs of similar tokens before its MLP; attention weighs tokens by their size.",
-    notes=("Merging is trained with, as the benchmark does; the paper also applies it to trained models.",),
+    notes=(
+        "Merging is trained with, as the benchmark does; the paper also applies it to trained models.",
+        LAYER_SCALE,
+    ),
     miniature={"r": 2},
 )
 def tome(size: Size, r: NotNegative = 8, **options: Unpack[Options]) -> nn.Module:

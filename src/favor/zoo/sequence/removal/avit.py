@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import ON_DEIT
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
 from favor.zoo.positions import Learned
@@ -51,8 +52,8 @@ def prior_survival(depth: int) -> tuple[float, ...]:
 SURVIVAL = prior_survival(12)
 """The operating point at which the sizes of 12 blocks are counted and timed."""
 DISTRIBUTION_WEIGHT = 1e-3 * 0.98 / sum(prior(12)[:8]) / 12
-"""2.72e-4. The authors weigh the divergence by 1e-3, but their prior sums to 0.98 before its peak, so to 3.26 in all, and
-their mean divides by the 12 blocks."""
+"""2.72e-4. The authors' weight is 1e-3, but their prior sums to 0.98 before its peak, so to 3.26 in all, and they
+divide the divergence by the 12 blocks."""
 
 
 class Halting:
@@ -205,13 +206,13 @@ def _check_survival(survival: tuple[float, ...], depth: int) -> None:
     complexity="O(N^2)",
     changes="Tokens halt at different depths, by scores read from their first channel, and leave the sequence.",
     notes=(
-        "On DeiT as in the paper: no LayerScale, and the class token has a position.",
+        ON_DEIT,
         "Scores sigmoid(10 x - 30) and ponder loss 5e-4, the authors' released command for Ti; their S uses "
-        "sigmoid(10 x - 75). Both are fine-tuned from DeiT for 100 epochs (`favor train --init`). Settings: `gate_scale`, "
-        "`gate_center`, `ponder`, `distribution`.",
-        "The distribution loss is the divergence of the mean scores from the prior, a Gaussian of width 1 around block 9 "
-        "of 12, times 2.72e-4. Its gradient is that of the authors' 1e-3: their prior sums to 3.26 instead of 1, and "
-        "they divide by the 12 blocks.",
+        "sigmoid(10 x - 75). Both are fine-tuned from DeiT for 100 epochs (`favor train --init`). Settings: "
+        "`gate_scale`, `gate_center`, `ponder`, `distribution`.",
+        "The distribution loss is the divergence of the mean scores from the prior, a Gaussian of width 1 around "
+        "block 9 of 12, times 2.72e-4. Its gradient is that of the authors' 1e-3: their prior sums to 3.26 instead of "
+        "1, and they divide by the 12 blocks.",
         "A halted token scores 0. The authors' training code empties it and averages what later blocks write into it, "
         "sigmoid(10 x - 30) or 1e-13 at x = 0; it also leaves the first image of a batch out of that mean.",
         "Untrained it halts nothing. Counted, and inference timed, with a survival imposed as if tokens halt as the "

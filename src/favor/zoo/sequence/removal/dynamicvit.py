@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
+from favor.zoo.card_notes import ON_DEIT
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
 from favor.zoo.positions import Learned
@@ -112,11 +113,11 @@ class SparseBlock(Block):
     complexity="O(N^2)",
     changes="Predictors before blocks 4, 7 and 10 of 12 keep 70, 49 and 34.3 % of the patches.",
     notes=(
-        "On DeiT as in the paper: no LayerScale, and the class token has a position.",
+        ON_DEIT,
         "Training has the paper's ratio loss (weight 2); its two distillation losses (weight 0.5 each) need a teacher "
         "and are left out. The benchmark's own implementation has none of the three. Settings: `keep`, `ratio_weight`.",
-        "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and its "
-        "learning rate at most a hundredth of the predictors' afterwards; here all weights have the recipe's rate.",
+        "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and "
+        "its learning rate at most a hundredth of the predictors' afterwards; here all weights have the recipe's rate.",
     ),
 )
 def dynamicvit(

@@ -10,6 +10,7 @@ from typing import ClassVar, Unpack
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import ON_DEIT
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_with_class_token
 from favor.zoo.positions import Learned
@@ -85,16 +86,14 @@ def quarter(index: int, depth: int) -> int | None:
     complexity="O(N^2)",
     changes="Blocks 4, 7 and 10 of 12 keep the 70 % of patches that the class token attends to most.",
     notes=(
-        "On DeiT as in the paper: no LayerScale, and the class token has a position.",
+        ON_DEIT,
         "In training the kept share falls from 1 to 0.7 by half a cosine between 1/30 and 11/30 of the run, the epochs "
         "10 to 110 of 300 in the authors' released command; a loop that tells no progress trains at 0.7 throughout. "
         "Evaluation keeps 0.7 at any time. Settings: `keep`, `shrink`.",
         "The benchmark's own implementation keeps all tokens (4.60 GMACs at S instead of 3.00).",
     ),
 )
-def evit(
-    size: Size, keep: float = 0.7, shrink: tuple[float, float] = SHRINK, **options: Unpack[Options]
-) -> nn.Module:
+def evit(size: Size, keep: float = 0.7, shrink: tuple[float, float] = SHRINK, **options: Unpack[Options]) -> nn.Module:
     def reducer(index: int, dim: int, tokens: Tokens) -> Reducer | None:
         return None if quarter(index, size.depth) is None else KeepAttentive(keep, shrink)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError
+from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import LayerNorm
 from favor.zoo.registry import register, vit_sizes
@@ -67,6 +68,7 @@ class LearnTokens(Reducer):
     notes=(
         "The authors' version 1.1 (an MLP and softmax draw the maps, not convolutions and sigmoid), which they say "
         "works better; its hidden layer is as wide as that of the blocks' MLPs, as in the benchmark.",
+        LAYER_SCALE,
     ),
 )
 def tokenlearner(size: Size, after: float = 0.5, learned: Positive = 8, **options: Unpack[Options]) -> nn.Module:
