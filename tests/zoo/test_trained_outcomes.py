@@ -3,8 +3,11 @@
 Each is a miniature, trained on digits for seconds; docs/training.md has the table.
 """
 
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +31,7 @@ from favor.zoo.layers import PatchEmbed
 from favor.zoo.mixing.kernel.slab import ProgressiveNorm, slab
 from favor.zoo.mlp.switch import switch
 from favor.zoo.registry import ImageSizes, Variant
+from favor.zoo.sequence.merging.evit_fuse import evit_fuse
 from favor.zoo.sequence.removal.avit import Halting, avit, prior, prior_survival
 from favor.zoo.sequence.removal.dynamicvit import dynamicvit
 from favor.zoo.sequence.removal.evit import evit
@@ -218,3 +222,41 @@ def test_slab_s_layer_norms_are_gone_after_16_percent_and_its_fused_form_evaluat
     assert outcome.record.metrics["top1"].value == pytest.approx(100 * top1, abs=1.0)
     assert top1 > 0.5
     assert top1 > float((with_batch_statistics == labels).float().mean()) - 0.05
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+BUILDERS = {
+    "DynamicViT": (dynamicvit,),
+    "EViT, EViT-fuse": (evit, evit_fuse),
+    "A-ViT": (avit,),
+    "Switch": (switch,),
+    "SLAB": (slab,),
+}
+
+
+@pytest.mark.parametrize("row", BUILDERS)
+def test_the_guide_s_table_gives_the_settings_and_their_defaults(row: str) -> None:
+    line = next(line for line in GUIDE.splitlines() if line.startswith(f"| {row} |"))
+    told = dict(setting.split("=") for setting in re.findall(r"`(\w+=[^`]+)`", line.split("|")[-2]))
+    for build in BUILDERS[row]:
+        defaults = {name: parameter.default for name, parameter in inspect.signature(build).parameters.items()}
+        for name, value in told.items():
+            numbers = [float(Fraction(part)) for part in value.strip("()").split(",")]
+            wanted = defaults[name] if isinstance(defaults[name], tuple) else (defaults[name],)
+            assert numbers == pytest.approx(wanted, rel=2e-3), name
+        unsaid = set(defaults) - set(told) - {"size", "options", "survival", "experts"}
+        assert not unsaid
+
+
+def test_the_guide_s_variant_with_another_setting_is_a_model(tmp_path: Path) -> None:
+    block = re.search(r"```python\n(# half_evit.py\n.*?)```", GUIDE, re.DOTALL)
+    assert block
+    (tmp_path / "half_evit.py").write_text(block.group(1))
+    names = favor.load_plugin(tmp_path / "half_evit.py")
+    try:
+        assert names == ["evit_half_s16"]
+        model = favor.create_model("evit_half_s16", size=SIZE, img_size=64)
+        assert model.blocks[1].reducer.keep == 0.5
+    finally:
+        registry._forget(names)
+        registry._plugins.pop((tmp_path / "half_evit.py").resolve())
