@@ -16,6 +16,31 @@ class WorkError(FavorError, RuntimeError):
     """The request was right but the work failed. Exit code 1."""
 
 
+SHOWN = 200
+"""The most characters of foreign input that an error repeats."""
+
+
+def shown(value: object) -> str:
+    """A value from outside as an error shows it: on one line, quoted, and cut where it is long.
+
+    >>> shown("a\\nb"), len(shown("x" * 1000))
+    ("'a\\\\nb'", 200)
+    """
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def one_line(error: BaseException) -> str:
+    """The text of a library's error on one line, cut where it is long; its type where it has no text.
+
+    >>> one_line(ValueError("no tar file:\\n- not gzip")), one_line(MemoryError())
+    ('no tar file: - not gzip', 'MemoryError')
+    """
+    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -> RequestError:
     """The error for a name that is not known, with what is close to it.
 
@@ -24,7 +49,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
-    text = f"unknown {what} {name!r}"
+    text = f"unknown {what} {shown(name)}"
     if close:
         text += "; did you mean " + " or ".join(repr(match) for match in close) + "?"
     if remedy:

@@ -5,12 +5,14 @@ import re
 from decimal import Decimal
 from typing import Literal
 
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
 
 # A comma is read between thousands only: "1,5GiB" is one and a half to many people, and must not be fifteen.
 _NUMBER_AND_UNIT = re.compile(
     r"\s*(?P<number>[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\d,])\s*(?P<unit>\S.*?)?\s*"
 )
+
+LONGEST = 200  # characters: the pattern's time grows with the square of a text's length
 
 _DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
@@ -56,14 +58,14 @@ def parse_quantity(text: str, unit: str, what: str = "value") -> float:
     >>> parse_quantity("1GiB", "B"), parse_quantity("50 ms", "s"), parse_quantity("30M", "1")
     (1073741824.0, 0.05, 30000000.0)
     """
-    refusal = f"{what}: cannot read {text!r}"
-    match = _NUMBER_AND_UNIT.fullmatch(text)
+    refusal = f"{what}: cannot read {shown(text)}"
+    match = _NUMBER_AND_UNIT.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         raise RequestError(f"{refusal} as a number with a unit; write for example {_EXAMPLES[unit]}")
     written_unit = match["unit"] or ""
     factors = _WRITTEN[unit]
     if written_unit not in factors:
-        why = f"{written_unit!r} is not a unit of it" if written_unit else "the unit is missing"
+        why = f"{shown(written_unit)} is not a unit of it" if written_unit else "the unit is missing"
         raise RequestError(f"{refusal}: {why}; write for example {_EXAMPLES[unit]}")
     value = float(match["number"].replace(",", "").replace("_", "")) * factors[written_unit]
     if not math.isfinite(value) or value < 0:

@@ -65,7 +65,9 @@ def test_a_file_of_a_users_own_is_a_device(tmp_path):
         (('sources: ["its box"]', "sources: []"), "sources"),
         (("fp16: 10", "fp17: 10"), "tflops.fp16"),
         (("name: my-gpu", "name: [my-gpu"), "not YAML"),
-        (("sustained: 0.9", "sustained: 9"), "sustained"),
+        (("sustained: 0.9", "sustained: 9"), r"mine.yaml:12: sustained: .*, not 9"),
+        (("name: my-gpu", "name: my-gpu\nname: other"), r"mine.yaml:3: duplicate key 'name'"),
+        (("name: my-gpu", "name: &a [x]\naliases: *a"), "mine.yaml:3: aliases such as"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_key_and_the_cause(tmp_path, change, told):

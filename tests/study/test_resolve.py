@@ -3,18 +3,18 @@
 import pytest
 
 from favor.errors import RequestError
-from favor.study.located import LocatedYaml
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
 from favor.study.study_files import open_study
 from favor.train.epoch_record import pipeline_of
 from favor.train.recipe import load_recipe
+from favor.yaml_file import YamlFile
 from favor.zoo import registry
 from favor.zoo.registry import card, list_models
 
 
 def resolved(text, place="my.yaml"):
-    source = LocatedYaml(str(place), text)
+    source = YamlFile(str(place), text)
     return resolve(study_in(source, "my"), source)[0]
 
 

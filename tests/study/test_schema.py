@@ -7,14 +7,14 @@ import pytest
 from favor.cli.study import RUN_EXAMPLES
 from favor.errors import RequestError
 from favor.records import counted_records, published_table
-from favor.study.located import LocatedYaml
 from favor.study.schema import study_in
 from favor.study.study_files import BUILT_IN, open_study
+from favor.yaml_file import YamlFile
 from favor.zoo.taxonomy import How
 
 
 def read(text):
-    return study_in(LocatedYaml("my.yaml", text), default_name="my")
+    return study_in(YamlFile("my.yaml", text), default_name="my")
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def read(text):
             "my.yaml:2: report.indicators[1]: best_batch",
         ),
         ("name: a/b\nmodels: [a]\n", "my.yaml:1: name: letters, digits"),
-        ("- vit_s16\n", "my.yaml:1: a study is a list of `key: value`, not tuple"),
-        ("", "my.yaml:1: a study is a list of `key: value`, not NoneType"),
+        ("- vit_s16\n", "my.yaml:1: a study is written as lines of `key: value`, not a list"),
+        ("", "my.yaml:1: a study is written as lines of `key: value`, not an empty file"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_line_reason_and_remedy(text, told):

@@ -90,8 +90,8 @@ def test_clipping_can_be_switched_off_with_null() -> None:
         ("epochs", "write key=value"),
         ("=3", "write key=value"),
         ("name=mine", "cannot be set"),
-        ("lr=[", "cannot be read as YAML"),
-        ("data=2020-13-45", "cannot be read as YAML"),
+        ("lr=[", "--set lr:1: not YAML"),
+        ("data=2020-13-45", "--set data:1: '2020-13-45' would be read as a date"),
         ("lr=-1", "lr: Input should be greater than 0, not -1"),
         ("lr=nan", "lr: "),
         ("lr=fast", "lr: Input should be a valid number, not 'fast'"),
@@ -132,11 +132,13 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: mine\nlerning_rate: 1\n", "unknown key of recipe"),
+        ("name: mine\nlerning_rate: 1\n", r"mine.yaml:2: lerning_rate: unknown key of a recipe"),
         ("- a\n- b\n", "not a list"),
-        ("name: [", "not YAML"),
-        ("!!python/object/apply:os.getcwd []\n", "not YAML"),
-        ("name: mine\n", "version: Field required"),
+        ("name: [", "mine.yaml:1: not YAML"),
+        ("name: mine\nname: mine\n", "mine.yaml:2: duplicate key 'name'"),
+        ("name: &a [b]\ndoc: *a\n", "mine.yaml:2: aliases such as"),
+        ("!!python/object/apply:os.getcwd []\n", "mine.yaml:1: tags such as"),
+        ("name: mine\n", "mine.yaml:1: version: Field required"),
     ],
 )
 def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -149,7 +151,7 @@ def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, text: str, messa
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"name: \xff\n")
-    with pytest.raises(RequestError, match="not YAML"):
+    with pytest.raises(RequestError, match="not a text file in UTF-8"):
         load_recipe(str(file))
 
 

@@ -1,15 +1,14 @@
 """Devices are data: what a specification says of a GPU, with its source, checked when it is read. Imports no torch."""
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError, shown, unknown_name
+from favor.yaml_file import YamlFile
 
 Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 
@@ -128,7 +127,8 @@ def built_in_devices() -> tuple[Device, ...]:
     """The devices inside the package, by name."""
     folder: Any = files("favor.simulate") / "devices"
     found = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
-    return tuple(_checked(file.name, file.read_text(encoding="utf-8")) for file in sorted(found, key=lambda f: f.name))
+    texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(found, key=lambda file: file.name))
+    return tuple(_checked(YamlFile(name, text)) for name, text in texts)
 
 
 def device(name: str) -> Device:
@@ -149,19 +149,12 @@ def device(name: str) -> Device:
 
 def _own(name: str) -> Device:
     """The device in a file, which must not go under the name of another: its numbers would be taken for theirs."""
-    file = Path(name)
-    if not file.is_file():
-        raise RequestError(f"device {name}: there is no such file")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"device {name}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RequestError(f"device {name}: not a text file in UTF-8 (byte {error.start})") from error
-    found = _checked(name, text)
+    source = YamlFile.read(Path(name))
+    found = _checked(source)
     taken = _by_name().get(_plain(found.name))
     if taken is not None:
-        raise RequestError(f"device {name}: name: {found.name!r} is built in ({taken.title}); give yours another name")
+        why = f"{shown(found.name)} is built in ({taken.title}); give yours another name"
+        raise source.error(("name",), why)
     return found
 
 
@@ -189,21 +182,14 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-def _checked(file: str, text: str) -> Device:
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RequestError(f"device {file}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, Mapping):
-        raise RequestError(f"device {file}: a device is a list of `key: value`, not a {type(content).__name__}")
-    known = list(Device.model_fields)
+def _checked(source: YamlFile) -> Device:
+    content, known = source.mapping("a device"), list(Device.model_fields)
     for key in content:
         if key not in known:
-            raise unknown_name(f"key of device {file}:", str(key), known)
+            raise source.error((key,), unknown_name("key of a device", key, known))
     try:
-        return Device.model_validate(dict(content))
+        return Device.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        given = f", not {first['input']!r}" if first["type"] != "missing" else ""
-        raise RequestError(f"device {file}: {where}: {first['msg']}{given}") from error
+        given = f", not {shown(first['input'])}" if first["type"] != "missing" else ""
+        raise source.error(first["loc"], first["msg"] + given) from error

@@ -12,9 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from favor.errors import RequestError
-from favor.study.located import LocatedYaml
 from favor.study.resolved import ResolvedStudy
 from favor.version import __version__
+from favor.yaml_file import YamlFile
 
 REQUEST_FILE = "study.yaml"
 LOCK_FILE = ".lock"
@@ -46,7 +46,7 @@ def saved_request(folder: Path) -> ResolvedStudy:
         raise RequestError(
             f"{folder} is no study that `favor run` began: {what}; `favor run --out {folder}` begins one"
         )
-    content = LocatedYaml.read(file).content
+    content = YamlFile.read(file).content
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RequestError(f"{file} was not written by `favor run`: it has no `format: {FORMAT}`")
     asked = {key: value for key, value in content.items() if key not in ("format", "hash")}

@@ -8,22 +8,22 @@ import torch
 
 from favor.data.download import downloaded
 from favor.data.names import find, parse
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError, shown, unknown_name
 from favor.machine.device import Device, find_device
 from favor.machine.environment import usable_threads
 from favor.measure.meters import TRAINING_BATCH, TRAINING_BATCH_ELSEWHERE
 from favor.records import published
-from favor.study.located import LocatedYaml, Step
 from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Stage, StudyFile, Train
 from favor.study.train_jobs import recipe_of
 from favor.train.epoch_record import pipeline_of
+from favor.yaml_file import Step, YamlFile
 from favor.zoo.registry import card, list_models, load_plugin, loaded_plugins
 
 WILDCARDS = "*?["
 
 
-def resolve(study: StudyFile, source: LocatedYaml) -> tuple[ResolvedStudy, Device]:
+def resolve(study: StudyFile, source: YamlFile) -> tuple[ResolvedStudy, Device]:
     """What a study asks for here, and the device that it runs on; whatever cannot be is told with its line."""
     for number, plugin in enumerate(study.plugins):
         _try(source, ("plugins", number), load_plugin, Path(source.place).parent / plugin)
@@ -62,14 +62,14 @@ def machine_of(device: Device, threads: int) -> Machine:
     )
 
 
-def _names(entries: Sequence[str], source: LocatedYaml) -> list[str]:
+def _names(entries: Sequence[str], source: YamlFile) -> list[str]:
     """The models that names, patterns and classes stand for, each once, in the order of the file."""
     found: dict[str, None] = {}
     for number, entry in enumerate(entries):
         path = ("models", number)
         matches = _try(source, path, _matching, entry)
         if not matches:
-            raise source.error(path, f"no model fits {entry!r}; `favor list` shows all")
+            raise source.error(path, f"no model fits {shown(entry)}; `favor list` shows all")
         found.update(dict.fromkeys(matches))
     return list(found)
 
@@ -91,7 +91,7 @@ def _matching(entry: str) -> list[str]:
     return list_models(entry)
 
 
-def _planned(name: str, study: StudyFile, source: LocatedYaml) -> PlannedModel:
+def _planned(name: str, study: StudyFile, source: YamlFile) -> PlannedModel:
     known = card(name)
     sizes = (known.image_sizes.default,) if study.img_sizes == "own" else study.img_sizes
     for number, side in enumerate(sizes):
@@ -109,7 +109,7 @@ def _check_pipeline(wanted: str | None, train: Train | None) -> None:
         raise unknown_name("pipeline", wanted, known, "published, or trained here, are " + ", ".join(sorted(known)))
 
 
-def _resolved_train(train: Train, names: Sequence[str], source: LocatedYaml) -> Train:
+def _resolved_train(train: Train, names: Sequence[str], source: YamlFile) -> Train:
     finetune = None
     if train.finetune is not None:
         path: tuple[Step, ...] = ("train", "finetune")
@@ -117,7 +117,7 @@ def _resolved_train(train: Train, names: Sequence[str], source: LocatedYaml) -> 
     return train.model_copy(update={**_resolved_stage(train, names, source, ("train",)), "finetune": finetune})
 
 
-def _resolved_stage(stage: Stage, names: Sequence[str], source: LocatedYaml, path: tuple[Step, ...]) -> dict[str, str]:
+def _resolved_stage(stage: Stage, names: Sequence[str], source: YamlFile, path: tuple[Step, ...]) -> dict[str, str]:
     """A training's recipe and data set, paths made whole; both are checked, and the models' sizes with them."""
     folder = Path(source.place).parent
     is_file = stage.recipe.endswith((".yaml", ".yml"))
@@ -145,7 +145,7 @@ Result = TypeVar("Result")
 
 
 def _try(
-    source: LocatedYaml,
+    source: YamlFile,
     path: Sequence[Step],
     function: Callable[Arguments, Result],
     *arguments: Arguments.args,

@@ -17,12 +17,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from favor.data.names import SETS
-from favor.errors import unknown_name
+from favor.errors import shown, unknown_name
 from favor.machine.precision import PRECISIONS
 from favor.measure.request import DEFAULT_BUDGET
 from favor.metrics import metric
-from favor.study.located import LocatedYaml
 from favor.units import parse_quantity
+from favor.yaml_file import YamlFile
 
 StudyPhase = Literal["count", "inference", "training", "accuracy"]
 STUDY_PHASES: tuple[StudyPhase, ...] = ("count", "inference", "training", "accuracy")
@@ -42,9 +42,11 @@ def _one_of(what: str, known: Collection[str]) -> AfterValidator:
 
 
 def _each_once(values: tuple[object, ...]) -> tuple[object, ...]:
+    seen = set()
     for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{value!r} is there twice; name it once")
+        if value in seen:
+            raise ValueError(f"{shown(value)} is there twice; name it once")
+        seen.add(value)
     return values
 
 
@@ -53,7 +55,7 @@ def _quantity(unit: str, least: float, what: str) -> Callable[[object], object]:
 
     def read(value: object) -> object:
         if type(value) in (int, float):
-            raise ValueError(f"{value} of what? Write it with its unit, such as {what}")
+            raise ValueError(f"{shown(value)} of what? Write it with its unit, such as {what}")
         if not isinstance(value, str):
             return value
         number = parse_quantity(value, unit)
@@ -66,7 +68,7 @@ def _quantity(unit: str, least: float, what: str) -> Callable[[object], object]:
 
 def _batch(value: object) -> object:
     if value != "best" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError(f"write best or a whole number of 1 or more, not {value!r}")
+        raise ValueError(f"write best or a whole number of 1 or more, not {shown(value)}")
     return value
 
 
@@ -74,7 +76,7 @@ def _img_sizes(value: object) -> object:
     if value == "own":
         return value
     if not isinstance(value, tuple) or not value or not all(type(side) is int and side >= 1 for side in value):
-        raise ValueError(f"write own (each model's), or a list of sides in px such as [224, 384], not {value!r}")
+        raise ValueError(f"write own (each model's), or a list of sides in px such as [224, 384], not {shown(value)}")
     return _each_once(value)
 
 
@@ -203,11 +205,9 @@ _IN_WORDS = {
 }
 
 
-def study_in(source: LocatedYaml, default_name: str) -> StudyFile:
+def study_in(source: YamlFile, default_name: str) -> StudyFile:
     """The study in a file's content; the first thing that is wrong is told with its line."""
-    content = source.content
-    if not isinstance(content, dict):
-        raise source.error((), f"a study is a list of `key: value`, not {type(content).__name__}; `models:` is needed")
+    content = source.mapping("a study")
     try:
         study = StudyFile.model_validate({"name": default_name, **content})
     except ValidationError as error:
@@ -231,4 +231,4 @@ def _why(found: ErrorDetails) -> object:
         return _IN_WORDS[found["type"]]
     why = found["msg"].removeprefix("Value error, ")
     is_plain = isinstance(found["input"], str | int | float) and found["type"] != "value_error"
-    return f"{why}, not {found['input']!r}" if is_plain else why
+    return f"{why}, not {shown(found['input'])}" if is_plain else why

@@ -1,15 +1,15 @@
 """Recipes are data: named files that say how to train, checked when they are read. Imports no torch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError, shown, unknown_name
+from favor.yaml_file import YamlFile, path_text
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -110,11 +110,24 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     >>> load_recipe("deit3-pretrain", ["lr=1e-3"]).lr
     0.001
     """
-    content = _read(name)
-    for override in overrides:
-        key, value = parse_override(override)
-        content[key] = value
-    return _checked(name, content)
+    source = _read(name)
+    written = source.mapping("a recipe")
+    for key in written:
+        if key not in KEYS:
+            raise source.error((key,), unknown_name("key of a recipe", key, KEYS))
+    changed = dict(parse_override(override) for override in overrides)
+    try:
+        return Recipe.model_validate({key: _number_or(value) for key, value in written.items()} | changed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = first["msg"].removeprefix("Value error, ")
+        if first["loc"] and first["type"] != "missing":
+            why += f", not {shown(first['input'])}"
+        if not first["loc"]:  # keys that do not fit each other have no line
+            raise RequestError(f"recipe {name}: {why}") from error
+        if first["loc"][0] in changed:
+            raise RequestError(f"recipe {name}: --set {path_text(first['loc'])}: {why}") from error
+        raise source.error(first["loc"], why) from error
 
 
 def parse_override(text: str) -> tuple[str, object]:
@@ -126,44 +139,31 @@ def parse_override(text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise RequestError(f"--set {text}: write key=value, such as --set epochs=5")
+        raise RequestError(f"--set {shown(text)}: write key=value, such as --set epochs=5")
     if key not in KEYS:
         raise unknown_name("key of a recipe", key, KEYS)
     if key in ("name", "version", "doc"):
-        raise RequestError(f"--set {text}: {key} says which recipe it is and cannot be set; write a file of your own")
-    try:
-        return key, _number_or(yaml.safe_load(value))
-    except (yaml.YAMLError, ValueError) as error:
-        raise RequestError(f"--set {text}: the value cannot be read as YAML: {_one_line(error)}") from error
+        raise RequestError(f"--set {key}: it says which recipe it is and cannot be set; write a file of your own")
+    return key, _number_or(YamlFile(f"--set {key}", value).content)
 
 
 def _folder() -> Any:
     return files("favor.train") / "recipes"
 
 
-def _read(name: str) -> dict[str, object]:
+def _read(name: str) -> YamlFile:
     if name.endswith((".yaml", ".yml")):
-        if not Path(name).is_file():
-            raise RequestError(f"recipe {name}: there is no such file")
-        content = Path(name).read_bytes()
-    elif name in recipe_names():
-        content = (_folder() / f"{name}.yaml").read_bytes()
-    else:
+        return YamlFile.read(Path(name))
+    if name not in recipe_names():
         raise unknown_name(
             "recipe", name, recipe_names(), f"known: {', '.join(recipe_names())}; your own: a path to a .yaml file"
         )
-    try:
-        known = yaml.safe_load(content.decode())
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: no UTF-8, or a date that there is not
-        raise RequestError(f"recipe {name}: not YAML: {_one_line(error)}") from error
-    if not isinstance(known, dict):
-        raise RequestError(f"recipe {name}: a recipe is a list of `key: value`, not a {type(known).__name__}")
-    return {str(key): _number_or(value) for key, value in known.items()}
+    return YamlFile(f"recipe {name}", (_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _number_or(value: object) -> object:
-    """`1e-3` as the number that it is to everybody but YAML 1.1, which wants a dot in it; lists become tuples."""
-    if isinstance(value, list):
+    """`1e-3` as the number that it is to everybody but YAML 1.1, which wants a dot in it."""
+    if isinstance(value, tuple):
         return tuple(_number_or(item) for item in value)
     if isinstance(value, str):
         try:
@@ -171,21 +171,3 @@ def _number_or(value: object) -> object:
         except ValueError:
             return value
     return value
-
-
-def _checked(name: str, content: Mapping[str, object]) -> Recipe:
-    for key in content:
-        if key not in KEYS:
-            raise unknown_name(f"key of recipe {name}:", key, KEYS)
-    try:
-        return Recipe.model_validate(dict(content))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        cause = first["msg"].removeprefix("Value error, ")
-        given = f", not {first['input']!r}" if where and first["type"] != "missing" else ""
-        raise RequestError(f"recipe {name}: {where + ': ' if where else ''}{cause}{given}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
