@@ -6,6 +6,7 @@ import lzma
 import pickle
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -555,18 +556,122 @@ def test_an_archive_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
         unpacked(archive)
 
 
-def test_a_zip_file_is_unpacked_as_tiny_imagenet_is_distributed_and_never_outside(tmp_path: Path) -> None:
+def test_a_zip_file_is_unpacked_as_tiny_imagenet_is_distributed(tmp_path: Path) -> None:
     archive = tmp_path / "set.zip"
     with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("tiny-imagenet-200/train/", "")
         content.writestr("tiny-imagenet-200/train/n01/images/n01_0.png", png(1))
-        content.writestr("tiny-imagenet-200/../../escaped.txt", "x")
+        content.writestr("tiny-imagenet-200/words.txt", "x")
     folder = unpacked(archive)
     assert (folder / "train" / "n01" / "images" / "n01_0.png").read_bytes() == png(1)
-    assert not list(tmp_path.rglob("escaped.txt"))
-    assert (folder / "escaped.txt").exists()
     archive.write_bytes(archive.read_bytes()[:-30])
     with pytest.raises(RequestError, match="torn or not an archive"):
         unpacked(archive)
+
+
+@pytest.mark.parametrize("name", ["set/../../escaped.txt", "/escaped.txt"])
+def test_a_zip_file_that_writes_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as content:
+        content.writestr(name, "x")
+    with pytest.raises(RequestError, match="refused, it would write outside"):
+        unpacked(tmp_path / "evil.zip")
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+def test_links_and_devices_in_archives_are_refused(tmp_path: Path) -> None:
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
+        with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+            info = tarfile.TarInfo("train")
+            info.type, info.linkname = kind, "harmless"
+            tar.addfile(info)
+        with pytest.raises(RequestError, match="evil.tar: refused, 'train' is a link or a device"):
+            unpacked(tmp_path / "evil.tar")
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as content:
+        link = zipfile.ZipInfo("train")
+        link.external_attr = 0o120777 << 16
+        content.writestr(link, "/etc")
+    with pytest.raises(RequestError, match="evil.zip: refused, 'train' is a link or a device"):
+        unpacked(tmp_path / "evil.zip")
+
+
+def test_a_tar_file_cannot_write_through_links_with_long_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2025-4517: beyond PATH_MAX, realpath stops following links, and a link through them leads outside."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    part, path = "d" * 247, ""
+    short = "/".join("abcdefghijklmnop")
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+
+        def add(name: str, kind: bytes, link: str = "", content: bytes = b"") -> None:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.size = kind, link, len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+        for letter in "abcdefghijklmnop":
+            add(f"{path}{part}", tarfile.DIRTYPE)
+            add(f"{path}{letter}", tarfile.SYMTYPE, part)
+            path += f"{part}/"
+        add(f"{short}/{'l' * 254}", tarfile.SYMTYPE, "../" * 16)
+        add("escape", tarfile.SYMTYPE, f"{short}/{'l' * 254}/../../../..")
+        add("escape/escaped.txt", tarfile.REGTYPE, content=b"x")
+    with pytest.raises(RequestError, match="is a link or a device"):
+        unpacked(tmp_path / "evil.tar")
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+@pytest.mark.parametrize("ending", ["tar.xz", "tar.gz", "zip"])
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused_unless_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    archive, zeros = tmp_path / f"bomb.{ending}", bytes(110_000_000)
+    if ending == "zip":
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as content:
+            content.writestr("zeros", zeros)
+    else:
+        preset = {"preset": 0} if ending == "tar.xz" else {"compresslevel": 1}
+        with tarfile.open(archive, f"w:{ending[4:]}", **preset) as tar:  # type: ignore[call-overload]
+            info = tarfile.TarInfo("zeros")
+            info.size = len(zeros)
+            tar.addfile(info, io.BytesIO(zeros))
+    with pytest.raises(RequestError, match=r"refused, it unpacks to more than 1\d\d MB.*set FAVOR_ALLOW_LARGE=1"):
+        unpacked(archive)
+    monkeypatch.setenv("FAVOR_ALLOW_LARGE", "1")
+    assert (unpacked(archive) / "zeros").stat().st_size == len(zeros)
+
+
+def test_an_archive_of_more_members_than_its_size_explains_is_refused(tmp_path: Path) -> None:
+    tar_of(tmp_path / "many.tar.xz", {f"{k}": b"" for k in range(12_000)}, "w:xz")
+    with pytest.raises(RequestError, match=r"refused, more than 10,\d+ members"):
+        unpacked(tmp_path / "many.tar.xz")
+
+
+def test_a_tar_file_with_a_torn_header_in_the_middle_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    tar_of(tmp_path / "set.tar", {"a": b"x", "b": b"y", "c": b"z"})
+    content = bytearray((tmp_path / "set.tar").read_bytes())
+    content[1024] ^= 1  # the name of b, of which the header's checksum knows
+    (tmp_path / "set.tar").write_bytes(content)
+    with pytest.raises(RequestError, match="torn or not an archive .bad checksum at byte 1,024."):
+        unpacked(tmp_path / "set.tar")
+    (tmp_path / "set.tar").write_bytes(content[:1024])
+    with pytest.raises(RequestError, match="torn or not an archive .empty header at byte 1,024."):
+        unpacked(tmp_path / "set.tar")
+
+
+def test_an_error_of_an_archive_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "set.tar").write_bytes(b"hello" * 1000)
+    with pytest.raises(RequestError) as refused:
+        unpacked(tmp_path / "set.tar")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_header_of_xz_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**20}]
+    content = bytearray(lzma.compress(bytes(20_480), filters=filters))
+    assert content[16] == 16  # the size of the dictionary, 1 MiB
+    content[16] = 39  # 3 GiB
+    content[20:24] = zlib.crc32(content[12:20]).to_bytes(4, "little")
+    (tmp_path / "set.tar.xz").write_bytes(content)
+    with pytest.raises(RequestError, match="Memory usage limit exceeded"):
+        unpacked(tmp_path / "set.tar.xz")
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -574,6 +679,15 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "set.tar"))
     with pytest.raises(WorkError, match="cannot be unpacked.*XDG_CACHE_HOME"):
         unpacked(tmp_path / "set.tar")
+
+
+def test_a_cache_that_is_read_only_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar_of(tmp_path / "set.tar", {"a": b"x"})
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")  # where even root cannot write
+    with pytest.raises(WorkError, match="cannot be unpacked.*XDG_CACHE_HOME"):
+        unpacked(tmp_path / "set.tar")
+    with pytest.raises(WorkError, match="cifar10.*cannot be downloaded.*XDG_CACHE_HOME"):
+        download.downloaded(SETS["cifar10"], lambda class_name, root: None)
 
 
 # ---------------------------------------------------------------------------------------------------- names

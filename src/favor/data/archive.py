@@ -1,25 +1,46 @@
-"""Archives are unpacked once, into the user's cache folder, and never outside of it."""
+"""Archives are unpacked once, into the user's cache folder, and never outside of it.
+
+An archive comes from a stranger. Regular files and folders are taken out one by one; links, devices, names that lead
+outside and sizes that the archive's own size does not explain are refused.
+"""
 
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import shutil
+import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, BinaryIO, Self
 
-from favor.errors import RequestError, WorkError
+from favor.errors import RequestError, WorkError, one_line, shown
+from favor.regular_file import open_regular
 
 ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
-
+ALLOW_LARGE = "FAVOR_ALLOW_LARGE"
+"""The environment variable that lifts the bounds on what an archive may unpack to."""
 
 _TORN = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, lzma.LZMAError, zlib.error),
+    *(struct.error, ValueError, OverflowError),  # numbers in the headers of a zip file that cannot be
+    RecursionError,  # tarfile calls itself for every extended header in a row
     RuntimeError,  # a zip file that wants a password, or is compressed in a way that Python does not know
 )
+_PIECE = 2**20
+_FREE_BYTES, _BYTES_PER_BYTE = 10**8, 20
+_FREE_MEMBERS, _BYTES_PER_MEMBER = 10_000, 100
+"""What is always allowed, and what each byte of an archive adds: images hardly shrink, and have 100 bytes or more."""
+_DEEPEST, _LONGEST_NAME = 32, 1000
+_XZ_MEMORY = 2**27  # `xz -9` wants half of it; a header may ask for 4 GB
+_LONGEST_EXTENSION = 2**20
 
 
 def is_archive(path: Path) -> bool:
@@ -29,14 +50,15 @@ def is_archive(path: Path) -> bool:
 
 def cache_folder() -> Path:
     """Where favor keeps what it can make again: $XDG_CACHE_HOME/favor, or ~/.cache/favor."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "favor"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "favor"  # noqa: PTH111 - no error without a home
 
 
 def unpacked(archive: Path) -> Path:
     """The folder with the archive's content; a changed archive is unpacked anew."""
     folder = _place(archive, archive.name.split(".tar")[0])
     if not folder.exists():
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        with _writing(archive):
+            beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             _extract(archive, beside)
             _rename(beside, folder)
@@ -49,13 +71,11 @@ def unxz(compressed: Path) -> Path:
     """The file without its compression by xz, which takes long enough to do it once only."""
     file = _place(compressed, compressed.stem)
     if not file.exists():
-        try:
-            content = lzma.decompress(compressed.read_bytes())
-        except lzma.LZMAError as error:
-            raise RequestError(f"{compressed}: torn or not xz ({error}); get it again") from error
-        with tempfile.NamedTemporaryFile(prefix=f".{file.name}-", dir=file.parent, delete=False) as beside:
-            beside.write(content)
-        Path(beside.name).replace(file)
+        with _writing(compressed, "xz"), tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            unpacking = _Unpacking(compressed, Path(folder))
+            with open_regular(compressed) as packed:
+                beside = unpacking.file(file.name, _Counted(io.BufferedReader(_Xz(packed)), unpacking))
+            beside.replace(file)
     return file
 
 
@@ -64,31 +84,200 @@ def _place(packed: Path, name: str) -> Path:
     state = packed.stat()
     key = hashlib.sha256(f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / "unpacked"
-    try:
+    with _writing(packed):
         folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name[:100]}-{key}"
+
+
+@contextmanager
+def _writing(packed: Path, what: str = "an archive") -> Iterator[None]:
+    """Turn what goes wrong while unpacking into one line: the file's fault, or the disk's."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except _TORN as error:
+        raise RequestError(f"{packed}: torn or not {what} ({one_line(error)}); get it again") from error
     except OSError as error:
+        folder = cache_folder() / "unpacked"
         raise WorkError(
-            f"{packed} cannot be unpacked into {folder}: {error.strerror}; name another cache in XDG_CACHE_HOME"
+            f"{packed} cannot be unpacked into {folder}: {error.strerror or one_line(error)}; "
+            "name another cache in XDG_CACHE_HOME"
         ) from error
-    return folder / f"{name}-{key}"
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    try:
+    with _writing(archive), open_regular(archive) as file:
+        unpacking = _Unpacking(archive, folder)
         if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as content:
-                content.extractall(folder)  # noqa: S202 - it takes names that lead outside for names inside
+            _extract_zip(file, unpacking)
+        else:
+            _extract_tar(file, unpacking)
+
+
+class _Unpacking:
+    """Puts members below a folder and keeps account of how many and how large they are."""
+
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self.archive, self.folder = archive, folder.resolve()
+        size = archive.stat().st_size
+        self.most_bytes, self.most_members = (
+            _FREE_BYTES + _BYTES_PER_BYTE * size,
+            _FREE_MEMBERS + size // _BYTES_PER_MEMBER,
+        )
+        self.is_bounded = not os.environ.get(ALLOW_LARGE)
+        self._bytes = self._members = 0
+        self._parents: set[Path] = set()
+
+    def refusal(self, why: str) -> RequestError:
+        return RequestError(f"{self.archive}: refused, {why}")
+
+    def path(self, name: str) -> Path:
+        """Where a member goes, in a folder that is there."""
+        self._members += 1
+        if self.is_bounded and self._members > self.most_members:
+            raise self.refusal(f"more than {self.most_members:,} members{self._if_trusted}")
+        parts = PurePosixPath(name).parts
+        if name.startswith("/") or ".." in parts or "\0" in name:
+            raise self.refusal(f"it would write outside of its folder: {shown(name)}")
+        if len(parts) > _DEEPEST or len(name) > _LONGEST_NAME:
+            raise self.refusal(f"a name of {len(parts)} folders and {len(name):,} characters: {shown(name)}")
+        path = self.folder.joinpath(*parts)
+        self._make(path.parent if parts else path)
+        return path
+
+    def make_folder(self, name: str) -> None:
+        self._make(self.path(name))
+
+    def file(self, name: str, content: "IO[bytes] | _Counted") -> Path:
+        path = self.path(name)
+        with path.open("wb") as file:
+            while piece := content.read(_PIECE):
+                file.write(piece)
+        return path
+
+    def count(self, read: int) -> None:
+        """Add to the bytes that the archive has given so far."""
+        self._bytes += read
+        if self.is_bounded and self._bytes > self.most_bytes:
+            raise self.refusal(f"it unpacks to more than {self.most_bytes / 1e6:,.0f} MB{self._if_trusted}")
+
+    @property
+    def _if_trusted(self) -> str:
+        return f", which its own size does not explain; if you trust it, set {ALLOW_LARGE}=1"
+
+    def _make(self, folder: Path) -> None:
+        if folder in self._parents:
             return
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
-                pass  # gzip's checksum is at the very end, beyond the last member
-    except tarfile.FilterError as error:
-        raise RequestError(f"{archive}: refused, it would write outside of its folder: {error}") from error
-    except _TORN as error:
-        raise RequestError(f"{archive}: torn or not an archive ({error}); get it again") from error
-    except OSError as error:
-        raise WorkError(f"{archive} cannot be unpacked into {folder.parent}: {error.strerror or error}") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(self.folder):
+            raise self.refusal(f"it would write outside of its folder: {shown(str(folder))}")
+        self._parents.add(folder)
+
+
+def _extract_zip(file: BinaryIO, unpacking: _Unpacking) -> None:
+    with zipfile.ZipFile(file) as content:
+        for member in content.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if member.is_dir():
+                unpacking.make_folder(member.filename)
+            elif kind in (0, stat.S_IFREG):
+                with content.open(member) as compressed:
+                    unpacking.file(member.filename, _Counted(compressed, unpacking))
+            else:
+                raise unpacking.refusal(f"{shown(member.filename)} is a link or a device, not a file or a folder")
+
+
+def _extract_tar(file: BinaryIO, unpacking: _Unpacking) -> None:
+    stream = _Counted(_decompressed(file), unpacking)
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=TarHeader) as tar:  # type: ignore[call-overload]
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # it would keep all of a million of them
+            if member.isdir():
+                unpacking.make_folder(member.name)
+            elif is_plain_file(member) and (content := tar.extractfile(member)) is not None:
+                unpacking.file(member.name, content)
+            else:
+                raise unpacking.refusal(f"{shown(member.name)} is a link or a device, not a file or a folder")
+    while stream.read(_PIECE):
+        pass  # the checksum is at the very end, beyond the last member
+
+
+def is_plain_file(member: tarfile.TarInfo) -> bool:
+    """Whether a member of a tar file is a regular file that is all there; a sparse one has holes of any size."""
+    return member.isreg() and not member.issparse()
+
+
+def _decompressed(file: BinaryIO) -> BinaryIO:
+    """The tar file in a file that may be compressed."""
+    magic = file.read(6)
+    file.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    return io.BufferedReader(_Xz(file)) if magic == b"\xfd7zXZ\0" else file
+
+
+class _Counted:
+    """A stream whose bytes are counted, those of a tar file's headers too."""
+
+    def __init__(self, stream: IO[bytes], unpacking: _Unpacking) -> None:
+        self._stream, self._unpacking = stream, unpacking
+
+    def read(self, size: int) -> bytes:
+        piece = self._stream.read(size)
+        self._unpacking.count(len(piece))
+        return piece
+
+
+class _Xz(io.RawIOBase):
+    """What a file holds under xz's compression; unlike `lzma.open`, in bounded memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._decompressor = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while True:
+            given = b""
+            if self._decompressor.eof:  # another stream may follow, after zeros
+                given = (self._decompressor.unused_data.lstrip(b"\0")) or self._file.read(_PIECE).lstrip(b"\0")
+                if not given:
+                    return 0
+                self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+            elif self._decompressor.needs_input and not (given := self._file.read(_PIECE)):
+                raise EOFError("it ends in the middle")
+            piece = self._decompressor.decompress(given, len(buffer))
+            if piece:
+                buffer[: len(piece)] = piece
+                return len(piece)
+
+
+class TarHeader(tarfile.TarInfo):
+    """The header of a member; where it is torn, tarfile would take the archive to end there, without a word."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0 or (header.type in _EXTENSIONS and header.size > _LONGEST_EXTENSION):
+            raise tarfile.ReadError(f"a header says {header.size:,} bytes")
+        return header
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise  # the zeros that mark the end
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{one_line(error)} at byte {tarfile_.offset:,}") from error
+
+
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 
 
 def _rename(beside: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from favor.data.archive import cache_folder
 from favor.data.names import NamedSet, missing
+from favor.errors import WorkError, one_line
 
 _FOLDERS = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
@@ -24,12 +25,16 @@ def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None
     root = cache_folder() / "downloads"
     done = root / f"{known.name}.complete"
     if not done.exists():
-        root.mkdir(parents=True, exist_ok=True)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WorkError(
+                f"{known.name} cannot be downloaded into {root}: {error.strerror}; name another cache in XDG_CACHE_HOME"
+            ) from error
         try:
             (fetch or _fetch)(class_name, root)
         except (OSError, RuntimeError, HTTPException) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise missing(known, f"the download failed: {reason}") from error
+            raise missing(known, f"the download failed: {type(error).__name__}: {one_line(error)}") from error
         done.touch()
     return root / folder
 
