@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from favor.data.draws import Draw, uniform
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.sources import Splits
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 TRAIN_FOLDERS = ("train", "training", "imagenet21k_train")
 EVALUATION_FOLDERS = ("val", "validation", "valid", "test", "imagenet21k_val")
 _EVALUATION_SHARE = 0.1
+_LONGEST_PATH = 4096  # bytes that the system takes
 
 
 def open_folder(root: Path) -> Splits:
@@ -40,6 +41,9 @@ def class_folders(folder: Path) -> tuple[str, ...]:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if not names:
         raise RequestError(f"{folder}: no folders in it; there is to be one for each class, with its images")
+    for name in names:
+        if not name.isprintable():  # it becomes the class's name, in records and checkpoints
+            raise RequestError(f"{folder}: the folder {shown(name)} cannot name a class; rename it")
     return tuple(names)
 
 
@@ -53,9 +57,12 @@ def images_by_class(folder: Path, classes: tuple[str, ...]) -> ImageFiles:
 
 
 def image_list(folder: Path, relative: list[str], labels: list[int]) -> ImageFiles:
-    """Images with labels from a list of the set's authors."""
+    """Images with labels from a list of the set's authors, all of them below the folder."""
     if not relative:
         raise RequestError(f"{folder}: no images in it")
+    for name in relative:
+        if name.startswith("/") or ".." in name.split("/") or "\0" in name or len(name) > _LONGEST_PATH:
+            raise RequestError(f"{folder}: the list of its images names {shown(name)}, which is not a file in it")
     return ImageFiles(FolderPlaces(folder, relative), np.array(labels, dtype=np.int64))
 
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,10 +15,18 @@ from PIL import Image, UnidentifiedImageError
 from favor.data.framing import Cut, reflected, resized_shape, start
 from favor.data.in_memory import InMemory
 from favor.data.sources import BrokenImage, Fetched
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line
+from favor.regular_file import UnreadableFileError, read_regular
 
-# What PIL raises on files that are not images, are torn, or claim to be absurdly large.
-_DECODING_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
+"""All that is decoded. Pillow goes by content, not by name, and for some formats starts other programs."""
+MOST_PIXELS = 89_478_485
+"""Where Pillow begins to warn of decompression bombs; the largest image of ImageNet has 60 million pixels."""
+MOST_BYTES = 4 * MOST_PIXELS
+
+
+class UndecodableImageError(Exception):
+    """Bytes that are not an image which can be used, and why."""
 
 
 class Places(Protocol):
@@ -42,7 +51,7 @@ class FolderPlaces:
         return len(self._relative)
 
     def read(self, sample: int) -> bytes:
-        return self._path(sample).read_bytes()
+        return read_regular(self._path(sample), MOST_BYTES)
 
     def name(self, sample: int) -> str:
         return str(self._path(sample))
@@ -69,7 +78,7 @@ class ImageFiles:
             try:
                 squares.append(_square(decoded(self.places.read(int(sample))), cut, position))
                 kept.append(sample)
-            except _DECODING_ERRORS as error:
+            except (UnreadableFileError, UndecodableImageError) as error:
                 broken.append(_broken(self.places.name(int(sample)), error))
         shape = (0, 3, cut.img_size, cut.img_size)
         images = torch.from_numpy(np.stack(squares)) if squares else torch.empty(shape, dtype=torch.uint8)
@@ -78,33 +87,46 @@ class ImageFiles:
 
 def decoded(encoded: bytes) -> Image.Image:
     """The image in RGB, whatever it is stored as; greyscale gets three equal channels, 16 bits become 8."""
-    with Image.open(io.BytesIO(encoded)) as image:
-        if image.mode.startswith("I"):  # PIL would cut these off at 255, which makes them white
-            grey = np.asarray(image).astype(np.int64) >> 8
-            return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-        if image.mode == "F":
-            raise ValueError("pixels are floats, of which nobody says what is white")
-        return image.convert("RGB")
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+            _check_size(image.width, image.height)
+            return _rgb(image)
+    except UndecodableImageError:
+        raise
+    except UnidentifiedImageError as error:  # its own text names an object in memory
+        raise UndecodableImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
+    except Exception as error:  # each of Pillow's plugins raises what it likes on foreign bytes
+        raise UndecodableImageError(f"{type(error).__name__}: {one_line(error)}") from error
 
 
-def decode_all(files: ImageFiles) -> tuple[InMemory, tuple[BrokenImage, ...]]:
-    """All images of a set whose images have one size, in memory, and those that are broken."""
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # PIL would cut these off at 255, which makes them white
+        grey = np.asarray(image).astype(np.int64) >> 8
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode == "F":
+        raise UndecodableImageError("pixels are floats, of which nobody says what is white")
+    return image.convert("RGB")
+
+
+def decode_all(files: ImageFiles, side: int) -> tuple[InMemory, tuple[BrokenImage, ...]]:
+    """All images of a set whose images are squares of one size, in memory, and those that are broken."""
     images, labels, broken = [], [], []
     for sample, label in enumerate(files.labels):
         try:
             images.append(np.asarray(decoded(files.places.read(sample))))
             labels.append(label)
-        except _DECODING_ERRORS as error:
+        except (UnreadableFileError, UndecodableImageError) as error:
             broken.append(_broken(files.places.name(sample), error))
         else:
-            if images[-1].shape != images[0].shape:
-                size, usual = images[-1].shape[:2], images[0].shape[:2]
+            height, width, _ = images[-1].shape
+            if (height, width) != (side, side):
                 raise RequestError(
-                    f"{files.places.name(sample)}: {size} pixels where the images of this set have {usual}; "
-                    "use folder:PATH for images of several sizes"
+                    f"{files.places.name(sample)}: {width} x {height} pixels where the images of this set have "
+                    f"{side} x {side}; use folder:PATH for other images"
                 )
     if not images:
-        raise RequestError(f"none of the {len(files)} images could be read; the first: {broken[:1]}")
+        first = broken[0]
+        raise RequestError(f"none of the {len(files)} images could be read; the first: {first.place} ({first.reason})")
     stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
     return InMemory(stacked, np.array(labels, dtype=np.int64)), tuple(broken)
 
@@ -112,6 +134,7 @@ def decode_all(files: ImageFiles) -> tuple[InMemory, tuple[BrokenImage, ...]]:
 def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
     """The square of one image as (3, S, S)."""
     height, width = resized_shape(image.height, image.width, cut.side)
+    _check_size(width, height)
     if (height, width) != (image.height, image.width):
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     along = np.arange(cut.img_size)
@@ -120,7 +143,12 @@ def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(image)[rows[:, None], columns].transpose(2, 0, 1))
 
 
-def _broken(place: str, error: BaseException) -> BrokenImage:
-    if isinstance(error, UnidentifiedImageError):  # its own text names an object in memory
-        return BrokenImage(place, "UnidentifiedImageError: no image of a known format")
-    return BrokenImage(place, f"{type(error).__name__}: {error}".splitlines()[0])
+def _check_size(width: int, height: int) -> None:
+    if width * height > MOST_PIXELS:
+        megapixels = f"{width * height / 1e6:,.0f} megapixels"
+        raise UndecodableImageError(f"{width} x {height} pixels; {megapixels} are more than {MOST_PIXELS / 1e6:.0f}")
+
+
+def _broken(place: str, error: UnreadableFileError | UndecodableImageError) -> BrokenImage:
+    reason = error.why if isinstance(error, UnreadableFileError) else str(error)
+    return BrokenImage(place if place.isprintable() else repr(place), reason)

@@ -1,17 +1,15 @@
-"""Sets whose authors list images and classes in files of MATLAB: Oxford Flowers 102 and Stanford Cars.
-
-scipy reads these files as plain data (version 5 of the format).
-"""
+"""Sets whose authors list images and classes in files of MATLAB: Oxford Flowers 102 and Stanford Cars."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from favor.data.folder import class_folders, image_list, images_by_class, open_folder
 from favor.data.image_files import FolderPlaces, ImageFiles
+from favor.data.matlab_file import read_matlab
 from favor.data.sources import Splits
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
 
 FLOWER_CLASSES = 102
 
@@ -23,8 +21,8 @@ def open_flowers102(root: Path) -> Splits:
     `setid.mat` as distributed, or folders of classes below `train`, `val` and `test`.
     """
     if (root / "jpg").is_dir():
-        labels = _listed(root / "imagelabels.mat", "labels").astype(np.int64) - 1
-        first, second, test = (_listed(root / "setid.mat", key) for key in ("trnid", "valid", "tstid"))
+        labels = _integers(root / "imagelabels.mat", "labels") - 1
+        first, second, test = (_integers(root / "setid.mat", key) for key in ("trnid", "valid", "tstid"))
         classes = tuple(str(number) for number in range(1, FLOWER_CLASSES + 1))
         return Splits(classes, *(_flowers(root, part, labels) for part in (np.concatenate([first, second]), test)))
     if not all((root / name).is_dir() for name in ("train", "val", "test")):
@@ -39,7 +37,7 @@ def open_cars(root: Path) -> Splits:
     devkit = root / "devkit"
     if not devkit.is_dir():
         return open_folder(root)
-    names = tuple(str(name.item()) for name in _listed(devkit / "cars_meta.mat", "class_names"))
+    names = _class_names(devkit / "cars_meta.mat")
     with_labels = next(
         (
             path
@@ -57,7 +55,7 @@ def open_cars(root: Path) -> Splits:
 
 
 def _flowers(root: Path, numbers: np.ndarray, labels: np.ndarray) -> ImageFiles:
-    places = numbers.astype(np.int64) - 1
+    places = numbers - 1
     if not _within(places, len(labels)):
         raise RequestError(f"{root / 'setid.mat'}: numbers images that imagelabels.mat does not list; get both again")
     if not _within(labels, FLOWER_CLASSES):
@@ -67,15 +65,43 @@ def _flowers(root: Path, numbers: np.ndarray, labels: np.ndarray) -> ImageFiles:
 
 
 def _cars(folder: Path, annotations: Path, classes: int) -> ImageFiles:
-    rows = _listed(annotations, "annotations")
-    try:
-        files = [str(row["fname"].item()) for row in rows]
-        labels = [int(row["class"].item()) - 1 for row in rows]
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-        raise RequestError(f"{annotations}: not a list of fname and class ({error}); get it again") from error
-    if not _within(np.array(labels), classes):
+    files, labels = [], []
+    for row in read_matlab(annotations, "annotations").structs or ():
+        file, label = row.get("fname"), row.get("class")
+        if file is None or not file.text or label is None or label.numbers is None or label.numbers.shape != (1,):
+            raise RequestError(f"{annotations}: not a list of fname and class; get it again")
+        files.append(file.text)
+        labels.append(_whole(label.numbers, annotations, "class") - 1)
+    if not files:
+        raise RequestError(f"{annotations}: not a list of fname and class; get it again")
+    numbers = np.concatenate(labels)
+    if not _within(numbers, classes):
         raise RequestError(f"{annotations}: a class is not from 1 to {classes}; get it again")
-    return image_list(folder, files, labels)
+    return image_list(folder, files, numbers.tolist())
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    names = tuple(cell.text or "" for cell in read_matlab(path, "class_names").cells or ())
+    for name in names:
+        if not name or not name.isprintable():
+            raise RequestError(f"{path}: {shown(name)} cannot name a class; get it again")
+    return names
+
+
+def _integers(path: Path, key: str) -> NDArray[np.int64]:
+    """A list of whole numbers by its name."""
+    numbers = read_matlab(path, key).numbers
+    if numbers is None:
+        raise RequestError(f"{path}: {key!r} is not a list of numbers; get it again")
+    return _whole(numbers, path, key)
+
+
+def _whole(numbers: NDArray[np.generic], path: Path, key: str) -> NDArray[np.int64]:
+    """Numbers as whole ones, as which MATLAB often stores them in floating point."""
+    exact = numbers.astype(np.float64)
+    if not (np.isfinite(exact) & (np.abs(exact) < 2**53) & (exact == np.round(exact))).all():
+        raise RequestError(f"{path}: {key!r} has numbers that are not whole; get it again")
+    return exact.astype(np.int64)
 
 
 def _within(numbers: np.ndarray, count: int) -> bool:
@@ -89,23 +115,3 @@ def _both(root: Path, first: ImageFiles, second: ImageFiles) -> ImageFiles:
         str(Path(part.places.name(sample)).relative_to(root)) for part in (first, second) for sample in range(len(part))
     ]
     return ImageFiles(FolderPlaces(root, files), np.concatenate([first.labels, second.labels]))
-
-
-def _listed(path: Path, key: str) -> np.ndarray:
-    """A list by its name in a file of MATLAB."""
-    content = _matlab(path)
-    if key not in content:
-        raise RequestError(f"{path}: has no {key!r}; get it again")
-    return content[key].ravel()
-
-
-def _matlab(path: Path) -> dict[str, Any]:
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    try:
-        return loadmat(path)
-    except FileNotFoundError:
-        raise RequestError(f"{path}: missing; get the whole set") from None
-    except (MatReadError, ValueError, TypeError, NotImplementedError) as error:
-        raise RequestError(f"{path}: not a file of MATLAB 5 ({error}); get it again") from error

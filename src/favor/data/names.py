@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError, shown, unknown_name
 
 ROOT_VARIABLE = "FAVOR_DATA"
 DEFAULT = "digits"
@@ -140,9 +140,9 @@ def parse(text: str) -> DataRequest:
         raise unknown_name("data set", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
     known = SETS[name]
     if colon and not path:
-        raise RequestError(f"--data {text}: no path after the colon; write {name}:PATH")
+        raise RequestError(f"--data {shown(text)}: no path after the colon; write {name}:PATH")
     if path and not (known.places or known.needs_path):
-        raise RequestError(f"--data {text}: {name} has no files, so it takes no path; write {name}")
+        raise RequestError(f"--data {shown(text)}: {name} has no files, so it takes no path; write {name}")
     if known.needs_path and not path:
         raise RequestError(f"--data {text}: where are the images? Write {name}:PATH")
     return DataRequest(known, Path(path).expanduser() if path else None)
@@ -151,8 +151,8 @@ def parse(text: str) -> DataRequest:
 def find(request: DataRequest) -> Path | None:
     """The folder or archive of a set; None where it is not there. A path that was given must exist."""
     if request.path is not None:
-        if not request.path.exists():
-            raise RequestError(f"--data {request.known.name}:{request.path}: there is no such folder or file")
+        if not os.path.exists(request.path):  # noqa: PTH110 - Path.exists raises on names that are too long
+            raise RequestError(f"--data {request.known.name}:{shown(str(request.path))}: no such folder or file")
         return request.path
     root = os.environ.get(ROOT_VARIABLE)
     places = [Path(place) for place in request.known.places]

@@ -15,7 +15,7 @@ from favor.data.shards import has_shards, open_shards
 from favor.data.sources import DataSet, Splits
 from favor.data.synthetic import open_synthetic
 from favor.data.tiny_imagenet import open_tiny_imagenet
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError, one_line
 
 
 def open_data(text: str) -> DataSet:
@@ -30,10 +30,14 @@ def open_data(text: str) -> DataSet:
     if known.name in _INSIDE:
         return _named(known, _INSIDE[known.name](), "inside the package")
     place = find(request) or downloaded(known)
-    root = unpacked(place) if is_archive(place) else place
-    if not root.is_dir():
-        raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({', '.join(ARCHIVE_ENDINGS)})")
-    splits = _READERS[known.name](root)
+    try:
+        root = unpacked(place) if is_archive(place) else place
+        if not root.is_dir():
+            endings = ", ".join(ARCHIVE_ENDINGS)
+            raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({endings})")
+        splits = _READERS[known.name](root)
+    except OSError as error:  # a folder that may not be listed, a disk that fails
+        raise WorkError(f"--data {text}: {one_line(error)}") from error
     _check_classes(request, splits)
     return _named(known, splits, str(place))
 

@@ -6,7 +6,11 @@ from favor.data.broken import BrokenImages
 from favor.data.folder import class_folders, image_list, images_by_class
 from favor.data.image_files import decode_all
 from favor.data.sources import Splits
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
+from favor.regular_file import read_text
+
+_SIDE = 64
+_MOST_BYTES = 2**24  # words.txt has 3 MB
 
 
 def open_tiny_imagenet(root: Path) -> Splits:
@@ -22,7 +26,7 @@ def open_tiny_imagenet(root: Path) -> Splits:
     broken = BrokenImages()
     decoded = []
     for files in (images_by_class(root / "train", classes), evaluation):
-        images, found = decode_all(files)
+        images, found = decode_all(files, _SIDE)
         broken.add(found)
         decoded.append(images)
     return Splits(_readable(root / "words.txt", classes), *decoded)
@@ -30,15 +34,15 @@ def open_tiny_imagenet(root: Path) -> Splits:
 
 def _annotated(annotations: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
     """File names and labels from lines of `NAME<tab>WNID<tab>a box`."""
-    if not annotations.is_file():
+    if not annotations.exists():
         raise RequestError(f"{annotations}: missing, it says which class an image of val/images is; get it again")
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     names, labels = [], []
-    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+    for number, line in enumerate(read_text(annotations, _MOST_BYTES).splitlines(), start=1):
         fields = line.split("\t")
         if len(fields) < 2 or fields[1] not in label_of:
             raise RequestError(
-                f"{annotations}:{number}: not a file name and one of the {len(classes)} classes: {line!r}"
+                f"{annotations}:{number}: not a file name and one of the {len(classes)} classes: {shown(line)}"
             )
         names.append(fields[0])
         labels.append(label_of[fields[1]])
@@ -47,7 +51,11 @@ def _annotated(annotations: Path, classes: tuple[str, ...]) -> tuple[list[str], 
 
 def _readable(words: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
     """The classes in words where the file of words is there; `n01443537` is a goldfish."""
-    if not words.is_file():
+    if not words.exists():
         return classes
-    told = dict(line.split("\t", 1) for line in words.read_text().splitlines() if "\t" in line)
-    return tuple(told.get(wnid, wnid) for wnid in classes)
+    told = dict(line.split("\t", 1) for line in read_text(words, _MOST_BYTES).splitlines() if "\t" in line)
+    named = tuple(told.get(wnid, wnid) for wnid in classes)
+    for name in named:
+        if not name.isprintable():
+            raise RequestError(f"{words}: {shown(name)} cannot name a class; get it again")
+    return named
