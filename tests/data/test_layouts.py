@@ -151,7 +151,7 @@ def test_a_pickle_that_wants_to_run_something_is_refused_and_does_not_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad").write_bytes(pickle.dumps({b"data": Malicious()}))
-    with pytest.raises(RequestError, match="refused, the pickle wants to use builtins.eval"):
+    with pytest.raises(RequestError, match="refused, the pickle wants to use 'builtins.eval'"):
         unpickled_arrays(tmp_path / "bad")
     assert not (tmp_path / "ran").exists()
 

@@ -183,7 +183,7 @@ def test_a_file_of_another_kind_is_refused_with_the_reason(tmp_path: Path, name:
 
 
 def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="cannot read"):
+    with pytest.raises(RequestError, match="there is no such file"):
         import_timm(tmp_path / "results-imagenet.csv")
     (tmp_path / "results-imagenet.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RequestError, match="not a text file in UTF-8"):

@@ -6,6 +6,7 @@ else: a file that may call numpy's own constructors can make an object of any ad
 
 import io
 import pickle
+import pickletools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 from favor.data.archive import unxz
 from favor.data.in_memory import InMemory
 from favor.data.sources import Splits
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line, shown
+from favor.regular_file import UnreadableFileError, read_regular, read_text
 
 _PIXELS = 3 * 32 * 32
+_MOST_BYTES = 2**28  # CIFAR-100's training images have 154 MB
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,10 @@ def _joined(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]], root: Path
 
 def _read_binary(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     plain, compressed = root / f"{name}.bin", root / f"{name}.bin.xz"
-    if plain.is_file():
-        path, content = plain, plain.read_bytes()
-    elif compressed.is_file():
-        path, content = compressed, unxz(compressed).read_bytes()
+    if plain.exists():
+        path, content = plain, read_regular(plain, _MOST_BYTES)
+    elif compressed.exists():
+        path, content = compressed, read_regular(unxz(compressed), _MOST_BYTES)
     else:
         raise RequestError(f"{root}: no {plain.name}, {compressed.name} or {name}; get the whole set")
     record = layout.label_bytes + _PIXELS
@@ -111,7 +114,7 @@ def _read_binary(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uin
 
 def _read_pickled(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     path = root / name
-    if not path.is_file():
+    if not path.exists():
         raise RequestError(f"{root}: no {name}; get the whole set")
     content = unpickled_arrays(path)
     data, labels = content.get(b"data"), content.get(layout.pickled_label)
@@ -119,6 +122,9 @@ def _read_pickled(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.ui
         raise RequestError(f"{path}: its data are not bytes in rows of {_PIXELS}; get it again")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
         raise RequestError(f"{path}: not one label for each of its {len(data)} images; get it again")
+    for label in labels:
+        if not 0 <= label < len(layout.classes):
+            raise RequestError(f"{path}: label {shown(label)} in a set of {len(layout.classes)} classes")
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
@@ -130,7 +136,10 @@ def _class_names(root: Path, layout: _Layout, pickled: bool) -> tuple[str, ...]:
         names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in listed)
     else:
         path = root / layout.names
-        names = tuple(path.read_text().split()) if path.is_file() else ()
+        names = tuple(read_text(path, _MOST_BYTES).split()) if path.exists() else ()
+    for name in names:
+        if not name.isprintable():
+            raise RequestError(f"{root}: {shown(name)} cannot name a class; get the set again")
     # Not plain numbers where the file is missing: a digit 3 is not a cat.
     return names if len(names) == len(layout.classes) else layout.classes
 
@@ -139,11 +148,15 @@ def unpickled_arrays(path: Path) -> dict[bytes, Any]:
     """The dict in a pickle of arrays of bytes, numbers, texts and containers; all else in it is refused, not run."""
     try:
         # The authors' files are from Python 2, whose texts are bytes: latin1 keeps every one of them.
-        content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+        encoded = read_regular(path, _MOST_BYTES)
+        _check_memo(encoded)
+        content = _ArraysOnly(io.BytesIO(encoded), encoding="latin1").load()
+    except UnreadableFileError:
+        raise
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from error
     except _NOT_A_PICKLE as error:
-        raise RequestError(f"{path}: torn or not a pickle ({error}); get it again") from error
+        raise RequestError(f"{path}: torn or not a pickle ({one_line(error)}); get it again") from error
     if not isinstance(content, dict):
         raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a file of CIFAR")
     return {
@@ -154,9 +167,16 @@ def unpickled_arrays(path: Path) -> dict[bytes, Any]:
 
 _NOT_A_PICKLE = (
     *(pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError),
-    *(MemoryError, OverflowError),
+    *(MemoryError, OverflowError, RecursionError),
 )
-"""What Python's unpickler raises on bytes that are none, or that claim to be absurdly large."""
+"""What Python's unpickler raises on bytes that are none, or that claim to be absurdly large or deep."""
+
+
+def _check_memo(encoded: bytes) -> None:
+    """Refuse numbers of remembered objects that the file cannot have: Python makes room for all below."""
+    for opcode, argument, _ in pickletools.genops(encoded):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument is not None and int(argument) > len(encoded):
+            raise RequestError(f"refused, the pickle remembers an object as number {argument}")
 
 
 class _Bytes:
@@ -194,10 +214,10 @@ class _ArraysOnly(pickle.Unpickler):
                 return lambda code, *_: _known_type(code)
             case "numpy", "ndarray":
                 return "named by every array, and never called"
-        raise RequestError(f"refused, the pickle wants to use {module}.{name}, which is not an array")
+        raise RequestError(f"refused, the pickle wants to use {shown(f'{module}.{name}')}, which is not an array")
 
 
 def _known_type(code: object) -> _Bytes:
     if code != "u1":
-        raise RequestError(f"refused, the pickle has an array of type {code!r}; CIFAR's are of bytes")
+        raise RequestError(f"refused, the pickle has an array of type {shown(code)}; CIFAR's are of bytes")
     return _Bytes()

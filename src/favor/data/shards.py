@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from favor.data.archive import TarHeader, is_plain_file
 from favor.data.folder import EVALUATION_FOLDERS, IMAGE_ENDINGS, TRAIN_FOLDERS, first_folder
-from favor.data.image_files import ImageFiles
+from favor.data.image_files import MOST_BYTES, ImageFiles
 from favor.data.sources import Splits
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line, shown
+from favor.regular_file import open_regular
+
+_MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class ShardPlaces:
         return len(self.shard)
 
     def read(self, sample: int) -> bytes:
-        with Path(self.shards[self.shard[sample]]).open("rb") as file:
+        with open_regular(Path(self.shards[self.shard[sample]])) as file:
             file.seek(int(self.offset[sample]))
             return file.read(int(self.size[sample]))
 
@@ -66,7 +70,8 @@ def _indexed(root: Path, split: str) -> ImageFiles:
         found, classes = _members(shard)
         if found.keys() != classes.keys():
             key = min(found.keys() ^ classes.keys())
-            raise RequestError(f"{shard}: {key} is an image without a class (.cls) or a class without an image")
+            named = key if key.isprintable() else shown(key)
+            raise RequestError(f"{shard}: {named} is an image without a class (.cls) or a class without an image")
         for key, piece in found.items():
             which.append(number)
             pieces.append(piece)
@@ -83,8 +88,14 @@ def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     images: dict[str, tuple[int, int]] = {}
     classes: dict[str, int] = {}
     try:
-        with tarfile.open(shard, "r:") as tar:
+        with open_regular(shard) as opened, tarfile.open(fileobj=opened, mode="r:", tarinfo=TarHeader) as tar:
             for member in tar:
+                if member.isdir():
+                    continue
+                if not is_plain_file(member) or not 0 <= member.size <= MOST_BYTES:
+                    raise RequestError(
+                        f"{shard}: {shown(member.name)} is not a plain file of at most {MOST_BYTES:,} bytes"
+                    )
                 folder, file = os.path.split(member.name)
                 stem, _, ending = file.partition(".")  # WebDataset's rule: the key ends at the first dot
                 key = f"{folder}/{stem}"
@@ -92,13 +103,14 @@ def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
                     images[key] = (member.offset_data, member.size)
                 elif ending == "cls":
                     content = tar.extractfile(member)
-                    classes[key] = _class_number(content.read() if content else b"", shard, member.name)
-    except tarfile.TarError as error:
-        raise RequestError(f"{shard}: torn or not a plain tar file ({error}); get it again") from error
+                    classes[key] = _class_number(content.read(40) if content else b"", shard, member.name)
+    except (tarfile.TarError, RecursionError) as error:  # tarfile calls itself for every extended header in a row
+        raise RequestError(f"{shard}: torn or not a plain tar file ({one_line(error)}); get it again") from error
     return images, classes
 
 
 def _class_number(text: bytes, shard: Path, name: str) -> int:
-    if not text.strip().isdigit():
-        raise RequestError(f"{shard}: {name} holds {text[:40]!r}, not the number of a class")
-    return int(text)
+    number = int(text) if text.strip().isdigit() else _MOST_CLASSES
+    if number >= _MOST_CLASSES:
+        raise RequestError(f"{shard}: {shown(name)} holds {text!r}, not the number of a class below {_MOST_CLASSES:,}")
+    return number

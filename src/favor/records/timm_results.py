@@ -14,9 +14,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line, shown
 from favor.records.published import card_fields
 from favor.records.schema import CardFields, Reading, Record, Scalar, Task, reading
+from favor.regular_file import read_text
 
 _NAMES = "results-imagenet.csv or benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
 _BENCHMARK = re.compile(
@@ -31,6 +32,7 @@ _COLUMNS = {
 }
 _PRECISIONS = {"amp": "amp-fp16", "amp_fp16": "amp-fp16", "amp_bf16": "amp-bf16"}
 _MILLION, _BILLION = 1e6, 1e9
+_MOST_BYTES = 2**24  # timm's largest has 0.2 MB
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,13 @@ class _FileKind:
 def import_timm(file: Path) -> ImportedFile:
     """All rows of one of timm's result files; a file that is none is refused with the reason."""
     kind = _kind_of(file)
+    lines = read_text(file, _MOST_BYTES).split("\n")
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise RequestError(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{file} is not a text file in UTF-8 (byte {error.start})") from error
-    header = _cells(lines[0])
+        header = _cells(lines[0])
+    except csv.Error as error:
+        raise RequestError(f"{file}:1: not a header of columns: {one_line(error)}") from error
+    if len(set(header)) < len(header):
+        raise RequestError(f"{file}:1: the header names a column twice")
     missing = [column for column in _COLUMNS[kind.columns] if column not in header]
     if missing:
         raise RequestError(f"{file} is not what its name says: a {kind.columns} file of timm has a column {missing[0]}")
@@ -86,7 +88,7 @@ def import_timm(file: Path) -> ImportedFile:
             row = _row(header, _cells(line))
             records.append(_record(kind, row, file.name))
         except (ValueError, csv.Error) as error:
-            skipped.append(SkippedRow(str(file), number, str(error)))
+            skipped.append(SkippedRow(str(file), number, one_line(error)))
     return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
 
 
@@ -147,8 +149,8 @@ def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 
 def _record(kind: _FileKind, row: Mapping[str, str], file: str) -> Record:
     architecture, _, tag = row["model"].partition(".")
-    if not re.fullmatch(r"\w+", architecture, re.ASCII):
-        raise ValueError(f"model {row['model']!r} is not a name of timm")
+    if not re.fullmatch(r"\w{1,100}", architecture, re.ASCII) or not re.fullmatch(r"[\w.-]{0,100}", tag, re.ASCII):
+        raise ValueError(f"model {shown(row['model'])} is not a name of timm")
     name, card = _named(architecture)
     conditions, metrics = _READERS[kind.columns](row)
     if tag:
@@ -174,12 +176,16 @@ _Found = tuple[dict[str, Scalar], dict[str, Reading]]
 def _accuracy(row: Mapping[str, str]) -> _Found:
     top1, top5 = _number(row, "top1", "top1"), _number(row, "top5", "top5")
     if not top1.value <= top5.value <= 100:
-        raise ValueError(f"top1 {row['top1']} and top5 {row['top5']} are not shares of the same images in percent")
+        raise ValueError(
+            f"top1 {shown(row['top1'])} and top5 {shown(row['top5'])} are not shares of the same images in percent"
+        )
     conditions: dict[str, Scalar] = {
         "img_size": _count(row, "img_size"),
         "crop_pct": _positive(row, "crop_pct"),
         "interpolation": row["interpolation"],
     }
+    if not re.fullmatch(r"[\w-]{1,100}", row["interpolation"], re.ASCII):
+        raise ValueError(f"interpolation {shown(row['interpolation'])} is not a name")
     return conditions, {"top1": top1, "top5": top5}
 
 
@@ -214,15 +220,15 @@ _READERS: dict[str, Callable[[Mapping[str, str]], _Found]] = {
 
 def _positive(row: Mapping[str, str], column: str) -> float:
     text = row[column].replace(",", "")
-    if not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII) or float(text) == 0:
-        raise ValueError(f"{column} {row[column]!r} is not a number above zero")
+    if len(text) > 30 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII) or float(text) == 0:
+        raise ValueError(f"{column} {shown(row[column])} is not a number above zero")
     return float(text)
 
 
 def _count(row: Mapping[str, str], column: str) -> int:
     value = _positive(row, column)
-    if not value.is_integer():
-        raise ValueError(f"{column} {row[column]!r} is not a whole number")
+    if not value.is_integer() or value >= 2**31:
+        raise ValueError(f"{column} {shown(row[column])} is not a whole number below 2^31")
     return int(value)
 
 

@@ -1,13 +1,17 @@
 """Loading weights into a model of another image size or another number of classes."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
 from favor.zoo.timm_models import has_square_windows, resample_timm
+
+_log = logging.getLogger("favor.zoo")
 
 
 @runtime_checkable
@@ -39,11 +43,15 @@ class TakesOtherNames(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading did besides copying: weights resampled, those left as they were, and random numbers drawn anew."""
+    """What loading did besides copying: weights resampled, those left as they were, and random numbers drawn anew.
+
+    `not_finite` are weights that were copied although they hold NaN or infinity.
+    """
 
     resampled: tuple[str, ...]
     replaced: tuple[str, ...]
     drawn: tuple[str, ...] = ()
+    not_finite: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = []
@@ -53,6 +61,8 @@ class Loaded:
             said.append("random numbers kept, and what is missing drawn anew: " + ", ".join(self.drawn))
         if self.replaced:
             said.append("head left untrained, as the file has none of these classes: " + ", ".join(self.replaced))
+        if self.not_finite:
+            said.append("weights that are not finite: " + _some(self.not_finite))
         return "; ".join(said) or "all weights copied as they are"
 
 
@@ -78,8 +88,9 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
     if unknown or missing:
         raise RequestError(
             f"the weights are of another architecture than {type(model).__name__}: "
-            f"{len(unknown)} unknown ({', '.join(unknown[:3])}), {len(missing)} missing ({', '.join(missing[:3])})"
+            f"{len(unknown)} unknown ({_some(unknown)}), {len(missing)} missing ({_some(missing)})"
         )
+    _check_types(state, own)
     resampled: list[str] = []
     replaced: list[str] = []
     drawn: list[str] = []
@@ -95,8 +106,39 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
             assert given is not None  # noqa: S101 - a missing name was refused above
             fitted[name] = _resample(model, name, given, weight)
             (drawn if isinstance(_owner(model, name), DrawsMore) else resampled).append(name)
+    # A mask of the model's own may hold infinities, and is no sign of a broken file.
+    not_finite = tuple(name for name, given in fitted.items() if _is_finite(own[name]) and not _is_finite(given))
+    if not_finite:
+        _log.warning("the weights hold NaN or infinity in %s; the file is broken", _some(not_finite))
     model.load_state_dict(fitted)
-    return Loaded(tuple(resampled), tuple(replaced), tuple(drawn))
+    return Loaded(tuple(resampled), tuple(replaced), tuple(drawn), not_finite)
+
+
+def _check_types(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Refuse numbers of another kind: they would be cast without a word, integers to weights of no meaning."""
+    for name, given in state.items():
+        if given.layout != torch.strided or given.is_quantized or _kind(given) != _kind(own[name]):
+            raise RequestError(
+                f"weight {name!r} has the type {given.dtype}, which cannot hold what the model has there "
+                f"({own[name].dtype}); was the file quantized, or made by another program?"
+            )
+
+
+def _kind(weight: Tensor) -> str:
+    if weight.dtype == torch.bool:
+        return "bool"
+    return "floating point" if weight.is_floating_point() else "complex" if weight.is_complex() else "integer"
+
+
+def _is_finite(weight: Tensor) -> bool:
+    return bool(torch.isfinite(weight.float() if weight.is_floating_point() else weight).all())
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names of many; those of a file may be anything."""
+    return ", ".join(name if name.isprintable() and len(name) < 100 else shown(name) for name in names[:3]) + (
+        ", ..." if len(names) > 3 else ""
+    )
 
 
 def _check_aspect_ratio(model: nn.Module, img_size: tuple[int, int] | None) -> None:
