@@ -1,0 +1,37 @@
+"""Mutated files by the hundred thousand: `python benchmarks/hostile.py --cases 100000`.
+
+The same harness as `tests/hostile`, for nights. Prints what became of the cases of each format, and for each that ended
+badly its number, with which `--format NAME --first NUMBER --cases 1` makes it again. Exit code 1 if there are any.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+# In place of this folder, whose own `hostile` is this file.
+sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
+
+from hostile.formats import FORMATS  # noqa: E402
+from hostile.harness import drill, table  # noqa: E402
+
+
+def main() -> None:
+    names = [known.name for known in FORMATS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=1000, help="of each format")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--format", action="append", choices=names, help="repeatable; all unless given")
+    asked = parser.parse_args()
+    drills = []
+    for known in FORMATS:
+        if asked.format is None or known.name in asked.format:
+            drills.append(drill(known, asked.cases, asked.seed, first=asked.first))
+            for finding in drills[-1].findings:
+                print(f"{known.name} {finding.case}: {finding.outcome}: {finding.detail}", flush=True)
+    print(table(drills))
+    sys.exit(1 if any(one.bad for one in drills) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Reads mutated files in a process of its own and counts what becomes of them.
+
+A format says how to write files that are right, how to spoil them, and how favor reads them. A case is one spoiled
+file in a folder of its own; its seed is the run's seed and its number, so that any case can be made again.
+"""
+
+import contextlib
+import ctypes
+import logging
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from favor.errors import FavorError
+
+OUTCOMES = ("accepted", "refused", "not one line", "internal error", "crash", "timeout", "memory", "outside touched")
+GOOD = ("accepted", "refused")
+LONGEST_LINE = 1500
+SECONDS = 10.0
+MEGABYTES = 700
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file that favor reads.
+
+    `write` puts a right one into a folder and gives the files to spoil, `spoil` gives spoiled bytes, and `read` reads
+    the folder as favor does.
+    """
+
+    name: str
+    write: Callable[[Path, random.Random], Sequence[Path]]
+    spoil: Callable[[bytes, random.Random], bytes]
+    read: Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A case that ended badly: its number makes it again."""
+
+    case: int
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Drill:
+    """What became of the cases of one format."""
+
+    format: str
+    counts: dict[str, int]
+    seconds: float
+    findings: tuple[Finding, ...] = field(repr=False)
+
+    @property
+    def bad(self) -> int:
+        return sum(count for outcome, count in self.counts.items() if outcome not in GOOD)
+
+
+def drill(
+    known: Format, cases: int, seed: int = 0, *, first: int = 0, seconds: float = SECONDS, megabytes: int = MEGABYTES
+) -> Drill:
+    """Read `cases` spoiled files; the worker is started anew after one that kills it or takes too long."""
+    began, counts, findings = time.monotonic(), Counter[str](), []
+    number, end = first, first + cases
+    while number < end:
+        with _worker(known, range(number, end), seed, megabytes) as (process, pipe):
+            while number < end:
+                outcome, detail = _answer(process, pipe, seconds)
+                counts[outcome] += 1
+                if outcome not in GOOD:
+                    findings.append(Finding(number, outcome, detail))
+                number += 1
+                if outcome in ("crash", "timeout"):
+                    break
+    return Drill(known.name, dict(counts), time.monotonic() - began, tuple(findings))
+
+
+def make_case(known: Format, folder: Path, seed: int, number: int) -> None:
+    """Write the files of a case: right ones, of which one or two are spoiled."""
+    rng = random.Random(f"{known.name} {seed} {number}")  # noqa: S311 - to be repeated, not to be secret
+    files = list(known.write(folder, rng))
+    for file in rng.sample(files, min(len(files), rng.choice((1, 1, 1, 2)))):
+        file.write_bytes(known.spoil(file.read_bytes(), rng))
+
+
+@contextlib.contextmanager
+def _worker(
+    known: Format, cases: range, seed: int, megabytes: int
+) -> Iterator[tuple[multiprocessing.Process, Connection]]:
+    here, there = multiprocessing.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        process = multiprocessing.get_context("fork").Process(
+            target=_work, args=(known, cases, seed, megabytes, Path(folder), there), daemon=True
+        )
+        process.start()
+        there.close()
+        try:
+            yield process, here
+        finally:
+            process.kill()
+            process.join()
+            here.close()
+
+
+def _answer(process: multiprocessing.Process, pipe: Connection, seconds: float) -> tuple[str, str]:
+    if not pipe.poll(seconds):
+        return "timeout", f"more than {seconds:g} s"
+    try:
+        return pipe.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        return "crash", signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _work(known: Format, cases: range, seed: int, megabytes: int, root: Path, pipe: Connection) -> None:
+    with contextlib.suppress(OSError):  # where the kernel has it, a worker whose parent was killed ends too
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    os.setpgid(0, 0)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    logging.disable()
+    warnings.simplefilter("ignore")
+    inside = root / "inside"
+    os.environ |= {"XDG_CACHE_HOME": str(inside / "cache"), "HOME": str(root / "home"), "TMPDIR": str(inside / "tmp")}
+    watch = _Watch(inside)
+    _limit_memory(megabytes)
+    for number in cases:
+        (inside / "tmp").mkdir(parents=True)
+        tempfile.tempdir = str(inside / "tmp")
+        work = inside / "work"
+        work.mkdir()
+        make_case(known, work, seed, number)
+        pipe.send(_outcome(known, work, watch, megabytes))
+        shutil.rmtree(inside)
+
+
+def _outcome(known: Format, folder: Path, watch: "_Watch", megabytes: int) -> tuple[str, str]:
+    before = _reset_peak()
+    outcome, detail = "accepted", ""
+    with watch:
+        try:
+            known.read(folder)
+        except FavorError as error:
+            outcome, detail = "refused", str(error)
+            if "\n" in detail or not detail.isprintable() or len(detail) > LONGEST_LINE:
+                outcome = "not one line"
+        except Exception as error:  # noqa: BLE001 - what the drill looks for
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            detail = f"{type(error).__name__}: {str(error)[:200]!r} at {place.filename}:{place.lineno}"
+            outcome = "internal error"
+    grown = (_peak() - before) / 1024
+    if watch.touched:
+        return "outside touched", "; ".join(watch.touched[:3])
+    if grown > megabytes:
+        return "memory", f"{grown:.0f} MB; {outcome} {detail}"
+    return outcome, detail
+
+
+class _Watch:
+    """Notes what is written outside of a folder, and programs and connections that are started, while it is on."""
+
+    def __init__(self, inside: Path) -> None:
+        self._inside, self._on = os.path.realpath(inside), False
+        self.touched: list[str] = []
+        sys.addaudithook(self._event)
+
+    def __enter__(self) -> None:
+        self._on, self.touched = True, []
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+
+    def _event(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self._on:
+            return
+        if event in _PROGRAMS:
+            self.touched.append(f"{event} {arguments[:1]}")
+        elif (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ):
+            self._path(event, arguments[0])
+        elif event in _WRITES:
+            folders = [number for number in arguments[1:] if isinstance(number, int)][-_WRITES[event] :]
+            for path, folder in zip(arguments[: _WRITES[event]], folders, strict=True):
+                self._path(event, path, folder)
+
+    def _path(self, event: str, path: object, folder: int = -1) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # an open descriptor
+        with contextlib.suppress(ValueError, OSError):  # a NUL in the name, a folder that is closed: nothing happens
+            base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()  # noqa: PTH109, PTH115
+            real = os.path.realpath(os.path.join(base, os.fsdecode(path)))  # noqa: PTH118
+            if not real.startswith(self._inside) and real != os.devnull:
+                self.touched.append(f"{event} {real}")
+
+
+_PROGRAMS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
+_WRITES = {
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.chmod"), 1),
+    **dict.fromkeys(("os.rename", "os.link"), 2),
+}
+"""Events whose first arguments are paths; the last ones are the folders that they are relative to, or -1."""
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Keep a bomb from taking the machine with it: far above the bound, allocations fail."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if _HAS_PROC else 0
+    if size:
+        most = size + 4 * megabytes * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+_HAS_PROC = Path("/proc/self/statm").exists()
+
+
+def _reset_peak() -> int:
+    """Forget the peak of memory so far, where the kernel can; the memory in use now, in KiB."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _peak()
+
+
+def _peak() -> int:
+    """The peak of this process's memory in KiB."""
+    if _HAS_PROC:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def table(drills: Sequence[Drill]) -> str:
+    """The counts of several drills, a line for each format."""
+    width = max(len(one.format) for one in drills)
+    head = "".join(f"{name:>17}" for name in OUTCOMES)
+    lines = [f"{'format':<{width}}{head}{'seconds':>9}"]
+    lines += [
+        f"{one.format:<{width}}"
+        + "".join(f"{one.counts.get(name, 0):>17}" for name in OUTCOMES)
+        + f"{one.seconds:>9.1f}"
+        for one in drills
+    ]
+    return "\n".join(lines)
