@@ -190,6 +190,38 @@ def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path) -> None:
         import_timm(tmp_path / "results-imagenet.csv")
 
 
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("model,\r,x", "results-imagenet.csv:1: not a header of columns: new-line character seen"),
+        ("m" * 200_000, "results-imagenet.csv:1: not a header of columns: field larger than field limit"),
+        (f"{ACCURACY.strip()},top1", "results-imagenet.csv:1: the header names a column twice"),
+    ],
+)
+def test_a_header_that_is_none_is_refused(tmp_path: Path, header: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        import_timm(file_of(tmp_path, "results-imagenet.csv", f"{header}\n"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("25.56", "9" * 400, "is not a number above zero"),
+        ("224", "1e99", "is not a whole number below"),
+        ("a1_in1k", "a1\x1b[2J", "is not a name of timm"),
+        ("bicubic", "\x1b[2J", "is not a name"),
+    ],
+)
+def test_a_row_with_an_absurd_cell_is_skipped_in_one_line(tmp_path: Path, old: str, new: str, why: str) -> None:
+    row = "resnet50.a1_in1k,224,80.2,19.8,95.0,5.0,25.56,0.9,bicubic\n".replace(old, new)
+    found = import_timm(file_of(tmp_path, "results-imagenet.csv", ACCURACY + row))
+    assert not found.records
+    (skipped,) = found.skipped
+    assert why in skipped.why
+    assert skipped.why.isprintable()
+    assert len(skipped.why) <= 200
+
+
 def test_accuracy_and_speed_are_joined_on_the_architecture(tmp_path: Path) -> None:
     end = "20.0,95.0,5.0,25.56,0.9,bicubic\n"
     accuracies = f"{ACCURACY}resnet50.a1_in1k,224,80.2,{end}resnet50.a2_in1k,224,79.8,{end}"

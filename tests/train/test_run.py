@@ -350,6 +350,23 @@ def test_weights_without_names_are_refused(tmp_path: Path) -> None:
         start_from(tmp_path / "weights.pth", "tiny_vit")
 
 
+def test_a_weight_that_is_larger_than_its_file_is_refused(tmp_path: Path) -> None:
+    torch.save({"head.weight": torch.zeros(1).expand(10**6, 10**6)}, tmp_path / "weights.pth")
+    with pytest.raises(
+        RequestError, match=r"weight 'head.weight' of shape \(1000000, 1000000\) is larger than the file"
+    ):
+        start_from(tmp_path / "weights.pth", "tiny_vit")
+
+
+def test_an_error_of_a_weight_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
+    header = ('{"' + "x\\n" * 5000 + '": 1}').encode()
+    (tmp_path / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(RequestError, match="cannot be read as weights") as refused:
+        start_from(tmp_path / "weights.safetensors", "tiny_vit")
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
 def changed(file: Path, source: Path, weights: float = 1.0, **known: object) -> Path:
     """A copy of a checkpoint of which something else is known, its weights multiplied."""
     about, tensors = load_model_file(source)

@@ -111,3 +111,36 @@ def test_weights_for_images_of_another_aspect_ratio_are_refused(name: str) -> No
 def test_weights_that_belong_to_no_place_load_for_an_image_of_any_shape() -> None:
     wide = favor.create_model("resnet18", img_size=(64, 128))
     assert favor.load_weights(wide, favor.create_model("resnet18").state_dict()).resampled == ()
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int64, torch.bool, torch.complex64])
+def test_weights_of_a_type_that_holds_no_weights_are_refused_and_nothing_is_changed(kind: torch.dtype) -> None:
+    target = vit(img_size=32)
+    before = target.head.weight.clone()
+    state = {**vit(img_size=32).state_dict(), "norm.weight": torch.ones(48).to(kind)}
+    with pytest.raises(RequestError, match=f"weight 'norm.weight' has the type {kind}, which cannot hold"):
+        favor.load_weights(target, state)
+    assert torch.equal(target.head.weight, before)
+
+
+def test_a_count_in_floating_point_is_refused_where_the_model_counts_in_integers() -> None:
+    model = favor.create_model("resnet18", num_classes=3)
+    state = {**model.state_dict(), "bn1.num_batches_tracked": torch.tensor(1.5)}
+    with pytest.raises(RequestError, match="weight 'bn1.num_batches_tracked' has the type torch.float32"):
+        favor.load_weights(model, state)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_taken(kind: torch.dtype) -> None:
+    state = {name: weight.to(kind) for name, weight in vit(img_size=32).state_dict().items()}
+    assert str(favor.load_weights(vit(img_size=32), state)) == "all weights copied as they are"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_told(value: float, caplog: pytest.LogCaptureFixture) -> None:
+    state = vit(img_size=32).state_dict()
+    state["head.bias"][3] = value
+    loaded = favor.load_weights(vit(img_size=32), state)
+    assert loaded.not_finite == ("head.bias",)
+    assert str(loaded) == "weights that are not finite: head.bias"
+    assert "the weights hold NaN or infinity in head.bias" in caplog.text

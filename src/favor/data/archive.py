@@ -151,6 +151,8 @@ class _Unpacking:
 
     def file(self, name: str, content: "IO[bytes] | _Counted") -> Path:
         path = self.path(name)
+        if path.is_dir():
+            raise self.refusal(f"{shown(name)} is both a file and a folder")
         with path.open("wb") as file:
             while piece := content.read(_PIECE):
                 file.write(piece)
@@ -169,7 +171,10 @@ class _Unpacking:
     def _make(self, folder: Path) -> None:
         if folder in self._parents:
             return
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise self.refusal(f"{shown(folder.name)} is both a file and a folder") from error
         if not folder.resolve().is_relative_to(self.folder):
             raise self.refusal(f"it would write outside of its folder: {shown(str(folder))}")
         self._parents.add(folder)
@@ -179,7 +184,7 @@ def _extract_zip(file: BinaryIO, unpacking: _Unpacking) -> None:
     with zipfile.ZipFile(file) as content:
         for member in content.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
-            if member.is_dir():
+            if member.filename.endswith("/"):
                 unpacking.make_folder(member.filename)
             elif kind in (0, stat.S_IFREG):
                 with content.open(member) as compressed:

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from favor.errors import RequestError, WorkError
+from favor.errors import RequestError, WorkError, one_line
 from favor.train.state import RunState, Trained
 from favor.zoo.weights import weights_to_save
 
@@ -174,13 +174,15 @@ def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, T
                 raise UnusableFileError(f"{file}: not written by `favor train` as a {key.removeprefix('favor.')} file")
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError) as error:
-        raise UnusableFileError(f"{file}: torn, or not a safetensors file ({error})") from error
+        raise UnusableFileError(f"{file}: torn, or not a safetensors file ({one_line(error)})") from error
     try:
         return kind.model_validate_json(header), tensors
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UnusableFileError(f"{file}: {where}: {first['msg']}; written by another version of favor?") from error
+        raise UnusableFileError(
+            f"{file}: {where}: {one_line(ValueError(first['msg']))}; written by another version of favor?"
+        ) from error
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line, shown
+from favor.regular_file import open_regular
 from favor.train.checkpoint import BEST, load_model_file, newest_checkpoint
 from favor.train.state import Trained
 from favor.zoo.registry import card
@@ -86,7 +87,7 @@ def _is_favors(file: Path) -> bool:
     """Whether a file is a checkpoint of favor's, even a torn one, which is then refused with its reason."""
     if file.suffix != ".safetensors":
         return False
-    with file.open("rb") as content:
+    with open_regular(file) as content:
         return b"favor.trained" in content.read(4096)
 
 
@@ -104,7 +105,7 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
             f"{file}: no pickle of weights alone, and what else is in it is not run; save its weights as safetensors"
         ) from error
     except _TORN as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {one_line(error)}"
         raise RequestError(f"{file}: cannot be read as weights, torn or of another kind ({reason})") from error
     for key in ("state_dict", "model"):
         content = content.get(key, content) if isinstance(content, dict) else content
@@ -112,4 +113,10 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
         isinstance(name, str) and torch.is_tensor(value) for name, value in content.items()
     ):
         raise RequestError(f"{file}: not a table of weights by name")
+    for name, weight in content.items():
+        # Strides and sizes are numbers in the file too: ten bytes can stand for a tensor of any size.
+        if weight.numel() * weight.element_size() > file.stat().st_size:
+            raise RequestError(
+                f"{file}: weight {shown(name)} of shape {shown(tuple(weight.shape))} is larger than the file"
+            )
     return content
