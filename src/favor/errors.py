@@ -1,7 +1,7 @@
 """Errors that a user can act on: one line that says what, where, why, and what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FavorError(Exception):
@@ -15,6 +15,9 @@ class RequestError(FavorError, ValueError):
 class WorkError(FavorError, RuntimeError):
     """The request was right but the work failed. Exit code 1."""
 
+
+Step = str | int
+"""A key or a place in a list, on the way to a part of a file."""
 
 SHOWN = 200
 """The most characters of foreign input that an error repeats."""
@@ -39,6 +42,22 @@ def one_line(error: BaseException) -> str:
     text = "".join(letter if letter.isprintable() else " " for letter in str(error))
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def path_text(path: Sequence[Step]) -> str:
+    """A path as people write it.
+
+    >>> path_text(("train", "seeds", 0))
+    'train.seeds[0]'
+    """
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            name = step if step.isidentifier() and len(step) <= SHOWN else shown(step)
+            text += f".{name}" if text else name
+    return text
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -> RequestError:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from favor.errors import SHOWN, RequestError, one_line, shown
+from favor.errors import RequestError, Step, one_line, path_text, shown
 from favor.regular_file import read_text
-
-Step = str | int
 
 MOST_BYTES = 2**18
 """A hundred times what people write; a study of all networks of timm, as `favor run` keeps it, has a third of it."""
@@ -151,19 +149,3 @@ class _BoundedLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
-
-
-def path_text(path: Sequence[Step]) -> str:
-    """A path as people write it.
-
-    >>> path_text(("train", "seeds", 0))
-    'train.seeds[0]'
-    """
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            name = step if step.isidentifier() and len(step) <= SHOWN else shown(step)
-            text += f".{name}" if text else name
-    return text

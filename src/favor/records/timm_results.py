@@ -88,7 +88,7 @@ def import_timm(file: Path) -> ImportedFile:
             row = _row(header, _cells(line))
             records.append(_record(kind, row, file.name))
         except (ValueError, csv.Error) as error:
-            skipped.append(SkippedRow(str(file), number, one_line(error)))
+            skipped.append(SkippedRow(str(file), number, str(error)))
     return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
 
 

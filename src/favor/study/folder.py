@@ -11,7 +11,7 @@ from typing import IO
 import yaml
 from pydantic import ValidationError
 
-from favor.errors import RequestError
+from favor.errors import RequestError, path_text
 from favor.study.resolved import ResolvedStudy
 from favor.version import __version__
 from favor.yaml_file import YamlFile
@@ -46,15 +46,17 @@ def saved_request(folder: Path) -> ResolvedStudy:
         raise RequestError(
             f"{folder} is no study that `favor run` began: {what}; `favor run --out {folder}` begins one"
         )
-    content = YamlFile.read(file).content
+    source = YamlFile.read(file)
+    content = source.content
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RequestError(f"{file} was not written by `favor run`: it has no `format: {FORMAT}`")
     asked = {key: value for key, value in content.items() if key not in ("format", "hash")}
     try:
         study = ResolvedStudy.model_validate(asked)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise RequestError(f"{file} was changed: {where}: {error.errors()[0]['msg']}; {_REMEDY}") from error
+        first = error.errors()[0]
+        where = f"line {source.line(first['loc'])}: {path_text(first['loc'])}"
+        raise RequestError(f"{file} was changed: {where}: {first['msg']}; {_REMEDY}") from error
     if study.hash() != content.get("hash"):
         raise RequestError(f"{file} was changed since the study began; {_REMEDY}")
     return study

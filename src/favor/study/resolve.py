@@ -8,7 +8,7 @@ import torch
 
 from favor.data.download import downloaded
 from favor.data.names import find, parse
-from favor.errors import RequestError, shown, unknown_name
+from favor.errors import RequestError, Step, shown, unknown_name
 from favor.machine.device import Device, find_device
 from favor.machine.environment import usable_threads
 from favor.measure.meters import TRAINING_BATCH, TRAINING_BATCH_ELSEWHERE
@@ -17,7 +17,7 @@ from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Stage, StudyFile, Train
 from favor.study.train_jobs import recipe_of
 from favor.train.epoch_record import pipeline_of
-from favor.yaml_file import Step, YamlFile
+from favor.yaml_file import YamlFile
 from favor.zoo.registry import card, list_models, load_plugin, loaded_plugins
 
 WILDCARDS = "*?["

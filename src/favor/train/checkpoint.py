@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from favor.errors import RequestError, WorkError, one_line
+from favor.errors import RequestError, WorkError, one_line, path_text, shown
 from favor.train.state import RunState, Trained
 from favor.zoo.weights import weights_to_save
 
@@ -109,19 +109,25 @@ def restore_optimizer(
     """Bring an optimizer to where it was."""
     number_of = {name: number for number, name in _names_of(model, optimizer).items()}
     fresh = optimizer.state_dict()
+    if len(groups) != len(fresh["param_groups"]):
+        raise UnusableFileError(f"the state has {len(groups)} groups of parameters, not {len(fresh['param_groups'])}")
     for group, kept in zip(fresh["param_groups"], groups, strict=True):
         group |= {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
     state: dict[int, dict[str, Tensor]] = {}
+    group_of = {f"{_GROUP}{number}": group for number, group in enumerate(fresh["param_groups"])}
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     for key, value in tensors.items():
         # A copy of its own: what the file gave may lie anywhere in memory, and kernels differ by alignment.
         owner, _, what = key.rpartition("/")
-        if owner in number_of:
+        if owner in number_of and (value.ndim == 0 or value.shape == shapes[owner]):
             state.setdefault(number_of[owner], {})[what] = value.clone()
-        elif owner.startswith(_GROUP):
-            group = fresh["param_groups"][int(owner.removeprefix(_GROUP))]
+        elif owner in group_of:
+            group = group_of[owner]
             group[what] = value.clone().to(next(model.parameters()).device)
         else:
-            raise UnusableFileError(f"the state has {owner!r}, which this model does not train; it is of another model")
+            raise UnusableFileError(
+                f"the state has {shown(key)}, which does not fit this model; it is of another model"
+            )
     optimizer.load_state_dict({"state": state, "param_groups": fresh["param_groups"]})
 
 
@@ -179,10 +185,8 @@ def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, T
         return kind.model_validate_json(header), tensors
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UnusableFileError(
-            f"{file}: {where}: {one_line(ValueError(first['msg']))}; written by another version of favor?"
-        ) from error
+        why = f"{path_text(first['loc'])}: {one_line(ValueError(first['msg']))}"
+        raise UnusableFileError(f"{file}: {why}; written by another version of favor?") from error
 
 
 def _write(file: Path, content: bytes) -> None:

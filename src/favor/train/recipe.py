@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from favor.errors import RequestError, shown, unknown_name
-from favor.yaml_file import YamlFile, path_text
+from favor.errors import RequestError, path_text, shown, unknown_name
+from favor.yaml_file import YamlFile
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]

@@ -19,9 +19,9 @@ class Trained(BaseModel):
     step: int
     epochs: float
     model: str
-    img_size: int
-    in_chans: int
-    classes: tuple[str, ...]
+    img_size: int = Field(ge=1, le=4096)
+    in_chans: int = Field(ge=1, le=1024)
+    classes: tuple[str, ...] = Field(min_length=1)
     dataset: str
     pretraining: str
     recipe: Recipe
