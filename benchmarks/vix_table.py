@@ -50,9 +50,10 @@ TABLE_6 = """
 ## Table 6: rotary positions
 
 The paper prints no parameters for these eight models and says that rotary positions do not change their number. By its
-convention they do not, as learned positions were never counted, but for ViL: its code has four heads of keys instead of
-one as soon as positions are rotary, 49,152 parameters more. In truth every model loses the 131,200 parameters of its
-learned positions (the authors' code still allocates them for ViT and ViL, without using them; ours does not).
+convention they do not, as learned positions were never counted, but for ViL: with rotary positions its code has four
+heads of keys instead of one, 49,152 parameters more. (The published code of Hybrid ViL has four without them, too;
+Table 1 prints the count of one, which is built here.) In truth every model loses the 131,200 parameters of its learned
+positions (the authors' code still allocates them for ViT and ViL, without using them; ours does not).
 
 | model | name | by the convention | true | true with learned positions |
 |---|---|---|---|---|"""

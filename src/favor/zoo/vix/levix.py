@@ -94,7 +94,9 @@ for _x in X_FORMERS.values():
                 else ()
             ),
             *_x.notes,
-            "GELU in the MLPs, as in the authors' code; LeViT itself has Hardswish.",
+            "GELU in the MLPs, as in the authors' code"
+            + (", and in the attention, as in vit-pytorch's LeViT" if _base else "")
+            + "; LeViT itself has Hardswish.",
             *(("Table 3 prints 662,410 parameters, a misprint: Table 4 implies 622,410.",) if _x.letter == "p" else ()),
         ),
         alias=not _base,

@@ -167,7 +167,7 @@ def _enter_all() -> None:
 def _rope_notes(letter: str) -> tuple[str, ...]:
     turned = "The class token is at place 0 of the rotary positions, and the pixels follow row by row."
     idle = "The authors' code still allocates learned positions that it does not use, 131,200 parameters more."
-    heads = "Four heads of keys, one for each of queries, as the authors' code has with rotary positions only."
+    heads = "Four heads of keys, one for each of queries, as in the authors' code with rotary positions."
     return {"t": (turned, idle), "l": (turned, idle, heads)}.get(letter, (turned,))
 
 

@@ -113,7 +113,8 @@ def _mean_over_clusters(y: Tensor, rows: Tensor, count: int) -> Tensor:
         "clusters gets the mean of their outputs, a token in none gets zero and passes by its residual branch.",
         "Centroids are buffers: drawn at random, moved in training by a moving average (0.999), fixed in eval. "
         "A commitment loss of weight 1e-4 is added in training, as the authors' code does.",
-        "All heads route, as in the benchmark; the paper gives half of the heads to local attention.",
+        "All heads route, as in the benchmark; the paper gives half of the heads to local attention. Queries and keys "
+        "are projected apart, as in the benchmark; the authors' models share them.",
         "Clusters are chosen by unit-length queries and keys, attention takes them as they are, as in the benchmark: "
         "one cluster is softmax attention. The paper's listing normalises for both.",
         "No bias on queries, keys, values and the projection, as in the authors' code and the benchmark.",
