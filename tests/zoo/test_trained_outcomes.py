@@ -20,7 +20,7 @@ import favor
 from equality import largest_difference
 from favor.data.framing import centre_cut
 from favor.data.opening import open_data
-from favor.train.images import framing_of, normalization_of
+from favor.train.preprocessing import framing_of, normalization_of
 from favor.train.recipe import load_recipe
 from favor.train.request import TrainingRequest
 from favor.train.run import Outcome, train
