@@ -55,8 +55,8 @@ def saved_request(folder: Path) -> ResolvedStudy:
         study = ResolvedStudy.model_validate(asked)
     except ValidationError as error:
         first = error.errors()[0]
-        where = f"line {source.line(first['loc'])}: {path_text(first['loc'])}"
-        raise RequestError(f"{file} was changed: {where}: {first['msg']}; {_REMEDY}") from error
+        where = f"{file}:{source.line(first['loc'])}"
+        raise RequestError(f"{where} was changed: {path_text(first['loc'])}: {first['msg']}; {_REMEDY}") from error
     if study.hash() != content.get("hash"):
         raise RequestError(f"{file} was changed since the study began; {_REMEDY}")
     return study
