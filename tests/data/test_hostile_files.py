@@ -47,15 +47,27 @@ def test_a_postscript_file_among_the_images_starts_no_program(tmp_path: Path, mo
     monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
     (tmp_path / "set" / "a").mkdir(parents=True)
     (tmp_path / "set" / "a" / "photo.jpg").write_bytes(encoded("EPS"))
-    assert reasons(tmp_path / "set") == ["not an image in one of the formats JPEG, PNG, WEBP, BMP, TIFF, PPM, GIF"]
+    assert reasons(tmp_path / "set") == [NOT_AN_IMAGE]
     assert not (tmp_path / "started").exists()
 
 
+NOT_AN_IMAGE = "not an image in one of the formats JPEG, PNG, WEBP, BMP, TIFF, PPM, GIF"
+
+
 @pytest.mark.parametrize("form", ["AVIF", "DDS", "ICO", "TGA"])
-def test_an_image_in_another_format_than_its_name_is_broken_and_ends_nothing(tmp_path: Path, form: str) -> None:
+def test_an_image_in_a_format_that_is_not_listed_is_broken_whatever_its_name(tmp_path: Path, form: str) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "photo.jpg").write_bytes(encoded(form)[:-10])
-    assert len(reasons(tmp_path)) == 1
+    (tmp_path / "a" / "photo.jpg").write_bytes(encoded(form))
+    assert reasons(tmp_path) == [NOT_AN_IMAGE]
+
+
+def test_an_error_of_a_format_s_own_is_a_broken_image_and_ends_no_training(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    texture = bytearray(encoded("DDS"))
+    texture[80] = 0  # no kind of pixels, which raises NotImplementedError
+    (tmp_path / "a" / "0.jpg").write_bytes(texture)
+    (tmp_path / "a" / "1.jpg").write_bytes(encoded("AVIF").replace(b"pitm", b"xitm"))
+    assert reasons(tmp_path) == [NOT_AN_IMAGE, NOT_AN_IMAGE]
 
 
 def test_pipes_and_devices_among_the_images_are_broken_images(tmp_path: Path) -> None:
