@@ -138,6 +138,15 @@ def test_a_broken_plugin_is_refused_with_its_file_and_cause(tmp_path: Path, text
     assert "broken.py" in str(raised.value)
 
 
+def test_an_error_of_a_plugin_is_told_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("raise ValueError('first\\nsecond \\x1b[2J' + 'x' * 5000)\n")
+    with pytest.raises(RequestError, match="line 1: ValueError: first second") as refused:
+        favor.load_plugin(file)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
 def test_a_plugin_that_fails_halfway_leaves_nothing_behind_and_loads_once_it_is_mended(tmp_path: Path) -> None:
     file = plugin(tmp_path, "halfway")
     whole = file.read_text()

@@ -19,7 +19,7 @@ from typing import Literal, SupportsIndex, TypeVar, get_args
 
 from torch import nn
 
-from favor.errors import FavorError, RequestError, unknown_name
+from favor.errors import FavorError, RequestError, one_line, unknown_name
 from favor.zoo.settings import check_setting
 from favor.zoo.taxonomy import How, Where
 
@@ -324,8 +324,10 @@ def load_plugin(path: str | Path) -> list[str]:
             raise
         where = f"plugin {str(path)!r}"
         if isinstance(error, FavorError):
-            raise RequestError(f"{where}: {error}") from error
-        raise RequestError(f"{where}, line {_line_in(file, error)}: {type(error).__name__}: {error}") from error
+            raise RequestError(f"{where}: {one_line(error)}") from error
+        raise RequestError(
+            f"{where}, line {_line_in(file, error)}: {type(error).__name__}: {one_line(error)}"
+        ) from error
     _plugins[file] = [name for name in _entries if name not in before]
     if not _plugins[file]:
         raise RequestError(f"plugin {str(path)!r} registers no model; decorate a builder with favor.register(...)")
