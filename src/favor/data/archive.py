@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Self
 
-from favor.errors import RequestError, WorkError, one_line, shown
+from favor.errors import FavorError, RequestError, WorkError, one_line, shown
 from favor.regular_file import open_regular
 
 ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
@@ -60,8 +60,9 @@ def unpacked(archive: Path) -> Path:
         with _writing(archive):
             beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            _extract(archive, beside)
-            _rename(beside, folder)
+            with _writing(archive):
+                _extract(archive, beside)
+                _rename(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return _below_wrapping_folders(folder)
@@ -82,7 +83,8 @@ def unxz(compressed: Path) -> Path:
 def _place(packed: Path, name: str) -> Path:
     """Where the content of a file goes: another path, size or time of change is another place."""
     state = packed.stat()
-    key = hashlib.sha256(f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
+    known = f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}"
+    key = hashlib.sha256(os.fsencode(known)).hexdigest()[:12]
     folder = cache_folder() / "unpacked"
     with _writing(packed):
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ def _writing(packed: Path, what: str = "an archive") -> Iterator[None]:
     """Turn what goes wrong while unpacking into one line: the file's fault, or the disk's."""
     try:
         yield
-    except RequestError:
+    except FavorError:
         raise
     except _TORN as error:
         raise RequestError(f"{packed}: torn or not {what} ({one_line(error)}); get it again") from error
@@ -107,7 +109,7 @@ def _writing(packed: Path, what: str = "an archive") -> Iterator[None]:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    with _writing(archive), open_regular(archive) as file:
+    with open_regular(archive) as file:
         unpacking = _Unpacking(archive, folder)
         if archive.suffix == ".zip":
             _extract_zip(file, unpacking)
