@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
 
 from hostile.formats import FORMATS  # noqa: E402
-from hostile.harness import drill, table  # noqa: E402
+from hostile.harness import drill, heading, row  # noqa: E402
 
 
 def main() -> None:
@@ -23,14 +23,17 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--format", action="append", choices=names, help="repeatable; all unless given")
     asked = parser.parse_args()
-    drills = []
-    for known in FORMATS:
-        if asked.format is None or known.name in asked.format:
-            drills.append(drill(known, asked.cases, asked.seed, first=asked.first))
-            for finding in drills[-1].findings:
-                print(f"{known.name} {finding.case}: {finding.outcome}: {finding.detail}", flush=True)
-    print(table(drills))
-    sys.exit(1 if any(one.bad for one in drills) else 0)
+    chosen = [known for known in FORMATS if asked.format is None or known.name in asked.format]
+    width = max(len(known.name) for known in chosen)
+    print(heading(width), flush=True)
+    bad = 0
+    for known in chosen:
+        done = drill(known, asked.cases, asked.seed, first=asked.first)
+        print(row(done, width), flush=True)
+        for finding in done.findings:
+            print(f"  {finding.case}: {finding.outcome}: {finding.detail}", flush=True)
+        bad += done.bad
+    sys.exit(1 if bad else 0)
 
 
 if __name__ == "__main__":

@@ -377,7 +377,7 @@ FORMATS = (
         either(spoiled_bytes, under_compression(either(spoiled_bytes, in_tar_headers))),
         _read_archive,
     ),
-    Format("zip", _write_zip, spoiled_bytes, _read_archive),
+    Format("zip", _write_zip, either(spoiled_bytes, in_zip_members(spoiled_bytes)), _read_archive),
     Format("shards", _write_shards, either(spoiled_bytes, in_tar_headers), _read_folder),
     Format(
         "idx",

@@ -255,15 +255,12 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def table(drills: Sequence[Drill]) -> str:
-    """The counts of several drills, a line for each format."""
-    width = max(len(one.format) for one in drills)
-    head = "".join(f"{name:>17}" for name in OUTCOMES)
-    lines = [f"{'format':<{width}}{head}{'seconds':>9}"]
-    lines += [
-        f"{one.format:<{width}}"
-        + "".join(f"{one.counts.get(name, 0):>17}" for name in OUTCOMES)
-        + f"{one.seconds:>9.1f}"
-        for one in drills
-    ]
-    return "\n".join(lines)
+def heading(width: int) -> str:
+    """The names of the columns, the first one `width` wide."""
+    return f"{'format':<{width}}" + "".join(f"{name:>{len(name) + 2}}" for name in OUTCOMES) + f"{'seconds':>9}"
+
+
+def row(done: Drill, width: int) -> str:
+    """The counts of a drill below `heading`."""
+    counts = "".join(f"{done.counts.get(name, 0):>{len(name) + 2}}" for name in OUTCOMES)
+    return f"{done.format:<{width}}{counts}{done.seconds:>9.1f}"
