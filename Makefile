@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test unit examples lint format clean
+.PHONY: run test unit examples cards lint format clean
 
 run: $(INSTALLED)
 	$(BIN)/favor run
@@ -18,6 +18,10 @@ unit: $(INSTALLED)
 # The examples in docstrings.
 examples: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --doctest-modules src
+
+# The zoo's cards as data, after a change in src/favor/zoo.
+cards: $(INSTALLED)
+	$(BIN)/python benchmarks/make_cards.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

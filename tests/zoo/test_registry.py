@@ -215,7 +215,7 @@ def test_settings_of_timm_s_networks_are_passed_on() -> None:
 def test_names_are_found_in_any_case() -> None:
     assert favor.card("VIT_S16").name == "vit_s16"
     assert favor.card("ViT-B/32").name == "vit_b32"
-    with pytest.raises(RequestError, match="not by 5"):
+    with pytest.raises(RequestError, match="not 5"):
         favor.card(5)  # type: ignore[arg-type]
 
 

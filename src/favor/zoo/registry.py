@@ -1,4 +1,7 @@
-"""The registry: a card per model, and the way from a name to a network."""
+"""The registry: a card per model, and the way from a name to a network.
+
+Cards are also shipped as data (`index.py`): until a model is built or a plugin is loaded, nothing here imports torch.
+"""
 
 import fnmatch
 import importlib
@@ -15,16 +18,18 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, SupportsIndex, TypeVar, get_args
-
-from torch import nn
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar, get_args
 
 from favor.errors import FavorError, RequestError, one_line, unknown_name
+from favor.zoo.cards import Card, ImageSizes, Origin
+from favor.zoo.index import read_index
 from favor.zoo.settings import check_setting
 from favor.zoo.taxonomy import How, Where
 
-Origin = Literal["own", "timm", "plugin"]
-Builder = Callable[..., nn.Module]
+if TYPE_CHECKING:
+    from torch import nn
+
+Builder = Callable[..., "nn.Module"]
 ImageSize = int | tuple[int, int]
 Level = TypeVar("Level", Where, How)
 PLUGINS_VARIABLE = "FAVOR_PLUGINS"
@@ -32,89 +37,6 @@ TIMM = "timm:"
 """What a name starts with that is timm's own."""
 WILDCARDS = "*?["
 COMMON_OPTIONS = ("num_classes", "img_size", "in_chans", "drop_path")
-
-
-@dataclass(frozen=True)
-class ImageSizes:
-    """The image sizes that a model takes: any multiple of a number, or a list."""
-
-    default: int = 224
-    multiple_of: int = 16
-    at_least: int = 16
-    only: tuple[int, ...] = ()
-
-    def check(self, name: str, img_size: tuple[int, int]) -> None:
-        """Refuse a size that the model cannot take."""
-        for side in img_size:
-            if side < 1:
-                raise RequestError(
-                    f"{name} cannot take an image of {img_size[0]} x {img_size[1]} px: sides are positive"
-                )
-            if self.only and side not in self.only:
-                choices = ", ".join(str(choice) for choice in self.only)
-                raise RequestError(f"{name} cannot take an image side of {side} px; it takes {choices}")
-            if side % self.multiple_of or side < self.at_least:
-                below = max(side // self.multiple_of, -(-self.at_least // self.multiple_of)) * self.multiple_of
-                raise RequestError(
-                    f"{name} cannot take an image side of {side} px: it must be a multiple of {self.multiple_of}, "
-                    f"{self.at_least} at least; {below} px would do"
-                )
-
-    def __str__(self) -> str:
-        if self.only:
-            return ", ".join(str(choice) for choice in self.only) + " px"
-        return f"{f'multiples of {self.multiple_of}' if self.multiple_of > 1 else 'any size'} from {self.at_least} px"
-
-
-@dataclass(frozen=True)
-class Card:
-    """What is known of a model before it is built."""
-
-    name: str
-    family: str
-    title: str
-    where: Where | None
-    how: How | None
-    year: int | None
-    paper: str | None
-    """arXiv id; for the few papers that are not there, their DOI or venue."""
-    origin: Origin
-    complexity: str | None
-    """The growth of the token mixing with the number N of tokens, as the paper claims it."""
-    changes: str
-    """What it changes of ViT, in one or two sentences."""
-    image_sizes: ImageSizes = ImageSizes()
-    notes: tuple[str, ...] = ()
-    """Choices that the paper leaves open, and deviations from it or from other implementations."""
-    aliases: tuple[str, ...] = ()
-    idle_parameters: tuple[str, ...] = ()
-    """Patterns of parameters that may rightly get no gradient from a batch, such as experts without a token."""
-    graph_breaks: str | None = None
-    """The operator that `torch.compile(fullgraph=True)` does not take in eval, where there is one."""
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain values with stable keys, for JSON."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "title": self.title,
-            "where": self.where.key if self.where else None,
-            "how": self.how.key if self.how else None,
-            "year": self.year,
-            "paper": self.paper,
-            "origin": self.origin,
-            "complexity": self.complexity,
-            "changes": self.changes,
-            "image_sizes": {
-                "default": self.image_sizes.default,
-                "multiple_of": self.image_sizes.multiple_of,
-                "at_least": self.image_sizes.at_least,
-                "only": list(self.image_sizes.only),
-            },
-            "notes": list(self.notes),
-            "aliases": list(self.aliases),
-            "graph_breaks": self.graph_breaks,
-        }
 
 
 @dataclass(frozen=True)
@@ -259,8 +181,15 @@ def list_models(
 
 
 def card(name: str) -> Card:
-    """The card of a model, by its name, an alias, or `timm:NAME`."""
-    return _entry(name).card
+    """The card of a model, by its name, an alias, or `timm:NAME`.
+
+    >>> card("linformer_s16").complexity
+    'O(N)'
+    """
+    if _is_timm(name):
+        return _timm_entry(name).card
+    cards, names = _cards_and_names()
+    return cards[_name_of(name, names)]
 
 
 def create_model(
@@ -271,7 +200,7 @@ def create_model(
     in_chans: int = 3,
     drop_path: float = 0.0,
     **settings: object,
-) -> nn.Module:
+) -> "nn.Module":
     """Build a model with fresh weights.
 
     `settings` replace those of the variant, such as `size` or a number of the mixer's own.
@@ -296,7 +225,7 @@ def create_model(
     return model
 
 
-def create_miniature(name: str, **options: object) -> nn.Module:
+def create_miniature(name: str, **options: object) -> "nn.Module":
     """A small instance of a model's family, for tests and demonstrations; `options` as for `create_model`."""
     return create_model(name, **{**_entry(name).miniature, **options})  # type: ignore[arg-type]
 
@@ -412,26 +341,56 @@ def _load_environment_plugins() -> None:
         load_plugin(path)
 
 
-def _all_entries() -> dict[str, Entry]:
+def package_cards() -> list[Card]:
+    """The cards of the package's own models, read from its source: what the index has to hold."""
     _load_package()
+    return [entry.card for entry in _entries.values() if entry.card.origin != "plugin"]
+
+
+@cache
+def _index() -> tuple[dict[str, Card], dict[str, str]] | None:
+    """The shipped cards, and every name and alias in lower case; None if the zoo's source has changed since."""
+    cards = read_index()
+    if cards is None:
+        return None
+    return cards, {word.lower(): card.name for card in cards.values() for word in (card.name, *card.aliases)}
+
+
+def _cards_and_names() -> tuple[dict[str, Card], dict[str, str]]:
+    """All cards, and the name that each name and alias leads to; torch is imported only if the index lacks a model."""
     _load_environment_plugins()
-    return _entries
+    index = _index()
+    if index is not None and _entries.keys() <= index[0].keys():
+        return index
+    _load_package()
+    return {name: entry.card for name, entry in _entries.items()}, _names
 
 
 def _entry(name: str) -> Entry:
+    if _is_timm(name):
+        return _timm_entry(name)
+    _load_package()
+    _load_environment_plugins()
+    return _entries[_name_of(name, _names)]
+
+
+def _is_timm(name: str) -> bool:
     if not isinstance(name, str):
-        raise RequestError(f"a model is asked for by its name, such as 'vit_s16', not by {name!r}")
-    if name.lower().startswith(TIMM):
-        return _timm_entry(name[len(TIMM) :])
-    entries = _all_entries()
-    if name.lower() not in _names:
-        raise unknown_name("model", name, _names, "`favor list` shows all")
-    return entries[_names[name.lower()]]
+        raise RequestError(f"name a model by a string such as 'vit_s16', not {name!r}")
+    return name.lower().startswith(TIMM)
 
 
-def _timm_entry(architecture: str) -> Entry:
+def _name_of(word: str, names: Mapping[str, str]) -> str:
+    """The model's own name for a name or an alias."""
+    if word.lower() not in names:
+        raise unknown_name("model", word, names, "`favor list` shows all")
+    return names[word.lower()]
+
+
+def _timm_entry(name: str) -> Entry:
     from favor.zoo.timm_models import build_any_timm, timm_defaults
 
+    architecture = name[len(TIMM) :]
     defaults = timm_defaults(architecture)
     timm_card = Card(
         name=TIMM + architecture,
@@ -451,8 +410,8 @@ def _timm_entry(architecture: str) -> Entry:
 
 def _ordered_cards() -> list[Card]:
     strategies = list(How)
-    cards = [entry.card for entry in _all_entries().values()]
-    return sorted(cards, key=lambda card: strategies.index(card.how) if card.how else len(strategies))
+    cards, _ = _cards_and_names()
+    return sorted(cards.values(), key=lambda card: strategies.index(card.how) if card.how else len(strategies))
 
 
 def _choice(kind: type[Level], what: str, value: Level | str | None) -> Level | None:
