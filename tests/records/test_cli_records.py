@@ -1,4 +1,4 @@
-"""`favor export` and `favor import timm` as a user meets them."""
+"""`favor table` and `favor import timm` as a user meets them."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_csv_goes_to_stdout_with_a_row_per_model_and_empty_cells_for_the_unknown(app: typer.Typer, study: Path) -> None:
-    result = run(app, "export", study, "--csv")
+    result = run(app, "table", study, "--csv")
     assert result.exit_code == 0
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [row["name"] for row in rows] == ["vit_s16", "vit_b16"]
@@ -54,7 +54,7 @@ def test_csv_goes_to_stdout_with_a_row_per_model_and_empty_cells_for_the_unknown
 
 def test_parquet_holds_the_same_table_and_the_units(app: typer.Typer, study: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.parquet"
-    result = run(app, "export", study, "--parquet", "-o", file)
+    result = run(app, "table", study, "--parquet", "-o", file)
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "2 rows" in result.stderr
@@ -65,10 +65,10 @@ def test_parquet_holds_the_same_table_and_the_units(app: typer.Typer, study: Pat
     assert parquet.read_schema(file).field("throughput_low").metadata[b"unit"] == b"img/s"
 
 
-def test_a_torn_line_is_told_on_stderr_and_the_rest_is_exported(app: typer.Typer, study: Path) -> None:
+def test_a_torn_line_is_told_on_stderr_and_the_rest_is_in_the_table(app: typer.Typer, study: Path) -> None:
     with (study / FILE_NAME).open("ab") as file:
         file.write(b'{"schema":1,"requ')
-    result = run(app, "export", study, "--csv")
+    result = run(app, "table", study, "--csv")
     assert result.exit_code == 0
     assert "records.jsonl:3: torn line, skipped" in result.stderr
     assert len(result.stdout.splitlines()) == 3
@@ -79,13 +79,13 @@ def test_a_torn_line_is_told_on_stderr_and_the_rest_is_exported(app: typer.Typer
     [
         ([], "one of --csv and --parquet"),
         (["--csv", "--parquet"], "one of --csv and --parquet"),
-        (["--parquet"], "say where to write it"),
+        (["--parquet"], "name a file"),
     ],
 )
 def test_an_unclear_export_is_refused_with_an_example(
     app: typer.Typer, study: Path, words: list[str], why: str
 ) -> None:
-    result = run(app, "export", study, *words)
+    result = run(app, "table", study, *words)
     assert isinstance(result.exception, RequestError)
     assert why in str(result.exception)
     assert result.stdout == ""
@@ -93,7 +93,7 @@ def test_an_unclear_export_is_refused_with_an_example(
 
 def test_an_export_that_fails_leaves_no_part_of_a_file(app: typer.Typer, study: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    result = run(app, "export", study, "--csv", "-o", tmp_path / "folder")
+    result = run(app, "table", study, "--csv", "-o", tmp_path / "folder")
     assert "cannot write" in str(result.exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "study"]
 
@@ -116,7 +116,7 @@ def test_import_shows_what_it_read_and_what_it_skipped(app: typer.Typer, results
 
 def test_import_into_a_study_adds_each_row_once(app: typer.Typer, results: Path, tmp_path: Path) -> None:
     for said in ("1 records added", "0 records added"):
-        result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+        result = run(app, "import", "timm", results, "--study", tmp_path / "study")
         assert said in result.stderr
         assert result.stdout == ""
     (record,) = read(tmp_path / "study").records
@@ -130,15 +130,15 @@ def test_two_rows_of_one_architecture_are_two_records_and_are_imported_once(app:
     rows.append(rows[0].replace("977", "970"))
     file.write_text("\n".join(["model,train_img_size,train_samples_per_sec,train_batch_size,param_count", *rows]))
     for said in ("3 records added", "0 records added"):
-        assert said in run(app, "import", "timm", file, "--into", tmp_path / "study").stderr
+        assert said in run(app, "import", "timm", file, "--study", tmp_path / "study").stderr
     assert {record.name for record in read(tmp_path / "study").records} == {"deit3_s16"}
 
 
 def test_importing_a_file_that_has_grown_adds_only_what_is_new(app: typer.Typer, results: Path, tmp_path: Path) -> None:
-    run(app, "import", "timm", results, "--into", tmp_path / "study")
+    run(app, "import", "timm", results, "--study", tmp_path / "study")
     header, first, *_ = ACCURACY.splitlines()
     results.write_text("\n".join([header, first.replace("a1", "b1"), first]))
-    result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+    result = run(app, "import", "timm", results, "--study", tmp_path / "study")
     assert "1 records added" in result.stderr
     assert "1 were there already" in result.stderr
     weights = [record.conditions["weights"] for record in read(tmp_path / "study").records]
@@ -148,9 +148,9 @@ def test_importing_a_file_that_has_grown_adds_only_what_is_new(app: typer.Typer,
 def test_a_value_that_timm_has_corrected_replaces_the_old_one_in_the_table(
     app: typer.Typer, results: Path, tmp_path: Path
 ) -> None:
-    run(app, "import", "timm", results, "--into", tmp_path / "study")
+    run(app, "import", "timm", results, "--study", tmp_path / "study")
     results.write_text(ACCURACY.replace("80.2", "80.4"))
-    result = run(app, "import", "timm", results, "--into", tmp_path / "study")
+    result = run(app, "import", "timm", results, "--study", tmp_path / "study")
     assert "1 of them with newer values" in result.stderr
     assert load(tmp_path / "study")["top1"].tolist() == [80.4]
 
@@ -160,7 +160,7 @@ def test_the_same_speeds_under_another_framework_are_records_of_their_own(app: t
     for version in ("pt240", "pt2100"):
         file = tmp_path / f"benchmark-infer-amp-nchw-{version}-cu124-rtx4090.csv"
         file.write_text(header + "resnet50,224,4702.21,1024,25.56\n")
-        assert "1 records added" in run(app, "import", "timm", file, "--into", tmp_path / "study").stderr
+        assert "1 records added" in run(app, "import", "timm", file, "--study", tmp_path / "study").stderr
     assert load(tmp_path / "study")["machine"].tolist() == ["rtx4090, torch 2.4.0", "rtx4090, torch 2.10.0"]
 
 
@@ -181,11 +181,11 @@ def test_a_file_of_another_kind_stops_the_import_before_anything_is_written(
 ) -> None:
     other = tmp_path / "notes.csv"
     other.write_text("a,b\n")
-    result = run(app, "import", "timm", results, other, "--into", tmp_path / "study")
+    result = run(app, "import", "timm", results, other, "--study", tmp_path / "study")
     assert "notes.csv is not named like a result file of timm" in str(result.exception)
     assert not (tmp_path / "study").exists()
 
 
 def test_help_shows_examples(app: typer.Typer) -> None:
-    assert "favor export my-study --csv" in run(app, "export", "--help").stdout
-    assert "--into my-study" in " ".join(run(app, "import", "timm", "--help").stdout.split())
+    assert "favor table my-study --csv" in run(app, "table", "--help").stdout
+    assert "--study my-study" in " ".join(run(app, "import", "timm", "--help").stdout.split())

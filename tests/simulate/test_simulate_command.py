@@ -18,9 +18,9 @@ def run(*arguments: str):
     return CliRunner().invoke(app, [*arguments])
 
 
-def test_json_has_a_record_per_model_and_device_and_into_keeps_them(tmp_path):
+def test_json_has_a_record_per_model_and_device_and_a_study_keeps_them(tmp_path):
     study = tmp_path / "study"
-    result = run("simulate", "vit_xs4", "--on", "a100,t4", "--json", "--into", str(study))
+    result = run("simulate", "vit_xs4", "--device", "a100,t4", "--json", "--study", str(study))
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [(each["name"], each["conditions"]["device"]) for each in found] == [
@@ -33,13 +33,13 @@ def test_json_has_a_record_per_model_and_device_and_into_keeps_them(tmp_path):
 
 
 def test_the_table_tells_the_best_batch_of_training():
-    arguments = ("simulate", "vit_xs4", "--on", "t4", "--phase", "training", "--batch-size", "best")
+    arguments = ("simulate", "vit_xs4", "--device", "t4", "--phase", "training", "--batch-size", "best")
     (record,) = json.loads(run(*arguments, "--json").stdout)
     assert f"best: {record['environment']['train_batch_size']}" in run(*arguments).stdout
 
 
 def test_the_table_says_that_it_is_simulated_and_how_surely():
-    result = run("simulate", "vit_xs4", "--on", "rtx3090", "--batch-size", "8")
+    result = run("simulate", "vit_xs4", "--device", "rtx3090", "--batch-size", "8")
     assert "Simulated inference, amp" in result.stdout
     assert "±" in result.stdout
 
@@ -47,11 +47,11 @@ def test_the_table_says_that_it_is_simulated_and_how_surely():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["vit_ti16", "--on", "a10"], "unknown device"),
-        (["vit_ti16", "--on", ","], "name a device"),
-        (["vit_ti16", "--on", "a100", "--batch-size", "many"], "--batch-size"),
-        (["vit_ti16", "--on", "a100", "--phase", "sleep"], "--phase"),
-        (["vit_ti16", "--on", "t4", "--precision", "bf16"], "no units for bf16"),
+        (["vit_ti16", "--device", "a10"], "unknown device"),
+        (["vit_ti16", "--device", ","], "name a device"),
+        (["vit_ti16", "--device", "a100", "--batch-size", "many"], "--batch-size"),
+        (["vit_ti16", "--device", "a100", "--phase", "sleep"], "unknown phase"),
+        (["vit_ti16", "--device", "t4", "--precision", "bf16"], "no units for bf16"),
     ],
 )
 def test_a_wrong_request_is_one_line(arguments, told):
@@ -61,14 +61,14 @@ def test_a_wrong_request_is_one_line(arguments, told):
 
 
 def test_a_model_that_refuses_the_image_size_does_not_end_the_others():
-    result = run("simulate", "vit_ti16", "vit_xs4", "--on", "a100", "--img-size", "36", "--batch-size", "8", "--json")
+    result = run("simulate", "vit_ti16", "vit_xs4", "--device", "a100", "--img-size", "36", "--batch-size", "8", "--json")
     assert result.exit_code == 1
     assert [each["name"] for each in json.loads(result.stdout)] == ["vit_xs4"]
     assert "error: vit_ti16" in result.stderr
 
 
 def test_a_device_that_is_named_twice_is_simulated_once():
-    result = run("simulate", "vit_xs4", "--on", "a100,A100-40gb", "--batch-size", "8", "--json")
+    result = run("simulate", "vit_xs4", "--device", "a100,A100-40gb", "--batch-size", "8", "--json")
     assert len(json.loads(result.stdout)) == 1
 
 
@@ -143,7 +143,7 @@ def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):
     from favor.report.sources import gather
 
     study = tmp_path / "study"
-    assert run("simulate", "vit_xs4", "--on", "a100", "--into", str(study)).exit_code == 0
+    assert run("simulate", "vit_xs4", "--device", "a100", "--study", str(study)).exit_code == 0
     data = as_json(page_data(gather([study])))
     assert "a100, amp-fp16" in data
     assert '"simulated"' in data
@@ -152,9 +152,9 @@ def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):
 def test_measurements_in_the_study_correct_the_simulation_and_the_user_is_told(tmp_path):
     study, mine = tmp_path / "study", tmp_path / "mine"
     names = ("vix_vit", "vix_vil", "vix_vin", "vix_fnet", "vix_mixer")
-    assert run("simulate", *names, "--on", "t4", "--batch-size", "8", "--into", str(study)).exit_code == 0
+    assert run("simulate", *names, "--device", "t4", "--batch-size", "8", "--study", str(study)).exit_code == 0
     append(mine, [slowed(record, 1.25) for record in read(study).records])
-    result = run("simulate", "vix_vit", "--on", "t4", "--batch-size", "8", "--into", str(mine), "--json")
+    result = run("simulate", "vix_vit", "--device", "t4", "--batch-size", "8", "--study", str(mine), "--json")
     assert "t4: times corrected by 1.250 from 5 measurements" in result.stderr
     (found,) = json.loads(result.stdout)
     plain = next(record for record in read(study).records if record.name == "vix_vit")

@@ -4,23 +4,26 @@ Data goes to stdout, everything else (progress, notes, errors) to stderr. Exit c
 2 the request was wrong. Command files import what is heavy inside their functions, so that `--help` stays fast.
 """
 
+import errno
+import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from favor.cli import count, decide, measure, records, report, simulate, study, train, zoo
 from favor.cli.console import note
+from favor.cli.door import Door
 from favor.errors import FavorError, RequestError
 from favor.version import __version__
 
 app = typer.Typer(
     name="favor",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Door,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 for group in (zoo, count, measure, simulate, train, decide, records, study, report):
@@ -33,13 +36,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog="`favor COMMAND --help` explains a command and shows examples.")
 def door(
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE.py", help="Load models from your own file; repeatable. Also `FAVOR_PLUGINS`."),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -50,22 +53,72 @@ def door(
 
 def main() -> None:
     """Run a command; turn errors that a user can act on into one line and an exit code."""
-    debug = "--debug" in sys.argv[1:]
-    sys.argv = [word for word in sys.argv if word != "--debug"]  # it may stand before or after the command
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # it may stand before or after the command
+    debug = len(words) < len(sys.argv) - 1
     try:
-        app()
+        code = _run(words)
+    except typer.TyperException as error:
+        if error.format_message():
+            note(f"error: {error.format_message()} (`{_command_path(error)} --help` shows what it takes)")
+        code = 2
     except FavorError as error:
         if debug:
             raise
         note(f"error: {error}")
-        sys.exit(2 if isinstance(error, RequestError) else 1)
-    except KeyboardInterrupt:
+        code = 2 if isinstance(error, RequestError) else 1
+    except (KeyboardInterrupt, typer.Abort):
         if debug:
             raise
         note("interrupted")
-        sys.exit(130)
+        code = 130
+    except OSError as error:
+        if debug:
+            raise
+        code = 1
+        if error.errno != errno.EPIPE:  # `favor list | head` is not an error
+            note(f"error: {_where(error)}{error.strerror or error}")
     except Exception as error:
         if debug:
             raise
         note(f"internal error: {type(error).__name__}: {error} (run again with --debug for the traceback)")
-        sys.exit(1)
+        code = 1
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """The exit code of the command that the words name, once all that it printed is written."""
+    _check_surroundings()
+    code = app(words or ["--help"], prog_name="favor", standalone_mode=False) or 0
+    sys.stdout.flush()
+    return int(code)
+
+
+def _check_surroundings() -> None:
+    """Refuse to start where no command can work: what fails later does so without a message, or aborts the process."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open as long as the process is
+    if sys.stdout is None:
+        raise RequestError("stdout is closed; redirect it to a file, or to /dev/null")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without the letter shows a question mark
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError as error:
+        raise RequestError(f"the current folder cannot be read ({error.strerror}); change to another one") from error
+
+
+def _where(error: OSError) -> str:
+    """The file of an error of the system; stdout, if what is left in its buffer cannot be written either."""
+    if error.filename is not None:
+        return f"{error.filename}: "
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - Python flushes it once more at its end
+        return "cannot write to stdout: "
+    return ""
+
+
+def _command_path(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context else "favor"

@@ -1,9 +1,11 @@
-"""How commands speak: data on stdout, everything else on stderr."""
+"""How commands speak: data on stdout, everything else on stderr; nothing in the data can drive the terminal."""
 
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from favor.text import on_one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -11,13 +13,32 @@ if TYPE_CHECKING:
 
 
 def note(text: str) -> None:
-    """Say something to the person at the terminal, on stderr."""
-    print(text, file=sys.stderr)  # noqa: T201
+    """Say something to the person at the terminal: one line on stderr."""
+    print(on_one_line(text), file=sys.stderr)  # noqa: T201
+
+
+def emit_text(text: str) -> None:
+    """Print text for programs as it is, in UTF-8; on a terminal, control characters are spelled out."""
+    if sys.stdout.isatty():
+        text = printable(text)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
 
 
 def emit_json(data: object) -> None:
     """Print data for programs: JSON with stable keys, nothing else on stdout."""
-    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    if printable(text) != text or not _encodable(text):
+        text = json.dumps(data, indent=2, allow_nan=False)
+    print(text)  # noqa: T201
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def examples(*pairs: tuple[str, str]) -> str:
@@ -43,14 +64,29 @@ def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 def stdout_console() -> "Console":
     """The console for data; 200 columns wide where no terminal says otherwise."""
-    from rich.console import Console
+    return _safe_console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+def stderr_console() -> "Console":
+    """The console for progress."""
+    return _safe_console(stderr=True)
+
+
+def _safe_console(**options: object) -> "Console":
+    """A console that spells out control characters in whatever it is given; rich's own styles stay."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None):  # type: ignore[no-untyped-def]
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    return SafeConsole(**options)  # type: ignore[arg-type]
 
 
 def progress_bar() -> "Progress":
     """A bar on stderr with the time left; where there is no terminal it draws nothing (say `note` lines instead)."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -67,6 +103,6 @@ def progress_bar() -> "Progress":
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=stderr_console(),
         disable=not sys.stderr.isatty(),
     )

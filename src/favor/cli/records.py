@@ -1,11 +1,11 @@
-"""`favor export` and `favor import`: records out to other tools, and other people's results in."""
+"""`favor table` and `favor import`: records out to other tools, and other people's results in."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, note
+from favor.cli.console import emit_json, emit_table, emit_text, examples, note
 from favor.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,45 +16,42 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+TABLE_EXAMPLES = examples(
+    ("favor table my-study --csv > my-study.csv", "for a spreadsheet"),
+    ("favor table here there --parquet -o both.parquet", "two studies in one table, for pandas"),
+)
+
+TIMM_EXAMPLES = examples(
+    ("favor import timm results-imagenet.csv benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv", "show what they hold"),
+    ("favor import timm results-imagenet.csv --study my-study", "keep the records in a study"),
+)
+
+
 def add_commands(app: typer.Typer) -> None:
-    """Register `export` and the group `import`."""
-    app.command(epilog=_EXPORT_EXAMPLES)(export)
-    importers = typer.Typer(no_args_is_help=True, help="Bring in results that others have published.")
-    importers.command("timm", epilog=_TIMM_EXAMPLES)(import_timm)
+    """Register `table` and the group `import`."""
+    app.command("table", epilog=TABLE_EXAMPLES)(table_command)
+    importers = typer.Typer(no_args_is_help=True, help="Import results that others have published.")
+    importers.command("timm", epilog=TIMM_EXAMPLES)(import_timm)
     app.add_typer(importers, name="import")
 
 
-_EXPORT_EXAMPLES = """
-**Examples**
-
-`favor export my-study --csv > my-study.csv`
-
-`favor export my-study other-study --parquet -o both.parquet`
-"""
-
-_TIMM_EXAMPLES = """
-**Examples**
-
-`favor import timm results-imagenet.csv benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv`
-
-`favor import timm results-*.csv benchmark-*.csv --into my-study`
-"""
-
-
-def export(
+def table_command(
     studies: Annotated[list[Path], typer.Argument(metavar="STUDY...", help="Study folders, or files of records.")],
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="Apache Parquet, with the metrics' units.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file, not to stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to this file, not to stdout.")
+    ] = None,
 ) -> None:
-    """Write a study's records as one table: a row per model and conditions, a column per metric.
+    """Write a study's records as a table: one row per model and conditions, one column per metric.
 
-    Numbers are in the units of the glossary (`docs/metrics.md`); what is unknown is empty.
+    Numbers are in the units of the glossary (`docs/metrics.md`); unknown values are empty. In CSV, a text that a
+    spreadsheet would run as a formula starts with an apostrophe.
     """
     if csv == parquet:
-        raise RequestError("say one of --csv and --parquet, for example: favor export my-study --csv")
+        raise RequestError("choose one of --csv and --parquet, for example: favor table my-study --csv")
     if parquet and output is None:
-        raise RequestError("Parquet is not text: say where to write it, for example: --parquet -o my-study.parquet")
+        raise RequestError("Parquet is a binary format: name a file, for example: --parquet -o my-study.parquet")
     from favor.records.export import to_csv, to_parquet, write_whole
     from favor.records.table import load_reporting
 
@@ -62,7 +59,7 @@ def export(
     for problem in problems:
         note(f"warning: {problem}")
     if output is None:
-        typer.echo(to_csv(table), nl=False)
+        emit_text(to_csv(table))
         return
     write_whole(output, to_parquet(table) if parquet else to_csv(table).encode())
     note(f"{len(table)} rows, {len(table.columns)} columns: {output}")
@@ -70,12 +67,12 @@ def export(
 
 def import_timm(
     result_files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="timm's CSV files, as it names them.")],
-    into: Annotated[Path | None, typer.Option(metavar="STUDY", help="Add the records to this study folder.")] = None,
+    study: Annotated[Path | None, typer.Option(metavar="DIR", help="Add the records to this study.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as a JSON list.")] = False,
 ) -> None:
-    """Read timm's published results: accuracy (`results-*.csv`) and speed (`benchmark-*.csv`).
+    """Import timm's published results: accuracy (`results-*.csv`) and speed (`benchmark-*.csv`).
 
-    Device, precision, layout, framework version and compile mode come from a file's name. Rows that are malformed are
+    Device, precision, layout, framework version and compile mode come from the file's name. Malformed rows are
     reported with file and line; all others become records, joined on the architecture's name.
     """
     from favor.records.schema import to_data
@@ -87,11 +84,11 @@ def import_timm(
             note(f"warning: {row}")
         note(f"{file.file}: {file.rows} rows read, {len(file.records)} imported, {len(file.skipped)} skipped")
     records = [record for file in found for record in file.records]
-    if into is not None:
-        _add(into, records)
+    if study is not None:
+        _add(study, records)
     if as_json:
         emit_json([to_data(record) for record in records])
-    elif into is None:
+    elif study is None:
         _show(records)
 
 
@@ -151,7 +148,7 @@ def _show(records: "list[Record]") -> None:
     ]
     emit_table("timm's results, joined on the architecture", columns, rows, right=[*numbers, *speed_columns])
     if len(joined) > _SHOWN:
-        note(f"{len(joined) - _SHOWN} more rows; --json prints all records, --into STUDY keeps them")
+        note(f"{len(joined) - _SHOWN} more rows; --json prints all records, --study DIR keeps them")
 
 
 def _scaled(value: float | None, unit: float) -> str:

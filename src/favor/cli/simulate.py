@@ -1,4 +1,4 @@
-"""`favor simulate`, `favor devices`: what models would cost on devices that are not here."""
+"""`favor simulate` and `favor devices`: what models would cost on devices that are not here."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from favor.simulate.devices import Device
 
 SIMULATE_EXAMPLES = examples(
-    ("favor simulate vit_s16 swin_ti --on a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
-    ("favor simulate 'vit_*' --on h100 --batch-size 256 --json", "at one batch size, for programs"),
-    ("favor simulate vit_b16 --on a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
-    ("favor simulate vit_s16 --on my-gpu.yaml --into my-study", "your own device, kept for `favor recommend`"),
+    ("favor simulate vit_s16 swin_ti --device a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
+    ("favor simulate 'vit_*' --device h100 --batch-size 256 --json", "at one batch size, for programs"),
+    ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
+    ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, kept for `favor recommend`"),
 )
 
 DEVICES_EXAMPLES = examples(
-    ("favor devices", "the devices that can be simulated on"),
-    ("favor devices a100 --json", "all that is known of one, with its sources"),
+    ("favor devices", "all devices"),
+    ("favor devices a100 --json", "everything about one, with its sources"),
 )
 
 # Short headings, so that a row fits a terminal; the glossary has the whole names.
@@ -58,70 +58,75 @@ def simulate_command(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Names or patterns with * and ?; also timm:NAME.")
     ],
-    on: Annotated[
-        str, typer.Option("--on", metavar="DEVICE[,DEVICE...]", help="Devices by name, or .yaml files of your own.")
+    device: Annotated[
+        list[str],
+        typer.Option(metavar="NAME[,NAME...]", help="Devices by name, or .yaml files of your own; repeatable."),
     ],
     batch_size: Annotated[
         str | None,
         typer.Option(metavar="N|best", help="Images at once. Unless given: the best for inference, 64 for training."),
     ] = None,
     precision: Annotated[str, typer.Option(help="amp (automatic mixed precision), fp32 or bf16.")] = "amp",
-    phase: Annotated[str, typer.Option(help="inference or training.")] = "inference",
+    phase: Annotated[str, typer.Option(help="inference, training or both.")] = "inference",
     img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
     num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
     optimizer: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
-    into: Annotated[
+    study: Annotated[
         Path | None,
-        typer.Option(metavar="STUDY", help="Add the records to this study; its measurements correct the simulation."),
+        typer.Option(metavar="DIR", help="Add the records to this study; its measurements correct the simulation."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate what models would cost on GPUs that are not here, from their operator trace and the specification.
+    """Simulate what models would cost on GPUs that are not here.
 
-    Every number is a record of source `simulated` with a 95 % interval. docs/simulation.md says how good they are.
+    Times and memory come from the model's operator trace and the device's specification. Every number is a record of
+    source `simulated` with a 95 % interval; docs/simulation.md shows how accurate they are.
     """
     from favor.records.store import append
     from favor.simulate.calibration import shipped_calibration
-    from favor.simulate.devices import device
+    from favor.simulate.devices import device as described
     from favor.simulate.pool import simulate_several
     from favor.simulate.simulation import Asked
-    from favor.trace.conditions import PHASES
+    from favor.trace.conditions import phases_named
 
-    if phase not in PHASES:
-        raise RequestError(f"--phase {phase}: choose from {', '.join(PHASES)}")
-    asked = Asked(phase, precision, _batch_size(batch_size), img_size, num_classes, optimizer)
-    devices = list(dict.fromkeys(device(name.strip()) for name in on.split(",") if name.strip()))
-    if not devices:
-        raise RequestError("--on: name a device; `favor devices` shows them")
+    batch = _batch_size(batch_size)
+    requests = [Asked(each, precision, batch, img_size, num_classes, optimizer) for each in phases_named(phase)]
+    named = [name.strip() for names in device for name in names.split(",") if name.strip()]
+    if not named:
+        raise RequestError("--device: name a device; `favor devices` shows them")
+    devices = list(dict.fromkeys(described(name) for name in named))
     for place in devices if precision == "bf16" else ():
         place.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
     wanted = expand(names)
     calibration = shipped_calibration()
-    corrections = _corrections(into, devices, precision, calibration)
-    records: list[Record] = []
-    refusals: list[tuple[str, RequestError]] = []
+    corrections = _corrections(study, devices, precision, calibration)
+    records: dict[str, list[Record]] = {asked.phase: [] for asked in requests}
+    refusals: dict[str, RequestError] = {}
     with progress_bar() as bar:
-        task = bar.add_task("simulating", total=len(wanted), visible=len(wanted) > 1)
-        for found in simulate_several(wanted, devices, asked, calibration, corrections):
-            bar.update(task, description=found.name)
-            if found.refusal is not None:
-                refusals.append((found.name, found.refusal))
-            if into is not None and found.records:
-                append(into, found.records)
-            records += found.records
-            bar.advance(task)
-    if not records:
-        raise refusals[0][1]
+        task = bar.add_task("simulating", total=len(wanted) * len(requests), visible=len(wanted) > 1)
+        for asked in requests:
+            for found in simulate_several(wanted, devices, asked, calibration, corrections):
+                bar.update(task, description=found.name)
+                if found.refusal is not None:
+                    refusals[found.name] = found.refusal
+                if study is not None and found.records:
+                    append(study, found.records)
+                records[asked.phase] += found.records
+                bar.advance(task)
+    everything = [record for of_phase in records.values() for record in of_phase]
+    if not everything:
+        raise next(iter(refusals.values()))
     if as_json:
         from favor.records.schema import to_data
 
-        emit_json([to_data(record) for record in records])
+        emit_json([to_data(record) for record in everything])
     else:
-        _print(records, asked.phase, precision)
-    for name, refusal in refusals:
+        for each, of_phase in records.items():
+            _print(of_phase, each, precision)
+    for name, refusal in refusals.items():
         note(f"error: {name}: {refusal}")
-    if refusals or all(record.status != "ok" for record in records):
+    if refusals or all(record.status != "ok" for record in everything):
         raise typer.Exit(1)
 
 
@@ -131,7 +136,7 @@ def devices_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the devices that can be simulated on, as their specifications describe them."""
+    """Show the devices that favor can simulate, with their specifications."""
     from favor.simulate.devices import built_in_devices, device
 
     shown = built_in_devices() if name is None else (device(name),)
@@ -166,8 +171,9 @@ def _peaks(device: "Device") -> "tuple[float | None, ...]":
 def _batch_size(text: str | None) -> "int | Literal['best'] | None":
     if text is None or text == "best":
         return "best" if text else None
-    if not text.isdecimal() or int(text) < 1:
-        raise RequestError(f"--batch-size: {text!r} is neither a whole number of 1 or more nor 'best'")
+    # Ten digits are more than any batch has; Python itself refuses to read thousands of them.
+    if not text.isdecimal() or len(text) > 10 or int(text) < 1:
+        raise RequestError(f"--batch-size: {text!r} is neither 'best' nor a whole number from 1 to 2,147,483,647")
     return int(text)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from favor.errors import RequestError
+from favor.errors import RequestError, unknown_name
 
 Phase = Literal["inference", "training"]
 
@@ -13,6 +13,18 @@ REFERENCE_BATCH = 2048
 IMAGENET_IMAGES = 1_281_167
 MOST_IMAGES = 2**31 - 1
 """A larger batch is a typing error: it would overflow the sizes of tensors before it exhausts the memory."""
+
+
+def phases_named(word: str) -> tuple[Phase, ...]:
+    """The phases that `inference`, `training` or `both` stands for.
+
+    >>> phases_named("both")
+    ('inference', 'training')
+    """
+    chosen: dict[str, tuple[Phase, ...]] = {**{phase: (phase,) for phase in PHASES}, "both": PHASES}
+    if word not in chosen:
+        raise unknown_name("phase", word, chosen, "choose from " + ", ".join(chosen))
+    return chosen[word]
 
 
 def check_counts(*counts: tuple[str, int | None]) -> None:

@@ -24,7 +24,7 @@ from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 _FILL = to_fill(
     "throughput on two devices",
     QUICK,
-    "favor import timm benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv --into mine",
+    "favor import timm benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv --study mine",
 )
 MOST_DEVICES = 6
 

@@ -1,0 +1,62 @@
+"""What the top-level command adds to typer: commands in groups, and old spellings that name the new one."""
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+from favor.errors import RequestError
+
+GROUPS = {
+    "Choose": ("recommend", "pareto", "compare", "correlate", "disagree"),
+    "Measure": ("measure", "count", "simulate", "variability", "doctor", "devices"),
+    "Train": ("train", "finetune", "evaluate", "predict"),
+    "Studies": ("run", "status", "resume", "report", "figures", "table", "import"),
+    "The zoo": ("list", "show"),
+}
+
+OLD_OPTIONS = {
+    "--into": ("--study", "--study DIR"),
+    "--out": ("--study", "--study DIR"),
+    "--on": ("--device", "--device NAME"),
+    "--again": ("--repeat", "--repeat flagged"),
+    "--retry": ("--repeat", "--repeat failed"),
+    "--training": ("--phase", "--phase training"),
+    "--no-training": ("--phase", "--phase inference"),
+}
+"""What an option was called -> the option that took its place, and how that is written."""
+
+OLD_COMMANDS = {"export": "table STUDY... --csv|--parquet"}
+
+
+class Door(TyperGroup):
+    """The group of all commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words name; a word of an older favor is refused with the one to say instead."""
+        if args[0] in OLD_COMMANDS and args[0] not in self.commands:
+            raise RequestError(f"`favor {args[0]}` is now `favor {OLD_COMMANDS[args[0]]}`")
+        name, command, rest = super().resolve_command(ctx, args)
+        _refuse_old_options(command, rest)
+        return name, command, rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Plain text: importing what draws typer's panels takes longer than all the rest."""
+        super(TyperGroup, self).format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with the first sentence of its help."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=300)) for name in names])
+
+
+def _refuse_old_options(command: Any, words: list[str]) -> None:
+    """Refuse an option that the command had before, if it has the one that took its place."""
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    has = {option for parameter in command.params for option in parameter.opts}
+    for word in words[: words.index("--")] if "--" in words else words:
+        option = word.partition("=")[0]
+        new, spelled = OLD_OPTIONS.get(option, ("", ""))
+        if option not in has and new in has:
+            raise RequestError(f"{option} is now {spelled}")

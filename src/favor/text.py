@@ -1,0 +1,43 @@
+"""Text that comes from records, files and plugins, made safe to show: on a terminal, on one line, in a figure."""
+
+import re
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters: a terminal obeys them, and renderers abort on NUL
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line breaks of Unicode, and marks that turn the direction of text
+    "\ud800-\udfff\ufffe\uffff"  # what no encoding can write
+    "]"
+)
+_LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+_LONG_WORD = re.compile(r"\S{301,}")
+
+
+def printable(text: str) -> str:
+    r"""The text with its control characters spelled out; line feeds and tabs stay.
+
+    >>> print(printable("\x1b[31mred\x00"))
+    \x1b[31mred\x00
+    """
+    return _UNSAFE.sub(_spelled_out, text)
+
+
+def on_one_line(text: str) -> str:
+    r"""The text on one line, safe to print; words of more than 300 characters are cut.
+
+    >>> on_one_line("first\n  second")
+    'first second'
+    >>> on_one_line("9" * 5000).endswith("999... (5000 characters)")
+    True
+    """
+    return _LONG_WORD.sub(_cut, printable(_LINE_BREAKS.sub(" ", text)))
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _cut(found: re.Match[str]) -> str:
+    word = found[0]
+    return f"{word[:80]}... ({len(word)} characters)"
