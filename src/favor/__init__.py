@@ -2,42 +2,60 @@
 
 >>> import favor
 >>> model = favor.create_model("vit_s16", num_classes=10)
+>>> favor.count("vit_s16").params
+22059496
 
 What is named here is imported when it is first used, so that `import favor` costs nothing and analyses need no torch.
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from favor.version import __version__
 
 if TYPE_CHECKING:
-    from favor.records.table import load
+    from favor.api import Records, count, load_records, measure, pareto, recommend, simulate, train
     from favor.zoo.fuse import fuse
     from favor.zoo.registry import card, create_model, list_models, load_plugin, register
     from favor.zoo.weights import load_weights
 
 _HOMES = {
+    "Records": "favor.api",
     "card": "favor.zoo.registry",
+    "count": "favor.api",
     "create_model": "favor.zoo.registry",
     "fuse": "favor.zoo.fuse",
     "list_models": "favor.zoo.registry",
-    "load": "favor.records.table",
     "load_plugin": "favor.zoo.registry",
+    "load_records": "favor.api",
     "load_weights": "favor.zoo.weights",
+    "measure": "favor.api",
+    "pareto": "favor.api",
+    "recommend": "favor.api",
     "register": "favor.zoo.registry",
+    "simulate": "favor.api",
+    "train": "favor.api",
 }
 
 __all__ = [
+    "Records",
     "__version__",
     "card",
+    "count",
     "create_model",
     "fuse",
     "list_models",
-    "load",
     "load_plugin",
+    "load_records",
     "load_weights",
+    "measure",
+    "pareto",
+    "recommend",
     "register",
+    "simulate",
+    "train",
 ]
 
 
@@ -49,3 +67,15 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Face(ModuleType):
+    """Keeps `favor.measure`, `favor.train` and `favor.simulate` functions: importing the package of that name, which
+    Python then sets as an attribute here, does not replace them. Goes when the packages have other names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face

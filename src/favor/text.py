@@ -23,12 +23,12 @@ def printable(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    r"""The text on one line, safe to print; words of more than 300 characters are cut.
+    r"""The text on one line, safe to print; words of more than 300 characters are shortened.
 
     >>> on_one_line("first\n  second")
     'first second'
-    >>> on_one_line("9" * 5000).endswith("999... (5000 characters)")
-    True
+    >>> len(on_one_line("9" * 5000))
+    203
     """
     return _LONG_WORD.sub(_cut, printable(_LINE_BREAKS.sub(" ", text)))
 
@@ -40,4 +40,4 @@ def _spelled_out(found: re.Match[str]) -> str:
 
 def _cut(found: re.Match[str]) -> str:
     word = found[0]
-    return f"{word[:80]}... ({len(word)} characters)"
+    return f"{word[:100]}...{word[-100:]}"

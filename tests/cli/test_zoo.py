@@ -36,7 +36,7 @@ def test_list_defines_every_place_and_every_strategy_once(capsys: pytest.Capture
 
 
 def test_list_says_that_timm_s_networks_are_not_listed() -> None:
-    with pytest.raises(RequestError, match="`favor show timm:NAME` tells"):
+    with pytest.raises(RequestError, match="`favor show timm:NAME` shows"):
         list_command("timm:resnet18", None, None, None)
 
 

@@ -12,7 +12,7 @@ from favor.errors import RequestError
 from favor.machine.device import Cpu
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedMeasurement
-from favor.measure import meters
+from favor.measure import doctor, meters
 from favor.records.store import read
 
 
@@ -209,7 +209,7 @@ def test_variability_prints_a_table_per_phase(app, pretended):
 
 
 def test_doctor_says_what_can_be_measured(app, monkeypatch):
-    monkeypatch.setattr("favor.measure.doctor.NOISE_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "NOISE_SECONDS", 0.2)
     found = json.loads(run(app, "doctor", "--json").stdout)
     assert {"processor", "threads", "others", "busy", "free_memory", "devices", "timer", "compiler"} <= found.keys()
     assert found["devices"][0]["kind"] == "cpu"

@@ -11,7 +11,7 @@ from favor.errors import RequestError
 from favor.machine.device import Cpu, find_device
 from favor.machine.messages import Channel, Findings, one_line
 from favor.machine.process import InterruptedMeasurement
-from favor.measure import meters
+from favor.measure import meters, training
 from favor.measure.meters import Interrupted, Measured, find_done, measure, measure_all, requests_for
 from favor.measure.request import Request, Settings
 from favor.records.schema import Record, from_data, to_data
@@ -120,7 +120,7 @@ def test_a_real_child_says_at_which_operating_point_it_trains(monkeypatch):
     from measure.fakes import FakeClock
 
     findings = Findings()
-    monkeypatch.setattr("favor.measure.training.measure_training", lambda bench, workload, request: None)
+    monkeypatch.setattr(training, "measure_training", lambda bench, workload, request: None)
     bench = Bench(Cpu(), FakeClock(), Channel(findings.take), budget=1.0)
     worker._measure_phase(bench, a_request(name="avit_ti16", phase="training", img_size=32, batch_size=2))
     assert findings.conditions["survival"].startswith("by halting scores")

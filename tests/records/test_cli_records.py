@@ -1,8 +1,10 @@
 """`favor table` and `favor import timm` as a user meets them."""
 
 import csv
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +14,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
 from favor.cli import records as commands
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 from favor.records import append, load, read
+from favor.records.export import from_csv, to_csv, write_whole
 from favor.records.store import FILE_NAME
 from records.record_strategies import a_record
 
@@ -189,3 +192,44 @@ def test_a_file_of_another_kind_stops_the_import_before_anything_is_written(
 def test_help_shows_examples(app: typer.Typer) -> None:
     assert "favor table my-study --csv" in run(app, "table", "--help").stdout
     assert "--study my-study" in " ".join(run(app, "import", "timm", "--help").stdout.split())
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''+1", "'quoted'", "plain"]
+
+
+def test_csv_has_no_cell_that_a_spreadsheet_runs_and_is_read_again_as_it_was() -> None:
+    table = pd.DataFrame({"name": FORMULAS, "=header": FORMULAS, "top1": [-float(i) for i in range(len(FORMULAS))]})
+    written = to_csv(table)
+    for row in csv.reader(io.StringIO(written, newline="")):
+        assert not any(cell.startswith(("=", "+", "@", "\t", "\r", "\n")) for cell in row)
+        assert not any(cell.startswith("-") for cell in row[:2])
+    pd.testing.assert_frame_equal(from_csv(written), table)
+
+
+def test_a_formula_in_a_record_leaves_the_command_as_text(app: typer.Typer, tmp_path: Path) -> None:
+    append(tmp_path / "study", [a_record("=cmd|calc", conditions={"img_size": 224, "device": "@cpu", "batch_size": 8})])
+    (row,) = csv.DictReader(io.StringIO(run(app, "table", tmp_path / "study", "--csv").stdout))
+    assert (row["name"], row["device"]) == ("'=cmd|calc", "'@cpu")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_one_clear_error(app: typer.Typer, study: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    result = run(app, "table", study, "--csv", "-o", tmp_path / "locked" / "out.csv")
+    assert "cannot write" in str(result.exception)
+
+
+def test_a_read_only_file_system_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(WorkError, match=r"cannot write .*out.csv: Read-only file system"):
+        write_whole(tmp_path / "out.csv", b"")
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_file_without_a_name_is_refused(name: str) -> None:
+    with pytest.raises(RequestError, match="not the name of a file"):
+        write_whole(Path(name), b"")

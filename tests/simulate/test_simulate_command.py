@@ -61,7 +61,9 @@ def test_a_wrong_request_is_one_line(arguments, told):
 
 
 def test_a_model_that_refuses_the_image_size_does_not_end_the_others():
-    result = run("simulate", "vit_ti16", "vit_xs4", "--device", "a100", "--img-size", "36", "--batch-size", "8", "--json")
+    result = run(
+        "simulate", "vit_ti16", "vit_xs4", "--device", "a100", "--img-size", "36", "--batch-size", "8", "--json"
+    )
     assert result.exit_code == 1
     assert [each["name"] for each in json.loads(result.stdout)] == ["vit_xs4"]
     assert "error: vit_ti16" in result.stderr

@@ -63,7 +63,7 @@ def test_what_is_left_open_is_filled_in_for_this_machine():
             "report: {pipeline: laptop-digits}\n",
             "my.yaml:4: report.pipeline: unknown pipeline 'laptop-digits'; did you mean 'laptop-digits@",
         ),
-        ("models: [vit_s16]\nplugins: [nowhere.py]\n", "my.yaml:2: plugins[0]: plugin 'nowhere.py' is not there"),
+        ("models: [vit_s16]\nplugins: [nowhere.py]\n", "my.yaml:2: plugins[0]: plugin 'nowhere.py' does not exist"),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: deit3-pretrian\n",
             "my.yaml:4: train.recipe: unknown recipe 'deit3-pretrian'; did you mean 'deit3-pretrain'",

@@ -93,7 +93,7 @@ def test_a_run_leaves_a_record_an_epoch_and_the_last_one_is_its_result(done: tup
 
 
 def test_a_study_of_runs_can_be_ranked_and_its_curves_compared(done: tuple[Path, Outcome]) -> None:
-    table = favor.load(done[0])
+    table = favor.load_records(done[0])
     basis = accuracy_basis(table, "digits")
     assert basis.pipeline == "laptop-digits@1 epochs=2 batch_size=240 lr=0.003 warmup_epochs=0.5"
     assert (basis.pretraining, basis.distillation, basis.img_size) == ("none", False, 32)

@@ -259,7 +259,7 @@ def test_what_could_not_be_asked_for_cannot_name_a_model(name: str) -> None:
 
 
 def test_a_plugin_that_is_not_there_is_refused() -> None:
-    with pytest.raises(RequestError, match="is not there"):
+    with pytest.raises(RequestError, match="does not exist"):
         favor.load_plugin("nowhere.py")
 
 

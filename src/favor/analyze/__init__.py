@@ -1,6 +1,6 @@
 """What it means: every analysis is a function from a pandas table to a small frozen result.
 
-The tables are those of `favor.load` and `favor.records.published_table`: one row per model and conditions.
+The tables are those of `favor.load_records` and `favor.records.published_table`: one row per model and conditions.
 `assemble` turns them into one row per model where an analysis compares models.
 scipy is imported inside the functions that need it: it takes longer to load than a recommendation takes.
 """

@@ -1,9 +1,11 @@
 """The shape of a recommendation: what is favored, why, how surely, and what else could be."""
 
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any, Literal
 
 from favor.analyze.limits import Limit, Relax
+from favor.units import format_quantity
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,17 @@ class Recommendation:
         content = asdict(self)
         content["limits"] = [asdict(limit) | {"unit": limit.unit} for limit in self.limits]
         return content
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the reason, and a table of the favored model and the next best."""
+        choices = [choice for choice in (self.favored, *self.runners_up) if choice is not None]
+        metrics = list(dict.fromkeys(name for choice in choices for name in choice.metrics))
+        rows = [["model", *metrics, "best in"]]
+        for choice in choices:
+            found = [choice.metrics.get(name) for name in metrics]
+            sure = "" if choice.probability_best is None else f"{choice.probability_best:.0%}"
+            numbers = ["" if one is None else format_quantity(one.value, one.unit) for one in found]
+            rows.append([choice.name, *numbers, sure])
+        table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        reason = self.why.summary if self.why else "; ".join(self.undecided) or "no model keeps all limits"
+        return f"<p>{escape(reason)}</p><table>{table}</table>"

@@ -4,19 +4,20 @@ Data goes to stdout, everything else (progress, notes, errors) to stderr. Exit c
 2 the request was wrong. Command files import what is heavy inside their functions, so that `--help` stays fast.
 """
 
-import errno
 import os
+import re
 import sys
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from favor.cli import count, decide, measure, records, report, simulate, study, train, zoo
-from favor.cli.console import note
+from favor.cli.console import guard_stdout, note
 from favor.cli.door import Door
 from favor.errors import FavorError, RequestError
 from favor.version import __version__
+
+_MOST_DIGITS = 300  # the largest floating-point number has 309; Python refuses to read integers of thousands
 
 app = typer.Typer(
     name="favor",
@@ -71,12 +72,14 @@ def main() -> None:
             raise
         note("interrupted")
         code = 130
+    except BrokenPipeError:  # `favor list | head` wants no more, which is not an error to speak of
+        code = 1
     except OSError as error:
         if debug:
             raise
+        file = "" if error.filename is None else f"{error.filename}: "
+        note(f"error: {file}{error.strerror or error}")
         code = 1
-        if error.errno != errno.EPIPE:  # `favor list | head` is not an error
-            note(f"error: {_where(error)}{error.strerror or error}")
     except Exception as error:
         if debug:
             raise
@@ -87,36 +90,25 @@ def main() -> None:
 
 def _run(words: list[str]) -> int:
     """The exit code of the command that the words name, once all that it printed is written."""
-    _check_surroundings()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open as long as the process is
+    guard_stdout()
+    _check_folder()
+    for word in words:
+        digits = max(map(len, re.findall(r"\d+", word)), default=0)
+        if digits > _MOST_DIGITS:
+            raise RequestError(f"an argument has a number of {digits} digits; no number may have more than 300")
     code = app(words or ["--help"], prog_name="favor", standalone_mode=False) or 0
     sys.stdout.flush()
     return int(code)
 
 
-def _check_surroundings() -> None:
-    """Refuse to start where no command can work: what fails later does so without a message, or aborts the process."""
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open as long as the process is
-    if sys.stdout is None:
-        raise RequestError("stdout is closed; redirect it to a file, or to /dev/null")
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without the letter shows a question mark
+def _check_folder() -> None:
+    """Refuse to work in a folder that was deleted: torch's libraries abort the process there."""
     try:
         os.getcwd()  # noqa: PTH109
     except OSError as error:
         raise RequestError(f"the current folder cannot be read ({error.strerror}); change to another one") from error
-
-
-def _where(error: OSError) -> str:
-    """The file of an error of the system; stdout, if what is left in its buffer cannot be written either."""
-    if error.filename is not None:
-        return f"{error.filename}: "
-    try:
-        sys.stdout.flush()
-    except OSError:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - Python flushes it once more at its end
-        return "cannot write to stdout: "
-    return ""
 
 
 def _command_path(error: typer.TyperException) -> str:

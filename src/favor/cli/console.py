@@ -1,15 +1,44 @@
 """How commands speak: data on stdout, everything else on stderr; nothing in the data can drive the terminal."""
 
+import io
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from favor.errors import RequestError, WorkError
 from favor.text import on_one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+
+class _Stdout(io.FileIO):
+    """Standard output that says so when it cannot be written; what comes after that is dropped."""
+
+    _failed = False
+
+    def write(self, data):  # type: ignore[no-untyped-def] # the type of a buffer is not in Python 3.11
+        if self._failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failed = True  # Python flushes once more when it ends
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise WorkError(f"cannot write to stdout: {error.strerror}") from error
+
+
+def guard_stdout() -> None:
+    """Make failures of stdout clear, and letters that it does not have question marks; refuse one that is closed."""
+    stdout = sys.stdout
+    if stdout is None:
+        raise RequestError("stdout is closed; redirect it to a file, or to /dev/null")
+    if stdout is sys.__stdout__:  # a test or a notebook has one of its own
+        raw = io.BufferedWriter(_Stdout(stdout.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, stdout.encoding, errors="replace", line_buffering=stdout.isatty())
 
 
 def note(text: str) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
 from favor.cli.count import expand
-from favor.cli.zoo import AsJson, load_plugins
+from favor.cli.zoo import AsJson, complete_models, load_plugins
 from favor.errors import RequestError
 
 if TYPE_CHECKING:
@@ -54,13 +54,29 @@ def add_commands(app: typer.Typer) -> None:
     app.command("devices", epilog=DEVICES_EXAMPLES)(devices_command)
 
 
+def complete_devices(incomplete: str) -> list[str]:
+    """The devices whose names begin so, for the shell's completion."""
+    from favor.simulate.devices import built_in_devices
+
+    return [device.name for device in built_in_devices() if device.name.startswith(incomplete)]
+
+
 def simulate_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names or patterns with * and ?; also timm:NAME.")
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Names or patterns with * and ?; also timm:NAME.",
+            autocompletion=complete_models,
+        ),
     ],
     device: Annotated[
         list[str],
-        typer.Option(metavar="NAME[,NAME...]", help="Devices by name, or .yaml files of your own; repeatable."),
+        typer.Option(
+            metavar="NAME[,NAME...]",
+            help="Devices by name, or .yaml files of your own; repeatable.",
+            autocompletion=complete_devices,
+        ),
     ],
     batch_size: Annotated[
         str | None,
@@ -132,7 +148,10 @@ def simulate_command(
 
 def devices_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[DEVICE]", help="One device, or a .yaml file; else all.")
+        str | None,
+        typer.Argument(
+            metavar="[DEVICE]", help="One device, or a .yaml file; else all.", autocompletion=complete_devices
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -171,9 +190,8 @@ def _peaks(device: "Device") -> "tuple[float | None, ...]":
 def _batch_size(text: str | None) -> "int | Literal['best'] | None":
     if text is None or text == "best":
         return "best" if text else None
-    # Ten digits are more than any batch has; Python itself refuses to read thousands of them.
-    if not text.isdecimal() or len(text) > 10 or int(text) < 1:
-        raise RequestError(f"--batch-size: {text!r} is neither 'best' nor a whole number from 1 to 2,147,483,647")
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"--batch-size: {text!r} is neither 'best' nor a whole number of 1 or more")
     return int(text)
 
 

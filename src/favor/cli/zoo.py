@@ -22,20 +22,27 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def remember_plugins(paths: list[str]) -> None:
-    """Keep the plugins that the door was given until a command needs the zoo; loading them wants torch."""
+    """Keep the plugins of the command line until a command needs the zoo; loading them imports torch."""
     for path in paths:
         if not Path(path).is_file():
-            what = "is a folder" if Path(path).is_dir() else "is not there"
+            what = "is a folder" if Path(path).is_dir() else "does not exist"
             raise RequestError(f"plugin {path!r} {what}; give the path of a Python file")
     _plugins[:] = paths
 
 
 def load_plugins() -> None:
-    """Load the plugins that the door was given. Every command that takes model names calls this first."""
+    """Load the plugins of the command line. Every command that takes model names calls this first."""
     from favor.zoo.registry import load_plugin
 
     while _plugins:
         load_plugin(_plugins.pop(0))
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """The names that begin so, for the shell's completion."""
+    from favor.zoo.registry import list_models
+
+    return [name for name in list_models() if name.startswith(incomplete)]
 
 
 LIST_EXAMPLES = examples(
@@ -59,21 +66,21 @@ def list_command(
     origin: Annotated[str | None, typer.Option(help="Whose code: own, timm, plugin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the zoo, grouped by the taxonomy: where and how each architecture changes ViT."""
+    """List the models of the zoo by where and how each changes ViT."""
     from favor.zoo.registry import TIMM, WILDCARDS, card, list_models
 
     load_plugins()
     if pattern.lower().startswith(TIMM):
-        raise RequestError("the networks of timm are not listed; `favor show timm:NAME` tells about one of them")
+        raise RequestError("the networks of timm are not listed; `favor show timm:NAME` shows one of them")
     if not any(wildcard in pattern for wildcard in WILDCARDS):
-        pattern = card(pattern).name  # an alias leads to its model, and a name that is close is told
+        pattern = card(pattern).name  # resolves an alias, and suggests a name that is close
     cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]
     if as_json:
         emit_json([card.as_dict() for card in cards])
     elif cards:
         _print_groups(cards)
     else:
-        note("no model fits; `favor list` shows all")
+        note("no model matches; `favor list` shows all")
 
 
 def _print_groups(cards: "list[Card]") -> None:
@@ -111,14 +118,16 @@ def _print_groups(cards: "list[Card]") -> None:
             ],
         )
     families_total = len({card.family for card in cards})
-    note(f"{len(cards)} models of {families_total} architectures; `favor show NAME` tells about one")
+    note(f"{len(cards)} models of {families_total} architectures; `favor show NAME` describes one")
 
 
 def show_command(
-    name: Annotated[str, typer.Argument(help="A model's name, an alias, or timm:NAME.")],
+    name: Annotated[
+        str, typer.Argument(help="A model's name, an alias, or timm:NAME.", autocompletion=complete_models)
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Show one model's card: what it changes of ViT, its paper, its variants, and what to know about it."""
+    """Show a model's card: what it changes of ViT, its paper and its variants."""
     from favor.zoo.registry import card, list_models
 
     load_plugins()

@@ -1,21 +1,56 @@
 """Exports of the wide table: CSV for people, Parquet for programs."""
 
+import csv
 import io
 import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from favor.errors import WorkError
+from favor.errors import RequestError, WorkError
 from favor.metrics import METRICS
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """The table as CSV text; what is unknown is an empty cell, and numbers are in the units of `docs/metrics.md`."""
-    return table.to_csv(index=False, lineterminator="\n")
+    """The table as CSV text; unknown values are empty cells, and numbers are in the units of `docs/metrics.md`.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe in front; `from_csv` takes it away again.
+    """
+    safe = table.rename(columns=_with_apostrophe)
+    for column in safe.columns[[kind.kind == "O" for kind in safe.dtypes]]:
+        safe[column] = safe[column].map(_with_apostrophe, na_action="ignore")
+    written = safe.to_csv(index=False, lineterminator="\n")
+    if "\r" in written:  # it ends a line for those who read the file, but is not quoted when lines end in \n
+        written = safe.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return written
+
+
+def from_csv(text: str) -> pd.DataFrame:
+    """The table that `to_csv` wrote."""
+    table = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+    for column in table.select_dtypes(include=["object", "str"]):
+        table[column] = table[column].map(_without_apostrophe, na_action="ignore")
+    return table.rename(columns=_without_apostrophe)
+
+
+def _with_apostrophe(value: object) -> object:
+    """A text that begins like a formula, behind apostrophes or not, with one more apostrophe; else the value as it is.
+
+    >>> _with_apostrophe("=cmd|' /C calc'!A0")
+    "'=cmd|' /C calc'!A0"
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _without_apostrophe(value: object) -> object:
+    return value[1:] if isinstance(value, str) and value.startswith("'") and _FORMULA.match(value) else value
 
 
 def to_parquet(table: pd.DataFrame) -> bytes:
@@ -33,12 +68,15 @@ def to_parquet(table: pd.DataFrame) -> bytes:
 
 def write_whole(file: Path, content: bytes) -> None:
     """Put content under a file's name in one step, so that no reader ever sees half of it."""
+    if not file.name:
+        raise RequestError(f"cannot write {str(file)!r}: it is not the name of a file")
     part = file.with_name(f".{file.name}.part-{os.getpid()}")
     try:
         part.write_bytes(content)
         part.replace(file)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only file system, removing what was never written fails as well
+            part.unlink(missing_ok=True)
         raise WorkError(f"cannot write {file}: {error.strerror}") from error
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,11 @@ class Counts:
     activations: int
     bytes_moved: int
     by_operator: tuple[OperatorCount, ...]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the counts, one a row."""
+        rows = "".join(f"<tr><td>{name}</td><td>{getattr(self, name):,}</td></tr>" for name in METRIC_NAMES)
+        return f"<p>{escape(self.name)}, {self.img_size[0]} x {self.img_size[1]} px</p><table>{rows}</table>"
 
 
 METRIC_NAMES = (

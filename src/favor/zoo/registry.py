@@ -36,6 +36,8 @@ PLUGINS_VARIABLE = "FAVOR_PLUGINS"
 TIMM = "timm:"
 """What a name starts with that is timm's own."""
 WILDCARDS = "*?["
+LARGEST_COUNT = 2**31 - 1
+"""More classes or channels are a typing error; they would overflow the sizes of tensors."""
 COMMON_OPTIONS = ("num_classes", "img_size", "in_chans", "drop_path")
 
 
@@ -237,7 +239,7 @@ def load_plugin(path: str | Path) -> list[str]:
     """
     file = Path(path).resolve()
     if not file.is_file():
-        what = "is a folder" if file.is_dir() else "is not there"
+        what = "is a folder" if file.is_dir() else "does not exist"
         raise RequestError(f"plugin {str(path)!r} {what}; give the path of a Python file")
     if file in _plugins:
         return _plugins[file]
@@ -425,13 +427,15 @@ def _choice(kind: type[Level], what: str, value: Level | str | None) -> Level | 
 
 
 def _count(what: str, value: SupportsIndex) -> int:
-    """A whole number of 1 or more; numpy's whole numbers are welcome, true and false are not numbers."""
+    """A whole number of 1 or more that a tensor can have; numpy's integers will do, true and false will not."""
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
     if number < 1 or isinstance(value, bool):
         raise RequestError(f"{what} must be a whole number of 1 or more, not {value!r}")
+    if number > LARGEST_COUNT:
+        raise RequestError(f"{what} must be {LARGEST_COUNT:,} or less, not {value!r}")
     return number
 
 

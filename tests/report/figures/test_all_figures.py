@@ -5,9 +5,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pandas as pd
 import pytest
 import typer
@@ -175,6 +177,19 @@ def test_export_writes_a_file_for_every_chart(
     written = export(pd.DataFrame(), folder, form)
     assert written == [folder / f"misnomer-patch-sizes.{form}", folder / f"benchmark-guide.{form}"]
     assert all(path.read_bytes().startswith(start) for path in written)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_control_characters_in_a_record_do_not_abort_the_drawing(
+    form: str, tmp_path: Path, study_figures: dict[str, Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = study_figures["benchmark-throughput"]
+    hostile = alt.Chart(pd.DataFrame({"x": ["a\x00b", "\x1b[31m", "\x9b31m"], "y": [1, 2, 3]})).mark_point()
+    figure = replace(drawn, chart=hostile.encode(x="x:N", y="y:Q"))
+    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, track: [figure])
+    (written,) = export(pd.DataFrame(), tmp_path, form)
+    assert written.stat().st_size > 1000
+    assert r"a\x00b" in json.dumps(print_spec(figure)).replace("\\\\", "\\")
 
 
 def test_an_unknown_format_is_refused_with_what_is_close(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from favor.errors import RequestError, WorkError, unknown_name
 from favor.report.figures.figure import Figure
 from favor.report.figures.theme import theme
 from favor.report.track import Track, unseen
+from favor.text import printable
 
 Format = Literal["pdf", "svg", "png"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -40,12 +41,22 @@ def print_spec(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification of a figure for print: fixed widths, plots side by side, the light theme on white."""
     if figure.chart is None:
         raise ValueError(f"{figure.id} has no chart")
-    spec = json.loads(figure.chart.to_json(), parse_constant=lambda _: None)  # NaN is not JSON; Vega leaves null out
+    # NaN is not JSON; Vega leaves null out
+    spec = _printable(json.loads(figure.chart.to_json(), parse_constant=lambda _: None))
     if spec.get("width") == "container":
         spec["width"] = WIDTH
     if "concat" in spec:
         spec["columns"] = _COLUMNS
     return spec | {"config": theme(dark=False), "background": "white"}
+
+
+def _printable(value: Any) -> Any:
+    """A specification whose texts have no control characters: the renderer aborts the process on them."""
+    if isinstance(value, dict):
+        return {printable(key): _printable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_printable(one) for one in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _write(figure: Figure, path: Path, format: str) -> Path:  # noqa: A002

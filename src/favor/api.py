@@ -1,0 +1,352 @@
+"""The public verbs of favor: `favor.count`, `measure`, `simulate`, `train`, `recommend`, `pareto`, `load_records`.
+
+Each does what the command of its name does, and returns what it found. Imports are inside the functions, so that
+`import favor` stays fast and torch is imported by those that need it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from favor.errors import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+    from favor.analyze.recommendation import Recommendation
+    from favor.records.schema import Record
+    from favor.trace.counts import Counts
+    from favor.train.run import Outcome
+
+PhaseWord = Literal["inference", "training", "both"]
+PathLike = str | Path
+Studies = PathLike | Sequence[PathLike]
+
+
+@dataclass(frozen=True)
+class Records(Sequence["Record"]):
+    """Records of several models, as a sequence and, with `table()`, as a pandas table."""
+
+    records: tuple["Record", ...]
+
+    @overload
+    def __getitem__(self, index: int) -> "Record": ...
+    @overload
+    def __getitem__(self, index: slice) -> "Records": ...
+    def __getitem__(self, index: int | slice) -> "Record | Records":
+        return Records(self.records[index]) if isinstance(index, slice) else self.records[index]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def table(self) -> "pd.DataFrame":
+        """One row per model and conditions, one column per condition and metric, as `favor.load_records` gives."""
+        from favor.records.table import table_of
+
+        return table_of(self.records)
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        from favor.units import format_quantity
+
+        rows = [
+            {
+                "model": record.name,
+                "phase": record.task,
+                "device": record.conditions.get("device", ""),
+                **{name: format_quantity(found.value, found.unit) for name, found in record.metrics.items()},
+                "status": record.status if record.reason is None else f"{record.status}: {record.reason}",
+            }
+            for record in self.records
+        ]
+        return pd.DataFrame(rows).fillna("").to_html(index=False)
+
+
+def count(
+    model: "str | nn.Module",
+    *,
+    img_size: int | tuple[int, int] | None = None,
+    num_classes: int | None = None,
+    batch_size: int = 1,
+    phase: Literal["inference", "training"] = "inference",
+) -> "Counts":
+    """Count the parameters, multiply-adds, FLOPs, activations and bytes of a model, without running it.
+
+    `model` is a name of the zoo, `timm:NAME`, or a module of your own.
+
+    >>> import favor
+    >>> favor.count("vit_s16").macs_matmul
+    4598882304
+    """
+    from favor.trace.conditions import phases_named
+    from favor.trace.counts import count as count_operators
+
+    (named,) = phases_named(phase)
+    return count_operators(
+        model, img_size=img_size, num_classes=num_classes, batch_size=batch_size, training=named == "training"
+    )
+
+
+def measure(
+    models: str | Iterable[str],
+    *,
+    study: PathLike | None = None,
+    phase: PhaseWord = "inference",
+    device: str | None = None,
+    precision: str = "fp32",
+    compiled: bool = False,
+    img_size: int | None = None,
+    num_classes: int = 1000,
+    batch_size: int | Literal["best"] | None = None,
+    budget: float = 20.0,
+    optimizer: str = "lamb",
+    threads: int | None = None,
+) -> Records:
+    """Measure time, memory and energy of models on this machine, each model and phase in a process of its own.
+
+    Models are named as for `favor measure`, patterns included. A study keeps the records, and what it has already is
+    not measured again. A model that fails is a record with its status and reason.
+
+    >>> import favor
+    >>> found = favor.measure("vit_xs4", batch_size=1, budget=0.5)  # doctest: +SKIP
+    >>> found[0].metrics["latency_p50"].value  # doctest: +SKIP
+    0.0021
+    """
+    from favor.machine.device import find_device
+    from favor.measure.meters import measure_all, requests_for
+    from favor.measure.request import Settings
+    from favor.trace.conditions import phases_named
+
+    settings = Settings(
+        phases=phases_named(phase),
+        device=device,
+        precision=precision,
+        compiled=compiled,
+        img_size=img_size,
+        num_classes=num_classes,
+        batch_size=batch_size,
+        budget=budget,
+        optimizer=optimizer,
+        threads=threads,
+    )
+    place = find_device(device)
+    requests = requests_for(_names(models), settings, place)
+    folder = None if study is None else Path(study)
+    return Records(tuple(measured.record for measured in measure_all(requests, place, folder)))
+
+
+def simulate(
+    models: str | Iterable[str],
+    device: str | Iterable[str],
+    *,
+    study: PathLike | None = None,
+    phase: PhaseWord = "inference",
+    precision: str = "amp",
+    img_size: int | None = None,
+    num_classes: int = 1000,
+    batch_size: int | Literal["best"] | None = None,
+    optimizer: str = "lamb",
+) -> Records:
+    """Simulate what models would cost on GPUs that are not here; every number has a 95 % interval.
+
+    Devices are named as in `favor devices`, or by the path of a YAML file of your own. A study keeps the records, and
+    its measurements on the device correct the simulation.
+
+    >>> import favor
+    >>> speed = favor.simulate("vit_s16", "a100", batch_size=64)[0].metrics["throughput"]
+    >>> speed.low < speed.value < speed.high
+    True
+    """
+    from favor.records.store import FILE_NAME, append, read
+    from favor.simulate.calibration import shipped_calibration
+    from favor.simulate.devices import device as described
+    from favor.simulate.pool import simulate_several
+    from favor.simulate.simulation import Asked
+    from favor.simulate.study_correction import local_corrections
+    from favor.trace.conditions import phases_named
+
+    places = [described(name) for name in _several(device)]
+    calibration = shipped_calibration()
+    folder = None if study is None else Path(study)
+    has_records = folder is not None and (folder / FILE_NAME).exists()
+    known = read(folder).records if folder is not None and has_records else ()
+    corrections = local_corrections(known, places, precision, calibration) if known else {}
+    found: list[Record] = []
+    for each in phases_named(phase):
+        asked = Asked(each, precision, batch_size, img_size, num_classes, optimizer)
+        for simulated in simulate_several(_names(models), places, asked, calibration, corrections):
+            if simulated.refusal is not None:
+                raise simulated.refusal
+            if folder is not None:
+                append(folder, simulated.records)
+            found += simulated.records
+    return Records(tuple(found))
+
+
+def train(
+    model: str,
+    *,
+    recipe: str = "laptop-digits",
+    data: str | None = None,
+    study: PathLike = "runs/train",
+    epochs: int | None = None,
+    minutes: float | None = None,
+    resume: bool = False,
+    init: PathLike | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+) -> "Outcome":
+    """Train a model by a recipe; the study keeps a record per epoch, and checkpoints below its `runs`.
+
+    `recipe` is a name or the path of a YAML file, `data` a data set as `NAME` or `NAME:PATH`.
+
+    >>> import favor
+    >>> done = favor.train("vit_xs4", recipe="laptop-digits", epochs=2)  # doctest: +SKIP
+    >>> done.record.metrics["top1"].value  # doctest: +SKIP
+    85.3
+    """
+    from favor.train.recipe import load_recipe
+    from favor.train.request import TrainingRequest
+    from favor.train.run import train as run
+
+    if minutes is not None and epochs is not None:
+        raise RequestError("minutes and epochs both say how long to train; give one of them")
+    resolved = load_recipe(recipe, [] if epochs is None else [f"epochs={epochs}"])
+    request = TrainingRequest(
+        model=model,
+        recipe=resolved,
+        data=data or resolved.data,
+        out=Path(study),
+        resume=resume,
+        init=None if init is None else Path(init),
+        minutes=minutes,
+        device=device,
+        threads=threads,
+        workers=workers,
+    )
+    return run(request)
+
+
+def recommend(
+    *,
+    prefer: str | None = None,
+    min_accuracy: float | str | None = None,
+    max_memory: float | str | None = None,
+    max_latency: float | str | None = None,
+    max_params: float | str | None = None,
+    device: str | None = None,
+    dataset: str = "imagenet-1k",
+    among: str | None = None,
+    any_pipeline: bool = False,
+    top: int = 5,
+    study: Studies = (),
+) -> "Recommendation":
+    """Say which model to favor under limits, why, and how sure that is.
+
+    `prefer` is throughput, latency, memory, params, energy or training-time; accuracy unless given. Limits are
+    texts with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds and parameters.
+
+    >>> import favor
+    >>> answer = favor.recommend(prefer="throughput", min_accuracy=82, device="a100")
+    >>> answer.favored.metrics["top1"].value >= 82
+    True
+    """
+    from favor.analyze import Limit, Request
+    from favor.analyze import recommend as choose
+    from favor.analyze.limits import LIMITED
+    from favor.cli.decide import all_records, published_fronts
+    from favor.metrics import metric
+    from favor.units import parse_quantity
+
+    asked = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
+    limits = tuple(
+        Limit.named(
+            name, parse_quantity(value, metric(LIMITED[name]).unit, name) if isinstance(value, str) else float(value)
+        )
+        for name, value in asked.items()
+        if value is not None
+    )
+    request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
+    return choose(all_records(_folders(study), device), request, published_fronts())
+
+
+def pareto(
+    *metrics: str,
+    everyone: bool = False,
+    strict: bool = False,
+    device: str | None = None,
+    dataset: str = "imagenet-1k",
+    among: str | None = None,
+    any_pipeline: bool = False,
+    study: Studies = (),
+) -> "pd.DataFrame":
+    """The Pareto front as a table: the models that no other beats in one metric without losing in another.
+
+    Metrics are top1 and throughput unless named. `probability` is the share of draws from the measurements' intervals
+    in which a model is on the front. With `everyone`, the other models follow, with `on_front` false.
+
+    >>> import favor
+    >>> front = favor.pareto("top1", "params")
+    >>> list(front.columns)
+    ['model', 'img_size', 'top1', 'params', 'on_front', 'probability']
+    """
+    import pandas as pd
+
+    from favor.analyze import pareto as find_front
+    from favor.analyze.assemble import with_failures
+    from favor.analyze.intervals import with_accuracy_intervals
+    from favor.analyze.selection import fitting
+    from favor.cli.decide import _comparable_rows, all_records
+
+    wanted = list(metrics) or ["top1", "throughput"]
+    table = all_records(_folders(study), device)
+    rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
+    rows = fitting(with_failures(rows, table, wanted), among)
+    result = find_front(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
+    others = [point for point in result.points if not point.member] if everyone else []
+    return pd.DataFrame(
+        [
+            {
+                "model": point.name,
+                "img_size": point.img_size,
+                **point.values,
+                "on_front": point.member,
+                "probability": point.probability,
+            }
+            for point in (*result.front, *others)
+        ],
+        columns=["model", "img_size", *wanted, "on_front", "probability"],
+    )
+
+
+def load_records(*studies: PathLike) -> "pd.DataFrame":
+    """The records of study folders or record files as one table: a row per model and conditions, a column per metric.
+
+    Lines that cannot be read are skipped with a warning.
+
+    >>> import favor
+    >>> table = favor.load_records("runs/quick")  # doctest: +SKIP
+    """
+    from favor.records.table import load
+
+    return load(*studies)
+
+
+def _several(words: str | Iterable[str]) -> Iterator[str]:
+    """The words of a text with commas, or of several such texts."""
+    for word in [words] if isinstance(words, str) else words:
+        yield from (part.strip() for part in word.split(",") if part.strip())
+
+
+def _names(models: str | Iterable[str]) -> list[str]:
+    from favor.cli.count import expand
+
+    return expand([models] if isinstance(models, str) else list(models))
+
+
+def _folders(study: Studies) -> list[Path]:
+    return [Path(study)] if isinstance(study, str | Path) else [Path(folder) for folder in study]
