@@ -87,7 +87,7 @@ def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))  # before the widths are known
     stdout_console().print(table)
 
 
