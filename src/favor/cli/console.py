@@ -33,10 +33,10 @@ class _Stdout(io.FileIO):
 
 def guard_stdout() -> None:
     """Make failures of stdout clear, and letters that it does not have question marks; refuse one that is closed."""
-    stdout = sys.stdout
-    if stdout is None:
+    stdout = sys.__stdout__
+    if sys.stdout is None:
         raise RequestError("stdout is closed; redirect it to a file, or to /dev/null")
-    if stdout is sys.__stdout__:  # a test or a notebook has one of its own
+    if stdout is not None and stdout is sys.stdout:  # a test or a notebook has one of its own
         raw = io.BufferedWriter(_Stdout(stdout.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(raw, stdout.encoding, errors="replace", line_buffering=stdout.isatty())
 
