@@ -4,216 +4,276 @@ Every part of favor names its numbers with these names and stores them in these 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 from favor.errors import unknown_name
 
 Better = Literal["lower", "higher", "neither"]
+Group = Literal["counted", "speed", "memory", "energy", "money", "quality"]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One indicator; `unit` is the unit that its values are stored in."""
+    """One indicator; `unit` is the unit that its values are stored in.
 
+    `conditions` are what its values depend on beside the model, its training and where it ran.
+    `at_best_batch` says that the batch size is searched by definition: a given one is another setting.
+    """
+
+    group: Group
     name: str
     title: str
     unit: str
     better: Better
     definition: str
+    conditions: tuple[str, ...] = ()
+    at_best_batch: bool = False
 
+    @property
+    def sign(self) -> int:
+        """The factor that makes lower values better."""
+        return -1 if self.better == "higher" else 1
+
+    @property
+    def depends_on_device(self) -> bool:
+        """Whether a device gives its values, which are neither counted nor learned.
+
+        >>> METRICS["throughput"].depends_on_device, METRICS["params"].depends_on_device
+        (True, False)
+        """
+        return self.group not in ("counted", "quality")
+
+
+_counted, _speed, _memory, _energy, _money, _quality = (partial(Metric, group) for group in get_args(Group))
 
 _GLOSSARY = (
-    # counted
-    Metric("params", "Parameters", "1", "lower", "Elements of all parameters, each shared parameter once."),
-    Metric(
+    _counted("params", "Parameters", "1", "lower", "Elements of all parameters, each shared parameter once."),
+    _counted(
         "params_trainable", "Trainable parameters", "1", "lower", "Elements of the parameters that want a gradient."
     ),
-    Metric(
+    _counted(
         "params_paper",
         "Parameters, as the X-formers paper counts",
         "1",
         "lower",
         "Elements of `weight` and `bias` of standard modules only, which leaves out bare parameters.",
     ),
-    Metric(
+    _counted(
         "model_size_paper",
         "Model size, as the X-formers paper counts",
         "B",
         "lower",
         "Bytes of one float32 input image, of twice the output of every standard module, and of `params_paper`.",
     ),
-    Metric("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
-    Metric(
+    _counted("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
+    _counted(
         "macs_matmul",
         "Multiply-adds (matmul)",
         "1",
         "lower",
         "Multiply-adds of matrix products, convolutions and attention products for one image: the closed form.",
     ),
-    Metric(
+    _counted(
         "macs",
         "Multiply-adds",
         "1",
         "lower",
         "`macs_matmul` plus half of the operations of Fourier transforms, one image.",
     ),
-    Metric("flops", "FLOPs", "1", "lower", "All arithmetic for one image: two per multiply-add plus everything else."),
-    Metric(
+    _counted(
+        "flops", "FLOPs", "1", "lower", "All arithmetic for one image: two per multiply-add plus everything else."
+    ),
+    _counted(
         "ops_mixed",
         "Operations, as the benchmark counts",
         "1",
         "lower",
         "Multiply-adds as one plus element-wise operations, one image: what the benchmark paper calls FLOPS.",
     ),
-    Metric(
+    _counted(
         "activations", "Activations", "1", "lower", "Elements put out by convolutions and matrix products, one image."
     ),
-    Metric(
+    _counted(
         "bytes_moved",
         "Memory access",
         "B",
         "lower",
         "Bytes read and written by every operator that is not a view, one image.",
     ),
-    # speed
-    Metric(
+    _speed(
         "throughput",
         "Throughput",
         "img/s",
         "higher",
         "Images per second at inference, at the best batch size unless another is stated.",
+        conditions=("batch_size",),
+        at_best_batch=True,
     ),
-    Metric(
+    _speed(
         "best_batch_size", "Best batch size", "img", "neither", "The batch size with the highest inference throughput."
     ),
-    Metric("latency_p50", "Latency (median)", "s", "lower", "Time of one forward pass at batch size 1, median."),
-    Metric("latency_p90", "Latency (p90)", "s", "lower", "Time of one forward pass at batch size 1, 90th percentile."),
-    Metric("latency_p99", "Latency (p99)", "s", "lower", "Time of one forward pass at batch size 1, 99th percentile."),
-    Metric(
+    _speed("latency_p50", "Latency (median)", "s", "lower", "Time of one forward pass at batch size 1, median."),
+    _speed("latency_p90", "Latency (p90)", "s", "lower", "Time of one forward pass at batch size 1, 90th percentile."),
+    _speed("latency_p99", "Latency (p99)", "s", "lower", "Time of one forward pass at batch size 1, 99th percentile."),
+    _speed(
         "train_throughput",
         "Training throughput",
         "img/s",
         "higher",
         "Images per second in training steps, data in memory.",
+        conditions=("batch_size",),
+        at_best_batch=True,
     ),
-    Metric(
+    _speed(
         "train_step_time",
         "Training step",
         "s",
         "lower",
         "Time of forward, backward and optimizer step at the stated batch size, else at the reference batch.",
+        conditions=("batch_size",),
     ),
-    Metric(
+    _speed(
         "train_step_time_end_to_end",
         "Training step with data",
         "s",
         "lower",
         "The training step including loading and augmenting its batch.",
+        conditions=("batch_size",),
     ),
-    Metric(
+    _speed(
         "pipeline_idle_time",
         "Pipeline idle time",
         "s",
         "lower",
         "End-to-end step time less the step time: the wait for data.",
     ),
-    Metric(
-        "train_hours_per_epoch", "Training hours per epoch", "h", "lower", "Hours for one pass over the training set."
+    _speed(
+        "train_hours_per_epoch",
+        "Training hours per epoch",
+        "h",
+        "lower",
+        "Hours for one pass over the training set.",
+        conditions=("epoch_images",),
     ),
-    Metric("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of the whole fine-tuning."),
-    # memory
-    Metric(
+    _speed("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of the whole fine-tuning."),
+    _memory(
         "inference_memory",
         "Inference memory",
         "B",
         "lower",
         "Peak of allocated bytes in a forward pass at batch size 1, weights included.",
     ),
-    Metric(
+    _memory(
         "inference_memory_best_batch",
         "Inference memory, best batch",
         "B",
         "lower",
         "Peak of allocated bytes in a forward pass at the best batch size.",
     ),
-    Metric(
+    _memory(
         "train_memory",
         "Training memory",
         "B",
         "lower",
         "Peak of allocated bytes in a training step at the stated batch size.",
+        conditions=("batch_size",),
     ),
-    Metric(
-        "memory_reserved", "Reserved memory", "B", "lower", "Peak of bytes that the allocator holds from the device."
+    _memory(
+        "memory_reserved",
+        "Reserved memory",
+        "B",
+        "lower",
+        "Peak of bytes that the allocator holds from the device.",
+        conditions=("task", "batch_size"),
     ),
-    Metric(
+    _memory(
         "memory_process",
         "Process memory",
         "B",
         "lower",
         "Peak of the process's resident main memory, which is the host's also where the model runs on a GPU.",
+        conditions=("task", "batch_size"),
     ),
-    Metric(
+    _memory(
         "max_batch_size",
         "Largest batch",
         "img",
         "higher",
         "The largest batch whose forward pass fits into the stated memory.",
+        conditions=("fit_memory",),
     ),
-    Metric(
+    _memory(
         "train_max_batch_size",
         "Largest training batch",
         "img",
         "higher",
         "The largest batch whose training step fits into the stated memory.",
+        conditions=("fit_memory", "optimizer"),
     ),
-    # energy
-    Metric("energy_per_image", "Energy per image", "J", "lower", "Energy of inference divided by the images."),
-    Metric(
+    _energy(
+        "energy_per_image",
+        "Energy per image",
+        "J",
+        "lower",
+        "Energy of inference divided by the images.",
+        conditions=("batch_size",),
+        at_best_batch=True,
+    ),
+    _energy(
         "train_energy_per_image",
         "Training energy per image",
         "J",
         "lower",
         "Energy of training steps divided by the images.",
+        conditions=("batch_size",),
+        at_best_batch=True,
     ),
-    Metric(
+    _energy(
         "carbon_per_image",
         "Carbon per image",
         "gCO2e",
         "lower",
         "Energy of one image at inference times the carbon intensity of the user's grid.",
+        conditions=("grid_intensity", "batch_size"),
+        at_best_batch=True,
     ),
-    Metric(
+    _energy(
         "train_carbon_per_epoch",
         "Training carbon per epoch",
         "gCO2e",
         "lower",
         "Energy of one pass over the training set times the carbon intensity of the user's grid.",
+        conditions=("grid_intensity", "epoch_images"),
     ),
-    Metric(
+    _money(
         "money_per_image",
         "Money per image",
         "currency",
         "lower",
         "Time of one image at inference times the user's price per hour.",
+        conditions=("price_per_hour", "batch_size"),
+        at_best_batch=True,
     ),
-    Metric(
+    _money(
         "train_money_per_epoch",
         "Training money per epoch",
         "currency",
         "lower",
         "Time of one pass over the training set times the user's price per hour.",
+        conditions=("price_per_hour", "epoch_images"),
     ),
-    # quality
-    Metric("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is predicted first."),
-    Metric(
+    _quality("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is predicted first."),
+    _quality(
         "top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the five predicted first."
     ),
-    Metric("loss", "Loss", "nat", "lower", "Mean cross entropy on the test images."),
-    Metric("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
+    _quality("loss", "Loss", "nat", "lower", "Mean cross entropy on the test images."),
+    _quality("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _GLOSSARY}
+QUALITIES = tuple(metric.name for metric in _GLOSSARY if metric.group == "quality")
+DEVICE_METRICS = tuple(metric.name for metric in _GLOSSARY if metric.depends_on_device)
 
 
 def metric(name: str) -> Metric:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable, with_failures
+from favor.analyze.comparison import Scope, accuracy_basis, assemble, comparable, run_setting, with_failures
 from favor.analyze.devices import device_kind
-from favor.analyze.settings import run_setting, setting_text
+from favor.analyze.setting import Setting, settings_of
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -81,12 +81,12 @@ def test_an_accuracy_comes_from_the_basis_alone(wide_table: WideTable) -> None:
         {"name": "deit", "top1": 79.8, "pipeline": "original", "pretraining": None},
     )
     basis = accuracy_basis(table, "imagenet-1k")
-    assert basis == AccuracyBasis("imagenet-1k", "wtf-deit3", "imagenet-21k", False, 224)
+    assert basis == Setting("imagenet-1k", "wtf-deit3", "imagenet-21k", distillation=False, img_size=224)
     assembled = assemble(table, basis=basis).set_index("name")
     assert assembled["top1"]["swin_s"] == 84.87
     assert pd.isna(assembled["top1"]["deit"])
     assert assembled["top1_pipeline"]["swin_s"] == "wtf-deit3"
-    assert assemble(table, dataset="cars").set_index("name")["top1"]["swin_s"] == 92.7
+    assert assemble(table, Scope("cars")).set_index("name")["top1"]["swin_s"] == 92.7
 
 
 def test_on_another_data_set_the_pipeline_that_was_measured_is_the_basis(wide_table: WideTable) -> None:
@@ -117,7 +117,7 @@ def test_one_ranking_holds_numbers_of_one_setting(wide_table: WideTable) -> None
         throughput("c", 99.0, "imported", "rtx3090", precision="fp32"),
     )
     kept, setting, dropped = comparable(assemble(table), "throughput")
-    assert (setting, dropped) == ("rtx3090, amp", 1)
+    assert (setting, dropped) == (Setting(device="rtx3090", precision="amp"), 1)
     assert kept.set_index("name")["throughput"].dropna().to_dict() == {"a": 10.0, "b": 11.0}
 
 
@@ -127,7 +127,7 @@ def test_training_memory_at_two_batch_sizes_is_two_settings(wide_table: WideTabl
         for n, b in (("a", 64), ("b", 64), ("c", 2048))
     ]
     kept, setting, dropped = comparable(assemble(wide_table(*rows)), "train_memory")
-    assert (setting, dropped) == ("a100, batch 64", 1)
+    assert (setting, dropped) == (Setting(device="a100", batch_size=64), 1)
     assert kept["train_memory"].notna().sum() == 2
 
 
@@ -157,7 +157,7 @@ def test_devices_of_no_known_kind_are_not_alike(wide_table: WideTable) -> None:
 def test_the_setting_is_of_the_machine_with_the_most_models_unless_another_is_asked_for(wide_table: WideTable) -> None:
     table = wide_table(
         *(throughput(name, 1.0, "measured", "cpu", machine="home") for name in "abc"),
-        *(throughput(name, 9.0, "measured", "cpu", machine="a chip, host work") for name in "ab"),
+        *(throughput(name, 9.0, "measured", "cpu", machine="a chip, host work", **{"environment.host": "work"}) for name in "ab"),
         *(throughput(name, 9.0, "imported", "cpu", machine="theirs") for name in "abcdefg"),
     )
     by_default, asked = run_setting(table, ["throughput"]), run_setting(table, ["throughput"], "work")
@@ -184,7 +184,7 @@ def test_models_that_failed_stay_countable(wide_table: WideTable) -> None:
 
 def test_the_settings_of_a_table_without_rows_are_no_texts() -> None:
     empty = pd.DataFrame({"device": pd.Series([], dtype="str"), "compile": pd.Series([], dtype=bool)})
-    assert setting_text(empty, ["device", "compile"]).empty
+    assert settings_of(empty, ["device", "compile"]).empty
 
 
 def test_without_a_basis_the_best_training_of_a_model_counts_with_its_latest_value(wide_table: WideTable) -> None:
@@ -200,7 +200,7 @@ def test_without_a_basis_the_best_training_of_a_model_counts_with_its_latest_val
         trained("original", 90.0, 99.0, source="published"),
     )
     for order in (table, table.iloc[::-1]):
-        (row,) = assemble(order, dataset="imagenet-1k").to_dict("records")
+        (row,) = assemble(order, Scope("imagenet-1k")).to_dict("records")
         assert (row["top1"], row["top1_pipeline"]) == (80.5, "timm:good")
         # Not the 97.0 of the other training: all qualities are those of one.
         assert (row["top5"], row["top5_pipeline"]) == (95.2, "timm:good")
@@ -212,5 +212,5 @@ def test_what_is_counted_needs_no_device(wide_table: WideTable) -> None:
         {"name": "vix_vit", "throughput": 9.0, "source": "measured", "device": "cpu"},
     )
     (row,) = assemble(table, device="cpu").to_dict("records")
-    assert (row["model_size_paper"], row["model_size_paper_setting"]) == (1e8, "")
+    assert (row["model_size_paper"], row["model_size_paper_setting"]) == (1e8, Setting())
     assert run_setting(table, ["model_size_paper"]) is None

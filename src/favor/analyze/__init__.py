@@ -1,14 +1,14 @@
 """What it means: every analysis is a function from a pandas table to a small frozen result.
 
 The tables are those of `favor.load_records` and `favor.records.published_table`: one row per model and conditions.
-`assemble` turns them into one row per model where an analysis compares models.
+`Comparison` turns them into one row per model where an analysis compares models.
 scipy is imported inside the functions that need it: it takes longer to load than a recommendation takes.
 """
 
 from favor.analyze.accuracy_per_parameter import accuracy_per_parameter
-from favor.analyze.assemble import accuracy_basis, assemble, comparable
 from favor.analyze.budget import late_flips
 from favor.analyze.compare import compare
+from favor.analyze.comparison import Compared, Comparison, Scope, accuracy_basis, assemble, comparable
 from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
 from favor.analyze.disagreement import check_claim, disagreement
 from favor.analyze.effects import (
@@ -29,12 +29,17 @@ from favor.analyze.pareto_by_class import pareto_by_class
 from favor.analyze.ranking import PREFERENCES, Request
 from favor.analyze.recommend import recommend
 from favor.analyze.scaling import depth_or_width, growth_with_tokens, model_or_image
+from favor.analyze.setting import Setting
 
 __all__ = [
     "PREFERENCES",
+    "Compared",
+    "Comparison",
     "GuideEntry",
     "Limit",
     "Request",
+    "Scope",
+    "Setting",
     "accuracy_basis",
     "accuracy_per_parameter",
     "assemble",

@@ -9,23 +9,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from favor.analyze.effects import SIGNIFICANT
-from favor.analyze.intervals import TEST_IMAGES, Z, accuracy_interval
-from favor.analyze.settings import COUNTED, QUALITIES
+from favor.analyze.intervals import Z, with_quality_intervals
+from favor.analyze.recommendation import Reading, Seeds, reading_of
 from favor.errors import unknown_name
 from favor.metrics import METRICS
 
 Verdict = Literal["a", "b", "undecided", "equal", "untested"]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One model's number with its interval and origin."""
-
-    value: float
-    low: float | None
-    high: float | None
-    source: str | None
-    setting: str | None
 
 
 @dataclass(frozen=True)
@@ -35,8 +24,8 @@ class MetricComparison:
     metric: str
     unit: str
     better: str
-    a: Side
-    b: Side
+    a: Reading
+    b: Reading
     difference: float
     ratio: float | None
     p: float | None
@@ -45,7 +34,7 @@ class MetricComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairComparison:
     """Two models at one image size; metrics that only one of them has are listed apart.
 
     `flagged` says of whom the accuracy is another configuration's, and why; it is shown and not judged.
@@ -71,28 +60,29 @@ def compare(
     *,
     dataset: str | None = None,
     flags: Mapping[str, str] = MappingProxyType({}),
-) -> Comparison:
+) -> PairComparison:
     """Compare two models of an assembled table in every metric that both have.
 
-    Counts are exact. An accuracy without an interval gets the one that the data set's number of test images gives.
-    Other numbers without intervals, or from two settings, are shown but not judged; nor is the accuracy of a model
-    that `flags` (by name, why) says to be another configuration's.
+    Counts are exact. Where both models have several seeds, Welch's t-test over them decides. An accuracy without an
+    interval gets the one that the data set's number of test images gives. Other numbers without intervals, or from two
+    settings, are shown but not judged; nor is the accuracy of a model that `flags` (by name, why) says to be another
+    configuration's.
     """
-    row_a, row_b, img_size = _rows_at_one_size(assembled, a, b)
-    known = [metric for metric in METRICS if metric in assembled.columns]
-    has_a, has_b = ({metric for metric in known if pd.notna(row[metric])} for row in (row_a, row_b))
+    row_a, row_b, img_size = _rows_at_one_size(with_quality_intervals(assembled, dataset), a, b)
+    metrics = [metric for metric in METRICS if metric in assembled.columns]
+    has_a, has_b = ({metric for metric in metrics if pd.notna(row[metric])} for row in (row_a, row_b))
     flagged = {name: flags[name] for name in (a, b) if name in flags}
-    return Comparison(
+    return PairComparison(
         a=a,
         b=b,
         img_size=img_size,
         metrics=tuple(
-            _compare_metric(metric, _side(row_a, metric, dataset), _side(row_b, metric, dataset), tuple(flagged))
-            for metric in known
+            _compare_metric(metric, reading_of(row_a, metric), reading_of(row_b, metric), tuple(flagged))
+            for metric in metrics
             if metric in has_a & has_b
         ),
-        only_a=tuple(metric for metric in known if metric in has_a - has_b),
-        only_b=tuple(metric for metric in known if metric in has_b - has_a),
+        only_a=tuple(metric for metric in metrics if metric in has_a - has_b),
+        only_b=tuple(metric for metric in metrics if metric in has_b - has_a),
         flagged=flagged,
     )
 
@@ -116,32 +106,13 @@ def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Serie
     return row_a, row_b, int(row_a["img_size"]) if same else None
 
 
-def _side(row: pd.Series, metric: str, dataset: str | None) -> Side:
-    def text(suffix: str) -> str | None:
-        value = row.get(f"{metric}{suffix}")
-        return None if value is None or pd.isna(value) or value == "" else str(value)
-
-    low, high = row.get(f"{metric}_low"), row.get(f"{metric}_high")
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
-        low = high = None
-        if metric in ("top1", "top5") and dataset in TEST_IMAGES:
-            low, high = accuracy_interval(float(row[metric]), TEST_IMAGES[dataset])
-    return Side(
-        value=float(row[metric]),
-        low=None if low is None else float(low),
-        high=None if high is None else float(high),
-        source=text("_source"),
-        setting=text("_setting"),
-    )
-
-
-def _compare_metric(metric: str, a: Side, b: Side, flagged: Sequence[str]) -> MetricComparison:
+def _compare_metric(metric: str, a: Reading, b: Reading, flagged: Sequence[str]) -> MetricComparison:
     entry = METRICS[metric]
     p, test = _test(metric, a, b)
-    if metric in QUALITIES and flagged:
+    if entry.group == "quality" and flagged:
         p, test = None, f"not tested: {' and '.join(flagged)} flagged, as another configuration's"
     verdict: Verdict = "untested"
-    if metric in COUNTED:
+    if entry.group == "counted":
         verdict = _leader(a.value, b.value, entry.better)
     elif p is not None:
         verdict = _leader(a.value, b.value, entry.better) if p < SIGNIFICANT else "undecided"
@@ -157,16 +128,34 @@ def _leader(a: float, b: float, better: str) -> Verdict:
     return "a" if (a > b) == (better == "higher") else "b"
 
 
-def _test(metric: str, a: Side, b: Side) -> tuple[float | None, str]:
-    """The p of a two-sided z-test of the difference from the intervals, or why there is none."""
-    if metric in COUNTED:
+def _test(metric: str, a: Reading, b: Reading) -> tuple[float | None, str]:
+    """The p of a two-sided test of the difference, over seeds or else from the intervals, or why there is none."""
+    if METRICS[metric].group == "counted":
         return None, "counted" if a.source == b.source == "measured" else "counted by others, rounded"
     if a.setting != b.setting:
         return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} do not compare"
+    if a.seeds and b.seeds and a.seeds.std is not None and b.seeds.std is not None:
+        return _welch(a.seeds, b.seeds), f"Welch's t-test of the means over {a.seeds.n} and {b.seeds.n} seeds"
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return None, "not tested: no interval"
     error = math.hypot(a.high - a.low, b.high - b.low) / (2 * Z)
     if error == 0:
         return float(a.value == b.value), "z-test of the intervals"
-    test = "z-test, interval from the number of test images" if metric in QUALITIES else "z-test of the intervals"
+    quality = METRICS[metric].group == "quality"
+    test = "z-test, interval from the number of test images" if quality else "z-test of the intervals"
     return math.erfc(abs(b.value - a.value) / error / math.sqrt(2)), test
+
+
+def _welch(a: Seeds, b: Seeds) -> float:
+    """The two-sided p of Welch's t-test, which does not take the spreads to be equal.
+
+    >>> round(_welch(Seeds(3, 80.0, 1.0, 81.0), Seeds(3, 84.0, 1.0, 85.0)), 3)
+    0.008
+    """
+    from scipy.special import stdtr
+
+    parts = [(seeds.std or 0.0) ** 2 / seeds.n for seeds in (a, b)]
+    if not sum(parts):
+        return float(a.mean == b.mean)
+    freedom = sum(parts) ** 2 / sum(part**2 / (seeds.n - 1) for part, seeds in zip(parts, (a, b), strict=True))
+    return float(2 * stdtr(freedom, -abs(a.mean - b.mean) / math.sqrt(sum(parts))))

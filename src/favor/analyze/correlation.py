@@ -11,12 +11,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from favor.analyze.comparison import results
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
-from favor.analyze.settings import run_setting_text, runs
+from favor.analyze.setting import RUN_CONDITIONS, column_of, numbered_settings
 from favor.errors import RequestError, unknown_name
+from favor.metrics import METRICS
 
-_SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "distillation")
+_SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "pretraining_img_size", "distillation")
 _LEAST_ROWS = 3
 ONE_OVER = "1/"
 
@@ -47,9 +49,9 @@ class CorrelationResult:
 
     def pair(self, x: str, y: str) -> Correlation:
         """The pair of two columns, in either order."""
-        for found in self.pairs:
-            if {found.x, found.y} == {x, y}:
-                return found
+        for pair in self.pairs:
+            if {pair.x, pair.y} == {x, y}:
+                return pair
         raise unknown_name("pair of columns", f"{x}, {y}", [f"{pair.x}, {pair.y}" for pair in self.pairs])
 
     def matrix(self, kind: Literal["pearson", "spearman"]) -> tuple[tuple[float | None, ...], ...]:
@@ -91,7 +93,7 @@ def correlate_datasets(
     one training stands behind them; values that are left are averaged.
     """
     require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
-    usable, excluded = complete_rows(_leave_out(table, without), [metric])
+    usable, excluded = complete_rows(results(_leave_out(table, without)), [metric])
     usable = usable[usable["dataset"].notna()]
     same_model = [column for column in _SAME_MODEL if column in usable.columns]
     usable = _stated_together(usable, same_model)
@@ -117,19 +119,24 @@ def correlate_devices(
     >>> round(correlate_devices(table).pair("a100", "cpu").spearman, 2)
     0.8
     """
-    if not runs(metric):
+    if not METRICS[metric].depends_on_device:
         raise RequestError(f"{metric} does not depend on the device; correlate for example throughput")
     require_columns(table, ["name", "device", metric], "a correlation between devices")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["device"].notna()]
     same_model = [column for column in ("name", "img_size") if column in usable.columns]
-    labelled = usable.assign(_setting=run_setting_text(usable, metric))
-    by_setting = labelled.groupby([*same_model, "_setting"], dropna=False)[metric].mean().unstack("_setting")
+    code, settings = numbered_settings(usable, RUN_CONDITIONS, metric)
+    simulated = (column_of(usable, "source") == "simulated").groupby(code).all()
+    by_setting = usable.groupby([*same_model, code], dropna=False)[metric].mean().unstack(-1)
     if by_setting.shape[1] < 2:
-        known = ", ".join(map(str, by_setting.columns)) or "none"
-        raise RequestError(f"a correlation between devices needs {metric} on two, the records have {known}")
+        devices = ", ".join(map(str, settings)) if len(usable) else "none"
+        raise RequestError(f"a correlation between devices needs {metric} on two, the records have {devices}")
     order = by_setting.notna().sum().sort_values(ascending=False, kind="stable").index
-    columns = {str(setting): by_setting[setting].to_numpy(dtype=float) for setting in order}
+    brief = [setting.short for setting in settings]
+    columns = {}
+    for number in order:
+        text = brief[number] if brief.count(brief[number]) == 1 else str(settings[number])
+        columns[text + (" (simulated)" if simulated[number] else "")] = by_setting[number].to_numpy(dtype=float)
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
 
 

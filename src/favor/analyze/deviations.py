@@ -12,7 +12,7 @@ from importlib import resources
 
 import pandas as pd
 
-from favor.analyze.assemble import DEFAULT_PIPELINE
+from favor.analyze.comparison import DEFAULT_PIPELINE
 
 TOLERANCE = 0.02
 

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from favor.analyze.comparison import results
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
-from favor.analyze.settings import QUALITY_CONDITIONS, RUN_CONDITIONS
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
 
@@ -110,7 +111,7 @@ def effect_of_model(
 ) -> PairedEffect:
     """The effect of swapping one model for another (base, changed), each pair under equal conditions."""
     require_columns(table, ["name", metric], "a paired comparison")
-    usable, _ = complete_rows(table, [metric])
+    usable, _ = complete_rows(results(table), [metric])
     alike = [column for column in _ALIKE if column in usable.columns]
     means = usable.groupby(["name", *alike], dropna=False)[metric].mean()
     by_name: dict[str, dict[tuple[str, ...], float]] = {}
@@ -140,7 +141,7 @@ def effect_of_condition(
     Rows that agree in all of it are averaged.
     """
     require_columns(table, [condition, metric, *by], "a paired comparison")
-    usable, _ = complete_rows(table, [metric])
+    usable, _ = complete_rows(results(table), [metric])
     usable = usable[usable[condition].isin([base, changed])]
     values = usable.groupby([*by, condition], dropna=False)[metric].mean().unstack(condition).dropna()
     if not {base, changed} <= set(values.columns):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.selection import numbers
+from favor.metrics import METRICS, QUALITIES
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)  # standard deviations from the middle of an interval to its end
@@ -54,19 +55,43 @@ def accuracy_interval(accuracy: float, images: int) -> tuple[float, float]:
     [82.2, 82.87]
     """
     share = accuracy / 100
-    centre = (share + Z**2 / (2 * images)) / (1 + Z**2 / images)
+    center = (share + Z**2 / (2 * images)) / (1 + Z**2 / images)
     half = Z / (1 + Z**2 / images) * math.sqrt(share * (1 - share) / images + Z**2 / (4 * images**2))
-    return 100 * (centre - half), 100 * (centre + half)
+    return 100 * (center - half), 100 * (center + half)
 
 
-def with_accuracy_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataFrame:
-    """The table with `top1_low` and `top1_high` filled from the data set's size where they are unknown."""
-    images = TEST_IMAGES.get(dataset or "")
-    if images is None or "top1" not in table.columns:
-        return table
-    bounds = np.array([accuracy_interval(value, images) for value in numbers(table, "top1")]).reshape(-1, 2)
+def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataFrame:
+    """The table with the intervals of qualities, where they are unknown, filled from what is known of their noise.
+
+    An accuracy varies with the test images, of which the data set has so many, and every quality with the seed of its
+    training. A model with one seed varies as the others of the table do that have several; without any of these, the
+    luck of a training is unknown and left out.
+    """
     columns = {}
-    for column, bound in (("top1_low", bounds[:, 0]), ("top1_high", bounds[:, 1])):
-        known = numbers(table, column) if column in table.columns else np.full(len(table), np.nan)
-        columns[column] = np.where(np.isnan(known), bound, known)
-    return table.assign(**columns)
+    for metric in [name for name in QUALITIES if name in table.columns]:
+        value, half = numbers(table, metric), _half_width_over_seeds(table, metric)
+        below = above = np.zeros(len(table))
+        images = TEST_IMAGES.get(dataset or "") if METRICS[metric].unit == "%" else None
+        if images is not None:
+            ends = np.array([accuracy_interval(each, images) for each in value]).reshape(-1, 2)
+            below, above = value - ends[:, 0], ends[:, 1] - value
+        known = (half > 0) | (images is not None)
+        bounds = {"_low": value - np.hypot(below, half), "_high": value + np.hypot(above, half)}
+        for end, bound in bounds.items():
+            given = numbers(table, metric + end) if metric + end in table.columns else np.full(len(table), np.nan)
+            columns[metric + end] = np.where(np.isnan(given) & known, bound, given)
+    return table.assign(**{name: ends for name, ends in columns.items() if not np.isnan(ends).all()})
+
+
+def _half_width_over_seeds(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """Half the 95 % interval of a mean over seeds, by Student's t; zero where no model has several seeds."""
+    if f"{metric}_seeds" not in table.columns or not (table[f"{metric}_seeds"] > 1).any():
+        return np.zeros(len(table))
+    from scipy.special import stdtrit
+
+    seeds, spread = numbers(table, f"{metric}_seeds"), numbers(table, f"{metric}_std")
+    several = seeds > 1
+    freedom = np.where(several, seeds - 1, (seeds[several] - 1).sum())
+    pooled = math.sqrt(((seeds[several] - 1) * spread[several] ** 2).sum() / (seeds[several] - 1).sum())
+    spread = np.where(several, spread, pooled)
+    return stdtrit(freedom, 0.5 + CONFIDENCE / 2) * spread / np.sqrt(seeds)

@@ -7,23 +7,18 @@ from typing import Literal
 
 import pandas as pd
 
-from favor.analyze.assemble import AccuracyBasis, assemble, comparable
-from favor.analyze.devices import has_place
-from favor.analyze.guide import Constraint, GuideEntry, Phase
-from favor.analyze.intervals import with_accuracy_intervals
-from favor.analyze.limits import Limit
-from favor.analyze.selection import fitting
-from favor.analyze.settings import (
+from favor.analyze.comparison import (
     LEAST_TO_COMPARE,
-    QUALITIES,
-    RunSetting,
-    column_of,
+    Comparison,
+    Scope,
     left_out_devices,
     left_out_machines,
-    recorded_devices,
-    run_setting,
-    runs,
 )
+from favor.analyze.devices import has_place
+from favor.analyze.guide import Constraint, GuideEntry, Phase
+from favor.analyze.limits import Limit
+from favor.analyze.selection import fitting
+from favor.analyze.setting import Setting, column_of, recorded_devices
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
 
@@ -59,12 +54,26 @@ class Request:
     among: str | None = None
     any_pipeline: bool = False
     top: int = 5
+    pipeline: str | None = None
+    unfinished: bool = False
+    seeds: Literal["mean", "best"] = "mean"
 
     def __post_init__(self) -> None:
         if self.prefer is not None and self.prefer not in PREFERENCES:
             raise unknown_name("preference", self.prefer, PREFERENCES, f"one of {', '.join(PREFERENCES)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
+
+    @property
+    def scope(self) -> Scope:
+        """Which accuracies are compared."""
+        return Scope(self.dataset, self.pipeline, self.any_pipeline, self.unfinished, self.seeds)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What decides, is limited or is shown."""
+        limited = (limit.metric for limit in self.limits)
+        return tuple(dict.fromkeys(["top1", "params", *PREFERENCES.get(self.prefer or "", ()), *limited]))
 
     def options(self) -> list[str]:
         """The words of the command line that ask for the same, the device and the number of models left out.
@@ -78,36 +87,28 @@ class Request:
         ]
         words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []
-        return words + (["--any-pipeline"] if self.any_pipeline else [])
+        words += ["--any-pipeline"] if self.any_pipeline else []
+        words += [f"--pipeline {shlex.quote(self.pipeline)}"] if self.pipeline else []
+        words += ["--unfinished"] if self.unfinished else []
+        return words + ([f"--seeds {self.seeds}"] if self.seeds != "mean" else [])
 
 
 _SUFFIX = {"%": "", "1": "", "B": "B", "s": "s"}
 """How the command line wants the units that limits are stored in."""
 
 
-def candidates(
-    table: pd.DataFrame, request: Request, basis: AccuracyBasis | None, setting: RunSetting | None = None
-) -> pd.DataFrame:
+def candidates(comparison: Comparison, request: Request, run: Setting | None = None) -> pd.DataFrame:
     """One row per model and image size with an accuracy; a model that nobody has trained cannot be favored."""
-    decisive = _with_metrics(table, request)
-    rows = assemble(decisive, dataset=request.dataset, basis=basis, device=request.device, setting=setting)
-    fits = fitting(rows, request.among)
+    fits = fitting(comparison.compare_in(run, request.device).rows, request.among)
     trained = fits[fits["top1"].notna()]
     if not len(trained):
-        raise _untrained(table, fits, request, basis)
-    return with_accuracy_intervals(trained.reset_index(drop=True), request.dataset)
+        raise _untrained(comparison, fits, request)
+    return trained
 
 
-def _with_metrics(table: pd.DataFrame, request: Request) -> pd.DataFrame:
-    """The table with the metrics that the request is about alone: the others decide nothing and take time."""
-    asked = {"top1", "params", *PREFERENCES.get(request.prefer or "", ()), *(limit.metric for limit in request.limits)}
-    others = {f"{name}{end}" for name in METRICS if name not in asked for end in ("", "_low", "_high")}
-    return table[[column for column in table.columns if column not in others]]
-
-
-def _untrained(table: pd.DataFrame, rows: pd.DataFrame, request: Request, basis: AccuracyBasis | None) -> RequestError:
+def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request) -> RequestError:
     """Why none of the models that fit can be favored: nobody has trained them, or somebody tried and failed."""
-    where = basis.describe() if basis else request.dataset
+    where, table = comparison.basis or request.dataset, comparison.table
     failures = table[table["name"].isin(rows["name"]) & (column_of(table, "status").fillna("ok") != "ok")]
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
@@ -115,7 +116,7 @@ def _untrained(table: pd.DataFrame, rows: pd.DataFrame, request: Request, basis:
     return RequestError(f"no model that fits {request.among!r} has an accuracy on {where}{tried}{remedy}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranking:
     """Candidates and what orders them: their numbers of `objective`, or a published front where there are none.
 
@@ -126,63 +127,67 @@ class Ranking:
     rows: pd.DataFrame
     objective: str
     ranked_by: Literal["numbers", "published front"]
-    setting: RunSetting | None
+    setting: Setting | None
     notes: tuple[str, ...]
     undecided: str | None = None
 
 
-def rank(
-    table: pd.DataFrame, request: Request, basis: AccuracyBasis | None, published_fronts: Sequence[GuideEntry]
-) -> Ranking:
+def rank(comparison: Comparison, request: Request, published_fronts: Sequence[GuideEntry]) -> Ranking:
     """What the candidates can be ordered by: the accuracy where nothing is preferred, else the cost or its front."""
-    everyone = candidates(table, request, basis)
-    _require_a_run(table, everyone, request)
+    everyone = candidates(comparison, request)
+    of_candidates = comparison.narrowed(everyone["name"])
+    _require_a_run(of_candidates, request)
     if request.prefer is None:
-        return _in_one_setting(table, request, basis, everyone, "top1")
+        return _in_one_setting(of_candidates, request, "top1")
     # Of several metrics that stand for a preference, the first is taken among those that equally many models have.
-    rankings = [_in_one_setting(table, request, basis, everyone, metric) for metric in PREFERENCES[request.prefer]]
-    best = max(rankings, key=lambda ranking: _known(ranking.rows, ranking.objective))
-    known = _known(best.rows, best.objective)
-    if known >= LEAST_TO_COMPARE:
-        without = len(best.rows) - known
-        told = [f"not ranked: {without} of {len(best.rows)} models, which have no {best.objective}"] if without else []
+    rankings = [_in_one_setting(of_candidates, request, metric) for metric in PREFERENCES[request.prefer]]
+    best = max(rankings, key=lambda ranking: _count(ranking.rows, ranking.objective))
+    count = _count(best.rows, best.objective)
+    if count >= LEAST_TO_COMPARE:
+        without = len(best.rows) - count
+        notes = [f"not ranked: {without} of {len(best.rows)} models, which have no {best.objective}"] if without else []
         ranked = best.rows[best.rows[best.objective].notna()]
-        return replace(best, rows=ranked, notes=(*best.notes, *told))
-    lack = lack_of_numbers(best.objective, known, request.device)
+        return replace(best, rows=ranked, notes=(*best.notes, *notes))
+    lack = lack_of_numbers(best.objective, count, request.device)
     return _on_published_front(best, request, lack, published_fronts) or replace(
         best, undecided=f"{request.prefer} cannot be ranked: {lack}"
     )
 
 
-def _require_a_run(table: pd.DataFrame, everyone: pd.DataFrame, request: Request) -> None:
+def _require_a_run(comparison: Comparison, request: Request) -> None:
     """Refuse a device that is known from the records of other models alone, and like no other."""
-    device, of_candidates = request.device, table[table["name"].isin(everyone["name"])]
-    if not has_place(device, recorded_devices(of_candidates)) and device in recorded_devices(table):
+    device = request.device
+    if not has_place(device, recorded_devices(comparison.models)) and device in recorded_devices(comparison.table):
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
         raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
 
 
-def _in_one_setting(
-    table: pd.DataFrame, request: Request, basis: AccuracyBasis | None, everyone: pd.DataFrame, objective: str
-) -> Ranking:
+def _in_one_setting(comparison: Comparison, request: Request, objective: str) -> Ranking:
     """All candidates, with the objective and the limits' numbers from one setting; numbers of others are counted."""
     involved = list(dict.fromkeys([objective, *(limit.metric for limit in request.limits)]))
-    of_candidates = table[table["name"].isin(everyone["name"])]
-    setting = run_setting(of_candidates, involved, request.device)
-    rows = everyone if setting is None else candidates(table, request, basis, setting)
+    setting = comparison.run_setting(involved, request.device)
+    rows = candidates(comparison, request, setting)
+    compared = comparison.compare_in(setting, request.device)
     notes = []
     for metric in involved:
-        if request.any_pipeline and metric in QUALITIES:
-            continue
-        rows, kept, elsewhere = comparable(rows, metric, setting)
-        if elsewhere:
-            where = kept or (setting.text if setting else "one setting")
-            notes.append(f"not ranked: {elsewhere} of {len(rows)} models, whose {metric} is not from {where}")
-    machines = left_out_machines(table, setting)
-    if setting is not None and request.device is None:
-        asked = (metric for metric in involved if runs(metric))
-        notes += filter(None, (left_out_devices(of_candidates, metric, setting) for metric in asked))
-    return Ranking(rows, objective, "numbers", setting, (*notes, *([machines] if machines else [])))
+        others = compared.left_out(metric, rows)
+        if others:
+            where = compared.settings[metric] or setting or "one setting"
+            notes.append(f"not ranked: {others} of {len(rows)} models, whose {metric} is not from {where}")
+    return Ranking(rows, objective, "numbers", setting, tuple(notes))
+
+
+def left_out(comparison: Comparison, ranking: Ranking, request: Request) -> list[str]:
+    """What to say of the numbers of other machines and devices."""
+    if ranking.setting is None:
+        return []
+    notes = []
+    if request.device is None:
+        of_candidates = comparison.narrowed(ranking.rows["name"]).models
+        asked = dict.fromkeys([ranking.objective, *(limit.metric for limit in request.limits)])
+        running = [metric for metric in asked if METRICS[metric].depends_on_device]
+        notes = [left_out_devices(of_candidates, metric, ranking.setting) for metric in running]
+    return [note for note in (*notes, left_out_machines(comparison.table, ranking.setting)) if note]
 
 
 def _on_published_front(
@@ -192,7 +197,7 @@ def _on_published_front(
     advice = published_advice(request.prefer, request.device, lack, published_fronts)
     if advice is None:
         return None
-    rows, notes = ranking.rows[advice.holds(ranking.rows)], (advice.told, *ranking.notes)
+    rows, notes = ranking.rows[advice.holds(ranking.rows)], (advice.note, *ranking.notes)
     if not len(rows):
         return None
     return replace(ranking, rows=rows, objective="top1", ranked_by="published front", notes=notes)
@@ -203,7 +208,7 @@ class PublishedAdvice:
     """The families (with the image size) on the published front that stands for a preference, and what to say of it."""
 
     on_front: frozenset[tuple[str, int]]
-    told: str
+    note: str
 
     def holds(self, rows: pd.DataFrame) -> list[bool]:
         """Which rows are models of these families at that size."""
@@ -218,23 +223,23 @@ def published_advice(
     if front is None or device not in (None, PUBLISHED_DEVICE):
         return None
     entries = (entry for entry in published_fronts if (entry.constraint, entry.phase) == front)
-    told = (
+    note = (
         f"{lack}: the paper's advice stands in. It finds these families on its {PUBLISHED_DEVICE.upper()} front of "
         f"accuracy and {front[0]} at {front[1]} (Table 7, which names families and not sizes); among their models the "
         f"order is by accuracy and says nothing about {prefer}"
     )
-    return PublishedAdvice(frozenset((entry.family, entry.img_size) for entry in entries), told)
+    return PublishedAdvice(frozenset((entry.family, entry.img_size) for entry in entries), note)
 
 
-def lack_of_numbers(metric: str, known: int, device: str | None) -> str:
+def lack_of_numbers(metric: str, count: int, device: str | None) -> str:
     """What to say where too few models have a metric to rank them by it.
 
     >>> lack_of_numbers("throughput", 0, "cpu")
     'no model has a number for throughput on cpu or a device like it'
     """
     where = f" on {device} or a device like it" if device else ""
-    return f"{'only one model has' if known else 'no model has'} a number for {metric}{where}"
+    return f"{'only one model has' if count else 'no model has'} a number for {metric}{where}"
 
 
-def _known(rows: pd.DataFrame, metric: str) -> int:
+def _count(rows: pd.DataFrame, metric: str) -> int:
     return int(rows[metric].notna().sum()) if metric in rows.columns else 0

@@ -11,16 +11,15 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import pandas as pd
 
-from favor.analyze.assemble import AccuracyBasis, accuracy_basis
 from favor.analyze.chances import chance_of_being_best
+from favor.analyze.comparison import Comparison, origin_notes
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import Limit, relax
-from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, rank
+from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, left_out, rank
 from favor.analyze.reasons import dominated_by, given_up
-from favor.analyze.recommendation import Binding, Choice, Reading, Recommendation, Why
-from favor.analyze.selection import numbers
-from favor.analyze.settings import QUALITIES, runs, where_from
+from favor.analyze.recommendation import Binding, Choice, Recommendation, Why, reading_of, text_in
+from favor.analyze.selection import fitting, numbers
 from favor.metrics import METRICS
 from favor.units import format_quantity
 
@@ -37,8 +36,9 @@ def recommend(
     seed: int = 0,
 ) -> Recommendation:
     """The favored model of a wide table under a request."""
-    basis = None if request.any_pipeline else accuracy_basis(table, request.dataset)
-    ranking = rank(table, request, basis, published_fronts)
+    of = None if request.among is None else fitting(table, request.among)
+    comparison = Comparison(table, request.scope, metrics=request.metrics, of=of)
+    ranking = rank(comparison, request, published_fronts)
     decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
     undecided = decision.undecided()
     pool = decision.eligible[:0] if undecided else decision.keeping(decision.eligible, request.limits)
@@ -55,9 +55,13 @@ def recommend(
         why=decision.why(pool) if choices else None,
         objective=decision.objective,
         ranked_by=decision.ranking.ranked_by,
-        accuracy_basis=basis.describe() if basis else f"{request.dataset}, any pipeline",
+        accuracy_basis=str(comparison.basis or f"{request.dataset}, any pipeline"),
         considered=len(decision.ranking.rows),
-        notes=(*decision.ranking.notes, *decision.notes(pool, basis, chances)),
+        notes=(
+            *ranking.notes,
+            *left_out(comparison, ranking, request),
+            *decision.notes(pool, comparison, chances),
+        ),
         next_steps=decision.next_steps(pool),
     )
 
@@ -75,10 +79,9 @@ class _Decision:
 
     def _best_first(self, rows: pd.DataFrame) -> pd.DataFrame:
         objective = "top1" if self.ranking.undecided else self.objective
-        sign = -1 if METRICS[objective].better == "higher" else 1
         keys = pd.DataFrame(
             {
-                "cost": sign * numbers(rows, objective),
+                "cost": METRICS[objective].sign * numbers(rows, objective),
                 "error": -numbers(rows, "top1"),
                 "params": numbers(rows, "params") if "params" in rows.columns else np.nan,
                 "name": rows["name"],
@@ -89,9 +92,10 @@ class _Decision:
 
     def undecided(self) -> tuple[str, ...]:
         """What cannot be checked or ranked because no number is known for it; a limit is never passed over."""
-        where = f" in {self.ranking.setting.text}" if self.ranking.setting and self.ranking.setting.text else ""
+        where = f" in {self.ranking.setting}" if self.ranking.setting and str(self.ranking.setting) else ""
         unchecked = [
-            f"{limit.option} cannot be checked: no numbers for {limit.metric}{where if runs(limit.metric) else ''}"
+            f"{limit.option} cannot be checked: no numbers for {limit.metric}"
+            f"{where if METRICS[limit.metric].depends_on_device else ''}"
             for limit in self.request.limits
             if len(self.eligible) and np.isnan(limit.values_of(self.eligible)).all()
         ]
@@ -121,13 +125,13 @@ class _Decision:
 
     def choice(self, at: Hashable, row: pd.Series, chances: dict[Hashable, float] | None) -> Choice:
         shown = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.request.limits), "params"])
-        readings = {metric: _reading(row, metric) for metric in shown if pd.notna(row.get(metric))}
+        readings = {metric: reading_of(row, metric) for metric in shown if pd.notna(row.get(metric))}
         img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
         return Choice(
             name=str(row["name"]),
-            title=_known_text(row, "title"),
-            family=_known_text(row, "family"),
-            how=_known_text(row, "how"),
+            title=text_in(row, "title"),
+            family=text_in(row, "family"),
+            how=text_in(row, "how"),
             img_size=img_size,
             metrics=readings,
             probability_best=None if chances is None else chances.get(at),
@@ -162,54 +166,63 @@ class _Decision:
 
     def _binding(self, favored: str) -> tuple[Binding, ...]:
         """The limits without which another model would be favored."""
-        found = []
+        binding = []
         for limit in self.request.limits:
             rows = self.keeping(self.eligible, [other for other in self.request.limits if other is not limit])
             if len(rows) and str(rows["name"].iloc[0]) != favored:
-                found.append(Binding(limit.option, str(rows["name"].iloc[0])))
-        return tuple(found)
+                binding.append(Binding(limit.option, str(rows["name"].iloc[0])))
+        return tuple(binding)
 
-    def notes(
-        self, pool: pd.DataFrame, basis: AccuracyBasis | None, chances: dict[Hashable, float] | None
-    ) -> list[str]:
+    def notes(self, pool: pd.DataFrame, comparison: Comparison, chances: dict[Hashable, float] | None) -> list[str]:
         """What the reader has to know about the numbers."""
-        told = []
+        notes = []
         unknown = len(self.not_breaking(self.eligible, self.request.limits)) - len(pool)
         if self.request.limits and unknown and not self.undecided():
-            told.append(f"not considered: {_models(unknown)} for which a limit's number is not known")
+            notes.append(f"not considered: {_models(unknown)} for which a limit's number is not known")
         if self.request.prefer is None:
             which = " that keeps the limits" if self.request.limits else ""
-            told.append(f"nothing is preferred, so the most accurate model{which} is favored")
+            notes.append(f"nothing is preferred, so the most accurate model{which} is favored")
         elif not any(limit.metric == "top1" for limit in self.request.limits):
-            told.append("no accuracy is asked for, so none is kept; --min-accuracy asks for one")
+            notes.append("no accuracy is asked for, so none is kept; --min-accuracy asks for one")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
-        told.append(f"accuracy: {sources}; {basis.describe() if basis else 'several pipelines, which hardly compare'}")
-        told += self._told_of_runs()
-        if chances:
-            told.append("probabilities cover test images and measurement noise, not the luck of a training run")
+        notes.append(comparison.accuracy_note(sources))
+        notes += self._seed_notes()
+        notes += self._device_notes()
+        if chances and not (self.eligible["top1_seeds"] > 1).any():
+            notes.append("probabilities cover test images and measurement noise, not the luck of a training run")
         if len(self.flagged):
-            told.append(f"flagged and not favored: {_models(len(self.flagged))} with another configuration's accuracy")
+            notes.append(f"flagged and not favored: {_models(len(self.flagged))} with another configuration's accuracy")
         if not len(self.eligible):
-            told.append("no model is left to favor: all are flagged" if len(self.flagged) else "no model is known")
-        return told
+            notes.append("no model is left to favor: all are flagged" if len(self.flagged) else "no model is known")
+        return notes
 
-    def _told_of_runs(self) -> list[str]:
+    def _seed_notes(self) -> list[str]:
+        """How many seeds stand behind the accuracies, and who has not finished training."""
+        seeds, notes = self.eligible["top1_seeds"], []
+        if (seeds > 1).any():
+            how = "the mean" if self.request.seeds == "mean" else "the best"
+            several = int((seeds > 1).sum())
+            notes.append(f"accuracy is {how} over seeds ({seeds.max():.0f} at most) for {_models(several)}")
+        early = self.eligible.loc[self.eligible["top1_unfinished"].notna(), "name"]
+        return [*notes, f"unfinished trainings: {', '.join(early)}"] if len(early) else notes
+
+    def _device_notes(self) -> list[str]:
         """Where the numbers come from that a device gave, and whether it is the device asked for."""
-        setting, device, told = self.ranking.setting, self.request.device, []
+        setting, device, notes = self.ranking.setting, self.request.device, []
         if setting is None:
             return []
         for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.request.limits)]):
-            origin = where_from(self.eligible, [metric])
-            told += origin
+            origin = origin_notes(self.eligible, [metric])
+            notes += origin
             if origin and device is not None and not setting.is_on(device):
-                told.append(f"nothing is known of {metric} on {device}; a like device stands in")
-        return told
+                notes.append(f"nothing is known of {metric} on {device}; a like device stands in")
+        return notes
 
     def next_steps(self, pool: pd.DataFrame) -> tuple[str, ...]:
         """What to run so that this decision rests on the user's own measurements."""
         preferred = PREFERENCES[self.request.prefer][0] if self.request.prefer else self.objective
         used = dict.fromkeys([preferred, self.objective, *(limit.metric for limit in self.request.limits)])
-        measurable = [metric for metric in used if metric not in QUALITIES]
+        measurable = [metric for metric in used if METRICS[metric].group != "quality"]
         shown = pool if len(pool) else self.not_breaking(self.eligible, self.request.limits)
         names = [
             str(row["name"])
@@ -224,27 +237,6 @@ class _Decision:
 
 def _models(count: int) -> str:
     return f"{count} model" + ("" if count == 1 else "s")
-
-
-def _reading(row: pd.Series, metric: str) -> Reading:
-    def own(suffix: str) -> float | None:
-        value = row.get(f"{metric}{suffix}")
-        return None if value is None or pd.isna(value) else float(value)
-
-    return Reading(
-        value=float(row[metric]),
-        unit=METRICS[metric].unit,
-        low=own("_low"),
-        high=own("_high"),
-        source=_known_text(row, f"{metric}_source"),
-        setting=_known_text(row, f"{metric}_setting"),
-        provenance=_known_text(row, f"{metric}_provenance"),
-    )
-
-
-def _known_text(row: pd.Series, column: str) -> str | None:
-    value = row.get(column)
-    return None if value is None or pd.isna(value) or value == "" else str(value)
 
 
 def _command(name: str, img_size: int | None, dataset: str) -> str:

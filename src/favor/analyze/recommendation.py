@@ -4,13 +4,29 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
+import pandas as pd
+
 from favor.analyze.limits import Limit, Relax
+from favor.metrics import METRICS
 from favor.units import format_quantity
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """How many trainings stand behind a quality, their mean, standard deviation (None of one) and the best of them."""
+
+    n: int
+    mean: float
+    std: float | None
+    best: float
+
+
+@dataclass(frozen=True)
 class Reading:
-    """One number of a model with everything it needs: unit, interval, source, setting, origin."""
+    """One number of a model with everything it needs: unit, interval, source, setting, origin.
+
+    `unfinished` is after how many epochs a training that has not ended was evaluated.
+    """
 
     value: float
     unit: str
@@ -19,6 +35,8 @@ class Reading:
     source: str | None
     setting: str | None
     provenance: str | None
+    seeds: Seeds | None = None
+    unfinished: float | None = None
 
 
 @dataclass(frozen=True)
@@ -110,3 +128,31 @@ class Recommendation:
         table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         reason = self.why.summary if self.why else "; ".join(self.undecided) or "no model keeps all limits"
         return f"<p>{escape(reason)}</p><table>{table}</table>"
+
+
+def reading_of(row: pd.Series, metric: str) -> Reading:
+    """A metric of a compared row."""
+
+    def own(suffix: str) -> float | None:
+        value = row.get(f"{metric}{suffix}")
+        return None if value is None or pd.isna(value) else float(value)
+
+    seeds = own("_seeds")
+    low, high = own("_low"), own("_high")
+    return Reading(
+        value=float(row[metric]),
+        unit=METRICS[metric].unit,
+        low=None if high is None else low,
+        high=None if low is None else high,
+        source=text_in(row, f"{metric}_source"),
+        setting=text_in(row, f"{metric}_setting"),
+        provenance=text_in(row, f"{metric}_provenance"),
+        seeds=Seeds(int(seeds), row[f"{metric}_mean"], own("_std"), row[f"{metric}_best"]) if seeds else None,
+        unfinished=own("_unfinished"),
+    )
+
+
+def text_in(row: pd.Series, column: str) -> str | None:
+    """The text in a column of a row; None where it is unknown or empty."""
+    value = row.get(column)
+    return None if value is None or pd.isna(value) else str(value) or None

@@ -6,7 +6,7 @@ without torch.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,8 +15,8 @@ from favor.cli.console import emit_json, examples, note
 if TYPE_CHECKING:
     import pandas as pd
 
-    from favor.analyze import GuideEntry, Limit
-    from favor.analyze.settings import RunSetting
+    from favor.analyze import Comparison, GuideEntry, Limit, Scope
+    from favor.records import Record
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Studies = Annotated[
@@ -28,8 +28,16 @@ Dataset = Annotated[str, typer.Option(metavar="NAME", help="The data set that ac
 Among = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only models or families that fit, as 'swin*' or 'vit'.")
 ]
+Pipeline = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Compare accuracies of this pipeline; your own if two models have it."),
+]
 AnyPipeline = Annotated[
     bool, typer.Option("--any-pipeline", help="Mix pipelines and resolutions; the best accuracy of a model counts.")
+]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Count trainings that have not ended, too; marked.")]
+OverSeeds = Annotated[
+    Literal["mean", "best"], typer.Option("--seeds", help="What counts of several seeds of one training.")
 ]
 
 RECOMMEND_EXAMPLES = examples(
@@ -88,22 +96,25 @@ def recommend_command(
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
     top: Annotated[int, typer.Option(help="How many models to show, the favored one included.")] = 5,
+    pipeline: Pipeline = None,
     any_pipeline: AnyPipeline = False,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
     study: Studies = None,
     guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which model to favor under your limits, why, and how sure that is."""
-    from favor.analyze import Request, recommend
+    from favor.analyze import Comparison, Request, recommend
     from favor.analyze import guide as flow_chart
     from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
-    request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
+    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline, unfinished, seeds)
     table = all_records(study, device)
     if guide:
-        rows = _assembled(table, dataset, any_pipeline, None)
+        rows = Comparison(table, request.scope, metrics=("top1", "params", "macs_matmul", "macs")).compare_in(None).rows
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
         emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
         return
@@ -122,25 +133,27 @@ def pareto_command(
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
+    pipeline: Pipeline = None,
     any_pipeline: AnyPipeline = False,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the Pareto front: the models that no other beats in one metric without losing in another."""
-    from favor.analyze import pareto
-    from favor.analyze.assemble import with_failures
+    from favor.analyze import Scope, pareto
+    from favor.analyze.comparison import LEAST_TO_COMPARE, origin_notes, with_failures
     from favor.analyze.deviations import deviations
-    from favor.analyze.intervals import with_accuracy_intervals
     from favor.analyze.selection import fitting
-    from favor.analyze.settings import LEAST_TO_COMPARE, where_from
     from favor.cli import decision_text
     from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
     table = all_records(study, device)
-    rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
+    scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
+    rows, comparison = _compared(table, wanted, scope, device, among)
     rows = fitting(with_failures(rows, table, wanted), among)
-    result = pareto(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
+    result = pareto(rows, wanted, strict=strict)
     if len(result.rows) < LEAST_TO_COMPARE:
         who = "only one model has" if len(result.rows) else "no model has"
         raise RequestError(f"{who} all of {', '.join(wanted)}; {_how_to_measure()}")
@@ -150,8 +163,10 @@ def pareto_command(
         emit_json(result.to_dict() | {"flagged": flagged})
     else:
         decision_text.print_pareto(result, everyone, flagged)
-        for told in where_from(rows, wanted):
-            note(told)
+        for text in origin_notes(rows, wanted):
+            note(text)
+        if "top1" in wanted:
+            note(comparison.accuracy_note(" and ".join(sorted(rows["top1_source"].dropna().unique()))))
         _tell_simulated(rows, wanted)
 
 
@@ -167,11 +182,12 @@ def correlate_command(
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
+    pipeline: Pipeline = None,
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far one metric tells another: Pearson's and Spearman's correlation with 95 % intervals."""
-    from favor.analyze import correlate, correlate_datasets, correlate_devices
+    from favor.analyze import Scope, correlate, correlate_datasets, correlate_devices
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
     from favor.cli import decision_text
@@ -183,14 +199,14 @@ def correlate_command(
         raise RequestError("--datasets and --devices are two questions; ask one at a time")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
-    table = all_records(study, None if datasets or devices else device)
+    table = all_records(study, None if datasets else device, every_device=devices)
     if datasets:
         result = correlate_datasets(fitting(table, among), without=without or ())
     elif devices:
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
         named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
-        rows = _comparable_rows(table, named, dataset, device, among, any_pipeline=False)
+        rows, _ = _compared(table, named, Scope(dataset, pipeline), device, among)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
         _tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
@@ -205,11 +221,11 @@ def disagree_command(
     as_json: AsJson = False,
 ) -> None:
     """Show where cost indicators order models differently, and who is good by one and bad by another."""
-    from favor.analyze import disagreement
+    from favor.analyze import Scope, disagreement
     from favor.cli import decision_text
     from favor.errors import RequestError
 
-    rows = _comparable_rows(all_records(study, device), indicators or [], None, device, among, any_pipeline=True)
+    rows, _ = _compared(all_records(study, device), indicators or [], Scope(any_pipeline=True), device, among)
     rows = rows[rows["img_size"] == img_size]
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)
@@ -224,12 +240,15 @@ def compare_command(
     b: Annotated[str, typer.Argument(help="Another one of the same kind.")],
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
+    pipeline: Pipeline = None,
     any_pipeline: AnyPipeline = False,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models in every metric, or two families or classes at equal cost; verdicts come from tests."""
-    from favor.analyze import compare, matched_every_way
+    from favor.analyze import Scope, compare, matched_every_way
     from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
@@ -238,103 +257,87 @@ def compare_command(
     by = "name" if group is None or {a, b} <= set(table["name"]) else group
     # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
     compared = table[table[by].isin([a, b])]
-    rows = _comparable_rows(table, [], dataset, device, None, any_pipeline, of=compared if len(compared) else table)
+    scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
+    rows, comparison = _compared(table, [], scope, device, None, of=compared if len(compared) else table)
     flags = deviations(table, rows) if "top1" in rows.columns else {}
     if group is not None and by == group:
         flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}
         own = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged)))) if flagged else rows
-        comparison = matched_every_way(own, a, b, group=group)
+        match = matched_every_way(own, a, b, group=group)
         if as_json:
-            emit_json(comparison.to_dict() | {"flagged": flagged})
+            emit_json(match.to_dict() | {"flagged": flagged})
         else:
-            decision_text.print_matched(comparison, flagged)
+            decision_text.print_matched(match, flagged)
         return
     pair = compare(rows, a, b, dataset=dataset, flags=flags)
     emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
+    qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
+    if qualities:
+        note(comparison.accuracy_note(str(qualities[0].a.source)))
 
 
-def all_records(studies: list[Path] | None, device: str | None = None) -> "pd.DataFrame":
+def all_records(studies: list[Path] | None, device: str | None = None, *, every_device: bool = False) -> "pd.DataFrame":
     """The wide table of the published records and the studies; lines that had to be skipped are told.
 
     Where a device is asked for, what is simulated for it is there too, and stands in where nothing is measured.
     """
-    import pandas as pd
+    from favor.records import load_everything
 
-    from favor.records import counted_table, published_table, table_of
-    from favor.records.table import load_reporting
+    simulated: tuple[Record, ...] = ()
+    if device is not None or every_device:
+        # Descriptions of devices take a fifth of a second to import.
+        from favor.simulate.shipped import shipped_devices, shipped_records
 
-    own, problems = load_reporting(*studies) if studies else (None, ())
+        devices = (device,) if device is not None else shipped_devices()
+        simulated = tuple(record for name in devices for record in shipped_records(name))
+    table, problems = load_everything(studies or (), simulated)
     for problem in problems:
         note(f"warning: {problem}")
-    tables = [published_table(), counted_table()]
-    if own is not None:
-        tables.append(own if device is None else _under_its_name(own, device))
-    if device is not None:
-        # Descriptions of devices take a fifth of a second to import.
-        from favor.simulate.shipped import shipped_records
-
-        simulated = shipped_records(device)
-        tables += [table_of(simulated)] if simulated else []
-    return pd.concat(tables, ignore_index=True)
+    return table if device is None else _under_its_name(table, device)
 
 
-def _under_its_name(own: "pd.DataFrame", device: str) -> "pd.DataFrame":
+def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":
     """Measurements on the device that is asked for, under that name, whatever its driver calls it."""
-    from favor.analyze.settings import machines_of, names_of
+    from favor.analyze.setting import condition_of
     from favor.simulate.shipped import is_called
 
-    machines = machines_of(own)
-    called = {
-        machine: any(is_called(device, name) for name in names_of(machine)) for machine in machines.dropna().unique()
-    }
-    is_it = machines.map(lambda machine: called.get(machine, False)).astype(bool)
-    return own.assign(device=own["device"].mask(is_it, device)) if is_it.any() else own
+    names = condition_of(table, "device_name")
+    called = [name for name in names.dropna().unique() if is_called(device, str(name))]
+    return table.assign(device=table["device"].mask(names.isin(called), device)) if called else table
 
 
-def _assembled(
-    table: "pd.DataFrame", dataset: str | None, any_pipeline: bool, setting: "RunSetting | None"
-) -> "pd.DataFrame":
-    from favor.analyze import accuracy_basis, assemble
-
-    basis = None if any_pipeline or dataset is None else accuracy_basis(table, dataset)
-    return assemble(table, dataset=dataset, basis=basis, setting=setting)
-
-
-def _comparable_rows(
+def _compared(
     table: "pd.DataFrame",
     metrics: list[str],
-    dataset: str | None,
+    scope: "Scope",
     device: str | None,
     among: str | None,
-    any_pipeline: bool,
     of: "pd.DataFrame | None" = None,
-) -> "pd.DataFrame":
-    """One row per model, every metric in the one setting that suits the models `of` a part of the table, else all.
+) -> "tuple[pd.DataFrame, Comparison]":
+    """One row per model, in the setting that suits the models `of` a part of the table, else those that fit `among`.
 
     What had to be left out is told.
     """
-    from favor.analyze import comparable
+    from favor.analyze import Comparison
+    from favor.analyze.comparison import left_out_machines
     from favor.analyze.selection import fitting
-    from favor.analyze.settings import QUALITIES, left_out_machines, run_setting
-    from favor.metrics import METRICS, metric
+    from favor.metrics import metric
 
     for name in metrics:
         metric(name)
-    models = fitting(table, among) if of is None else of
-    run = run_setting(models, metrics, device)
-    rows = fitting(_assembled(table, dataset, any_pipeline, run), among)
-    for name in METRICS:
-        if any_pipeline and name in QUALITIES:
-            continue
-        rows, setting, elsewhere = comparable(rows, name, run)
-        if elsewhere and name in metrics:
-            note(
-                f"note: {name} is from {setting or 'no setting'}; {elsewhere} numbers from other settings are left out"
-            )
-    machines = left_out_machines(models, run)
+    models = of if of is not None else None if among is None else fitting(table, among)
+    comparison = Comparison(table, scope, of=models)
+    compared = comparison.compare(metrics, device)
+    rows = fitting(compared.rows, among)
+    for name in metrics:
+        others = compared.left_out(name, rows)
+        if others:
+            setting = compared.settings[name] or "no setting"
+            note(f"note: {name} is from {setting}; {others} numbers from other settings are left out")
+    machines = left_out_machines(comparison.models, compared.run)
     if machines:
         note(f"note: {machines}")
-    return rows
+    return rows, comparison
 
 
 def _tell_simulated(rows: "pd.DataFrame", metrics: Iterable[str]) -> None:
@@ -361,9 +364,9 @@ def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
 
 def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
     """The cost indicators that many models have together: the commonest first, as long as five have all of them."""
-    from favor.analyze.assemble import QUALITIES
+    from favor.metrics import METRICS
 
-    costs = [name for name in _known_metrics(rows, least=5) if name not in QUALITIES]
+    costs = [name for name in _known_metrics(rows, least=5) if METRICS[name].group != "quality"]
     chosen: list[str] = []
     for name in sorted(costs, key=lambda cost: -len(rows.dropna(subset=[cost]))):
         if len(rows.dropna(subset=[*chosen, name])) >= 5:

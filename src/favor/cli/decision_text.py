@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from favor.analyze.compare import Comparison, MetricComparison, Side
+from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.guide import Guide, GuideModel
@@ -189,7 +189,7 @@ def print_disagreement(result: DisagreementResult) -> None:
     note(f"{result.pairs[0].n} models{_left_out(result.excluded)}")
 
 
-def print_comparison(pair: Comparison) -> None:
+def print_comparison(pair: PairComparison) -> None:
     """Two models side by side; the verdict names the better one only where a test allows it."""
     names = {"a": pair.a, "b": pair.b}
     columns = ["Metric", pair.a, f"{pair.b} ", "Against", "Better", "p", "Rests on"]
@@ -251,10 +251,12 @@ def _reading(metric: str, reading: Reading | None) -> str:
     return "unknown" if reading is None else _marked(metric, reading)
 
 
-def _marked(metric: str, found: Reading | Side) -> str:
-    """A number with its interval, marked where it is simulated."""
-    width = _half_width(metric, found.value, found.low, found.high)
-    return f"{_quantity(metric, found.value)}{width}{_mark(found.source)}"
+def _marked(metric: str, reading: Reading) -> str:
+    """A number with its interval, how many seeds it is over, and a mark where it is simulated or unfinished."""
+    width = _half_width(metric, reading.value, reading.low, reading.high)
+    seeds = f" (n={reading.seeds.n})" if reading.seeds is not None and reading.seeds.n > 1 else ""
+    early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
+    return f"{_quantity(metric, reading.value)}{width}{seeds}{_mark(reading.source)}{early}"
 
 
 def _mark(source: str | None) -> str:

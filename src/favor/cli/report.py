@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from favor.cli.console import examples, note, progress_bar
+from favor.cli.decide import OverSeeds, Pipeline, Unfinished
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from favor.report.sources import Gathered
+    from favor.records import Gathered
     from favor.report.track import Track
 
 Studies = Annotated[
@@ -40,14 +41,19 @@ def report_command(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
+    pipeline: Pipeline = None,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
 ) -> None:
     """Write one interactive page: explore, decide, the papers' figures, the table, the method."""
+    from favor.analyze import Scope
     from favor.records.export import write_whole
     from favor.report.page import page_of
 
     gathered = _gathered(studies)
+    scope = Scope(None, pipeline, False, unfinished, seeds)
     with progress_bar() as bar:
-        page = page_of(gathered, _shown_on(bar)).encode()
+        page = page_of(gathered, scope, _shown_on(bar)).encode()
     write_whole(output, page)
     note(f"{len(page) / 1e6:.1f} MB: {output}")
 
@@ -60,19 +66,24 @@ def figures_command(
     file_format: Annotated[
         Literal["pdf", "svg", "png"], typer.Option("--format", help="pdf or svg for papers, png for slides.")
     ] = "pdf",
+    pipeline: Pipeline = None,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
 ) -> None:
     """Draw the papers' figures from your records, one file each."""
+    from favor.analyze import Scope
     from favor.report.figures import export
 
     table = _gathered(studies).table
+    scope = Scope(None, pipeline, False, unfinished, seeds)
     with progress_bar() as bar:
-        written = export(table, output, file_format, _shown_on(bar))
+        written = export(table, output, file_format, scope, _shown_on(bar))
     note(f"{len(written)} figures in {output}")
 
 
 def _gathered(studies: list[Path] | None) -> "Gathered":
     """The records to show; lines that had to be skipped are told, and so is a page without a study."""
-    from favor.report.sources import gather
+    from favor.records import gather
 
     gathered = gather(studies or [])
     for problem in gathered.problems:

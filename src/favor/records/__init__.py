@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from favor.records.counted import counted_records, counted_table
+    from favor.records.loading import Gathered, gather, load_everything
     from favor.records.published import published_table
     from favor.records.schema import CardFields, Reading, Record, from_data, reading, request_of, to_data
     from favor.records.store import Found, Problem, append, read
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CardFields": "favor.records.schema",
     "Found": "favor.records.store",
+    "Gathered": "favor.records.loading",
     "Problem": "favor.records.store",
     "Reading": "favor.records.schema",
     "Record": "favor.records.schema",
@@ -24,6 +26,8 @@ _HOMES = {
     "counted_records": "favor.records.counted",
     "counted_table": "favor.records.counted",
     "from_data": "favor.records.schema",
+    "gather": "favor.records.loading",
+    "load_everything": "favor.records.loading",
     "load": "favor.records.table",
     "published_table": "favor.records.published",
     "read": "favor.records.store",
@@ -36,6 +40,7 @@ _HOMES = {
 __all__ = [
     "CardFields",
     "Found",
+    "Gathered",
     "Problem",
     "Reading",
     "Record",
@@ -44,7 +49,9 @@ __all__ = [
     "counted_records",
     "counted_table",
     "from_data",
+    "gather",
     "load",
+    "load_everything",
     "published_table",
     "read",
     "reading",

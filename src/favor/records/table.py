@@ -14,6 +14,9 @@ from favor.records.frame import frame_of, machine_text
 from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS, Record, check, to_data
 from favor.records.store import Chunk, Problem, chunks, is_record, json_lines
 
+MACHINE_NAMES = ("environment.host", "environment.device_name")
+"""The columns by which people name a machine; `machine` is all that tells two apart, as one text."""
+
 
 class RecordsWarning(UserWarning):
     """A line of a file of records was skipped."""
@@ -67,7 +70,8 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     conditions = [name for name in parts.columns if name not in {*RECORD_COLUMNS, *MACHINE_COLUMNS, *numbers}]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
     rows = rows.assign(machine=_machines(rows[list(MACHINE_COLUMNS)]))
-    return rows[[*TABLE_COLUMNS, *conditions, *(name for name in numbers if name not in unknown)]]
+    named = [column for column in MACHINE_NAMES if rows[column].notna().any()]
+    return rows[[*TABLE_COLUMNS, *named, *conditions, *(name for name in numbers if name not in unknown)]]
 
 
 def _machines(environment: pd.DataFrame) -> pd.Series:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from favor.analyze.selection import numbers
+from favor.analyze.setting import Setting
 
 _MOST_EXACT = 2**53  # up to here a whole number is itself in JavaScript
 
@@ -24,9 +25,9 @@ class Texts:
         >>> texts.number("measured"), texts.number("published"), texts.number("measured"), texts.number(None)
         (0, 1, 0, None)
         """
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str | Setting) or not str(text):
             return None
-        return self.known.setdefault(text, len(self.known))
+        return self.known.setdefault(str(text), len(self.known))
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Column:
     kept: int | None
 
 
-def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: str | None = None) -> Column | None:
+def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: Setting | None = None) -> Column | None:
     """A metric of assembled rows; None where no row has a number."""
     if metric not in rows.columns or not rows[metric].notna().any():
         return None
@@ -88,6 +89,6 @@ def _ends(rows: pd.DataFrame, name: str, known: Sequence[bool]) -> list[float | 
 def _texts(rows: pd.DataFrame, name: str, known: Sequence[bool], texts: Texts) -> int | list[int | None] | None:
     if name not in rows.columns:
         return None
-    found = [texts.number(text) if there else None for text, there in zip(rows[name], known, strict=True)]
-    different = {number for number, there in zip(found, known, strict=True) if there}
-    return different.pop() if len(different) == 1 else found
+    of_models = [texts.number(text) if there else None for text, there in zip(rows[name], known, strict=True)]
+    different = {number for number, there in zip(of_models, known, strict=True) if there}
+    return different.pop() if len(different) == 1 else of_models

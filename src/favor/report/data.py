@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from favor.analyze.settings import QUALITIES, runs
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.metrics import METRICS
+from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.columns import Texts
 from favor.report.questions import LIMITS, Questions, questions_of
-from favor.report.sources import Gathered
 from favor.report.track import Track, unseen
 from favor.report.views import AccuracyView, Views, views_of
 
@@ -43,10 +43,10 @@ class PageData:
     command: str
 
 
-def page_data(gathered: Gathered, track: Track = unseen) -> PageData:
+def page_data(gathered: Gathered, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> PageData:
     """The page's data from records."""
     texts = Texts()
-    views = views_of(gathered.table, texts, track)
+    views = views_of(gathered.table, texts, scope, track)
     questions = questions_of(gathered.table, views, texts, track)
     command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
     return PageData(views, questions, texts, _opening(views), command)
@@ -63,8 +63,7 @@ def as_json(data: PageData) -> str:
         "counted": _plain(views.counted),
         "accuracies": [_accuracy(view) for view in views.accuracies],
         "settings": [
-            {"text": view.setting.text or "setting not told", "columns": _plain(view.columns)}
-            for view in views.settings
+            {"text": str(view.setting) or "setting unknown", "columns": _plain(view.columns)} for view in views.settings
         ],
         "limits": [
             {
@@ -97,7 +96,7 @@ def escaped(content: object) -> str:
 
 def _as_read() -> list[str]:
     """All metrics in the order in which people ask for them: how good, what it costs to run, what it counts."""
-    return sorted(METRICS, key=lambda name: (name not in QUALITIES, not runs(name)))
+    return sorted(METRICS, key=lambda name: (METRICS[name].group != "quality", not METRICS[name].depends_on_device))
 
 
 def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,9 +105,10 @@ def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _accuracy(view: AccuracyView) -> dict[str, Any]:
     return {
-        "dataset": view.dataset,
-        "basis": view.basis.describe() if view.basis else f"{view.dataset}, any pipeline and resolution",
-        "any": view.basis is None,
+        "dataset": view.scope.dataset,
+        "basis": str(view.basis or f"{view.scope.dataset}, any pipeline and resolution"),
+        "note": view.note,
+        "any": view.scope.any_pipeline,
         "columns": _plain(view.columns),
         "flags": view.flags,
     }
@@ -122,16 +122,18 @@ def _has(views: Views, name: str) -> bool:
 
 def _opening(views: Views) -> Opening:
     """The data set that the reader measured on, else the usual one; the first cost that enough models have with it."""
-    by_dataset = [place for place, view in enumerate(views.accuracies) if view.basis is not None]
-    measured = [place for place in by_dataset if (views.accuracies[place].rows["top1_source"] == "measured").any()]
-    usual = [place for place in by_dataset if views.accuracies[place].dataset == _USUAL_DATASET]
+    by_dataset = [position for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
+    measured = [
+        position for position in by_dataset if (views.accuracies[position].rows["top1_source"] == "measured").any()
+    ]
+    usual = [position for position in by_dataset if views.accuracies[position].scope.dataset == _USUAL_DATASET]
     accuracy = next(iter((*measured, *usual, *by_dataset)), -1)
     trained = {at for at, value in enumerate(_values(views.accuracies[accuracy].columns, "top1")) if value is not None}
     for name in _FIRST_COSTS:
-        for place, view in enumerate(views.settings):
+        for position, view in enumerate(views.settings):
             known = {at for at, value in enumerate(_values(view.columns, name)) if value is not None}
             if len(known & trained) >= _LEAST_TO_DRAW:
-                return Opening(accuracy, place, name, "top1")
+                return Opening(accuracy, position, name, "top1")
         if name in views.counted:
             return Opening(accuracy, 0 if views.settings else -1, name, "top1")
     return Opening(accuracy, 0 if views.settings else -1, "params", "top1")

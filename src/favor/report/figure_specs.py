@@ -13,6 +13,7 @@ import altair as alt
 import pandas as pd
 import vl_convert
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures import Figure, all_figures, theme
 from favor.report.track import Track, unseen
 
@@ -35,11 +36,13 @@ class Drawing:
     wide: bool = False
 
 
-def drawings_of(table: pd.DataFrame, track: Track = unseen) -> list[tuple[str, list[Drawing]]]:
+def drawings_of(
+    table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, track: Track = unseen
+) -> list[tuple[str, list[Drawing]]]:
     """All figures of a table by their group, in the order in which they are given."""
     return [
         (group, [_drawing(figure) for figure in figures])
-        for group, figures in groupby(all_figures(table, track), key=lambda figure: figure.group)
+        for group, figures in groupby(all_figures(table, scope, track), key=lambda figure: figure.group)
     ]
 
 
@@ -68,12 +71,12 @@ def packed(text: str) -> str:
 
 
 def _drawing(figure: Figure) -> Drawing:
-    told = (figure.id, figure.source, figure.title, figure.caption)
+    about = (figure.id, figure.source, figure.title, figure.caption)
     if figure.chart is None:
-        return Drawing(*told, spec=None, missing=figure.missing)
+        return Drawing(*about, spec=None, missing=figure.missing)
     spec = specification(figure.chart)
     return Drawing(
-        *told,
+        *about,
         spec=packed(json.dumps(spec, separators=(",", ":"), allow_nan=False)),
         missing=None,
         wide="concat" in spec,

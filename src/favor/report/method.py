@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from favor.metrics import METRICS, Metric
-from favor.records import Record
+from favor.records import Gathered, Record
 from favor.records.counted import FILE_NAME as COUNTS_FILE
 from favor.records.frame import machine_text, provenance_text
 from favor.records.schema import MACHINE_COLUMNS, Scalar
-from favor.report.sources import Gathered
 from favor.units import format_quantity
 
 _PAPERS = {

@@ -8,11 +8,12 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
+from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.data import PageData, as_json, escaped, page_data
 from favor.report.figure_specs import chart_library, chart_themes, drawings_of, has_chart, packed
 from favor.report.method import method_of
-from favor.report.sources import Gathered
 from favor.report.track import Track, unseen
 from favor.version import __version__
 
@@ -23,11 +24,11 @@ _SCRIPTS = (
 )
 
 
-def page_of(gathered: Gathered, track: Track = unseen) -> str:
+def page_of(gathered: Gathered, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> str:
     """The page of everything that was gathered."""
-    figures = drawings_of(gathered.table, track)
+    figures = drawings_of(gathered.table, scope, track)
     library = chart_library() if has_chart(figures) else ""
-    data = page_data(gathered, track)
+    data = page_data(gathered, scope, track)
     style, script = _style(), _script()
     # Every value is escaped where it is put in, but for the few that are made here and hold no record's text as markup.
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_asset))
@@ -79,9 +80,9 @@ def _summary(gathered: Gathered, data: PageData) -> str:
     """What the page holds, in a sentence or two."""
     models = len(set(data.views.models.name))
     measured = {record.name for record in gathered.own if record.source == "measured" and record.status == "ok"}
-    told = f"{models} models"
+    text = f"{models} models"
     if measured:
-        told += f", {len(measured)} of them measured by the reader"
+        text += f", {len(measured)} of them measured by the reader"
     if not gathered.paths:
-        told += "; nothing of your machine is in it yet: name a study to add it"
-    return f"{told}."
+        text += "; nothing of your machine is in it yet: name a study to add it"
+    return f"{text}."

@@ -1,7 +1,7 @@
 """Every question that the page's reader can put to `favor recommend`, and what decides it.
 
-Which numbers a recommendation rests on depends on what is asked, not on how high the limits are: this is found here,
-once for each question, so that the page has only to filter and to sort.
+Which numbers a recommendation rests on depends on what is asked, not on how high the limits are: `analyze.ranking` is
+asked once for each question, so that the page has only to filter and to sort.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,12 @@ from typing import Literal
 
 import pandas as pd
 
-from favor.analyze.assemble import comparable
+from favor.analyze import Comparison, Limit, Request
 from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
 from favor.analyze.limits import LIMITED
-from favor.analyze.ranking import PREFERENCES, lack_of_numbers, published_advice
-from favor.analyze.settings import (
-    LEAST_TO_COMPARE,
-    RUN_CONDITIONS,
-    RunSetting,
-    machines_of,
-    recorded_devices,
-    run_setting,
-    runs,
-)
+from favor.analyze.ranking import PREFERENCES, rank
+from favor.analyze.setting import recorded_devices
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
@@ -37,7 +29,7 @@ _ASKED_IN = {"%": ("%", 1.0), "B": ("MiB", 2.0**20), "s": ("ms", 1e-3), "1": ("M
 LIMITS: dict[str, tuple[str, str, float]] = {
     option: (metric, *_ASKED_IN[METRICS[metric].unit]) for option, metric in LIMITED.items()
 }
-_RUNNING = tuple(option for option, (metric, *_) in LIMITS.items() if runs(metric))
+_RUNNING = tuple(option for option, (metric, *_) in LIMITS.items() if METRICS[metric].depends_on_device)
 _WISHES: tuple[str | None, ...] = (None, *PREFERENCES)
 
 
@@ -74,14 +66,13 @@ class Questions:
 
 def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track = unseen) -> Questions:
     """All questions on every data set, each on its one basis, and what decides them."""
-    ran = _ran_or_measured(table)
     devices = _devices(views)
     fronts = guide_entries(pareto_optimal())
     numbered: dict[Deciding, int] = {}
     by_view = {}
-    asked = [(position, accuracy) for position, accuracy in enumerate(views.accuracies) if accuracy.basis is not None]
-    for position, accuracy in track(asked, "questions"):
-        judge = _Judge(ran, views, accuracy, fronts, texts)
+    asked = [(position, view) for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
+    for position, view in track(asked, "questions"):
+        judge = _Judge(table, views, view, fronts, texts)
         by_view[position] = [
             [
                 [
@@ -95,19 +86,9 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
     return Questions(devices, _WISHES, _RUNNING, list(numbered), by_view)
 
 
-def _ran_or_measured(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that choosing a setting looks at: those with a cost, and those that tell how busy a machine was."""
-    costs = [name for name in METRICS if name in table.columns and runs(name)]
-    rows = table[costs].notna().any(axis=1) | machines_of(table).notna()
-    told = [name for name in ("name", "status", "source", *RUN_CONDITIONS) if name in table.columns]
-    return table.loc[rows, [*told, *costs]]
-
-
 def _devices(views: Views) -> tuple[str | None, ...]:
     """What a reader can choose between: devices that can decide, or their machines; nothing where there is but one."""
-    asked = {metric for metric, *_ in LIMITS.values()} | {
-        metric for metrics in PREFERENCES.values() for metric in metrics
-    }
+    asked = {*LIMITED.values(), *(metric for metrics in PREFERENCES.values() for metric in metrics)}
     deciding = [view.setting for view in views.settings if asked.intersection(view.columns)]
     choices = dict.fromkeys(setting.machine or setting.device for setting in deciding)
     return (None, *(choice for choice in choices if choice is not None and len(choices) > 1))
@@ -126,76 +107,38 @@ def _sets_of_limits() -> list[tuple[str, ...]]:
 
 
 class _Judge:
-    """Finds what decides questions on one data set."""
+    """Asks what decides questions on one data set."""
 
     def __init__(
-        self,
-        ran: pd.DataFrame,
-        views: Views,
-        accuracy: AccuracyView,
-        fronts: Sequence[GuideEntry],
-        texts: Texts,
+        self, table: pd.DataFrame, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
     ) -> None:
-        self.views, self.fronts, self.texts = views, fronts, texts
-        self.trained = accuracy.rows["top1"].notna()
-        self.models = accuracy.rows[self.trained]
-        self.ran = ran[ran["name"].isin(self.models["name"])]
-        self.devices = recorded_devices(self.ran)
-        self.places = {view.setting.text: place for place, view in enumerate(views.settings)}
-        self.found: dict[tuple[str | None, tuple[str, ...]], RunSetting | None] = {}
-        self.compared: dict[tuple[str, int], tuple[str | None, int]] = {}
+        trained = view.rows.loc[view.rows["top1"].notna(), ["name", "img_size"]]
+        asked = {"top1", *LIMITED.values(), *(metric for metrics in PREFERENCES.values() for metric in metrics)}
+        self.comparison = Comparison(table, view.scope, metrics=asked).narrowed(trained["name"])
+        self.devices = recorded_devices(self.comparison.models)
+        self.fronts, self.texts, self.scope = fronts, texts, view.scope
+        self.positions = {setting.setting: position for position, setting in enumerate(views.settings)}
+        self.models = {
+            key: position for position, key in enumerate(zip(view.rows["name"], view.rows["img_size"], strict=True))
+        }
 
     def deciding(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
-        limited = [LIMITS[option][0] for option in limits]
         if not has_place(device, self.devices):
             nowhere = f"no model with an accuracy here has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)
-        if wish is None:
-            return self._by_numbers("top1", device, limited)[0]
-        # As in the ranking: of several metrics for a preference the first among those that most models have.
-        possible = [self._by_numbers(metric, device, limited) for metric in PREFERENCES[wish]]
-        best, known = max(possible, key=lambda one: one[1])
-        if known >= LEAST_TO_COMPARE:
-            return best
-        lack = lack_of_numbers(best.objective, known, device)
-        return self._by_front(wish, device, best, lack) or Deciding(
-            best.setting, best.objective, None, "numbers", None, f"{wish} cannot be ranked: {lack}", None
+        asked = tuple(Limit.named(option, 0.0) for option in limits)
+        request = Request(wish, asked, str(self.scope.dataset), device)
+        ranking = rank(self.comparison, request, self.fronts)
+        kept = self.comparison.compare_in(ranking.setting, device).settings.get(ranking.objective)
+        front = None
+        if ranking.ranked_by == "published front":
+            front = tuple(self.models[key] for key in zip(ranking.rows["name"], ranking.rows["img_size"], strict=True))
+        return Deciding(
+            setting=None if ranking.setting is None else self.positions[ranking.setting],
+            objective=ranking.objective,
+            kept=self.texts.number(kept) if METRICS[ranking.objective].depends_on_device else None,
+            ranked_by=ranking.ranked_by,
+            front=front,
+            undecided=ranking.undecided,
+            note=ranking.notes[0] if front is not None else None,
         )
-
-    def _by_numbers(self, metric: str, device: str | None, limited: Sequence[str]) -> tuple[Deciding, int]:
-        """The setting to compare the models in, and how many have the metric there."""
-        setting = self._setting(device, tuple(dict.fromkeys([metric, *limited])))
-        place = None if setting is None else self.places[setting.text]
-        kept, known = None, len(self.models)
-        if metric in self.views.counted:
-            column = self.views.counted[metric].value
-            known = sum(there and column[at] is not None for at, there in enumerate(self.trained))
-        elif runs(metric):
-            kept, known = self._in_setting(metric, place)
-        return Deciding(place, metric, self.texts.number(kept), "numbers", None, None, None), known
-
-    def _in_setting(self, metric: str, place: int | None) -> tuple[str | None, int]:
-        if place is None or metric not in self.views.settings[place].rows.columns:
-            return None, 0
-        if (metric, place) not in self.compared:
-            view = self.views.settings[place]
-            rows, kept, _ = comparable(view.rows[self.trained.to_numpy()], metric, view.setting)
-            self.compared[metric, place] = kept, int(rows[metric].notna().sum())
-        return self.compared[metric, place]
-
-    def _setting(self, device: str | None, metrics: tuple[str, ...]) -> RunSetting | None:
-        # A metric that the table does not have changes nothing, and most questions are about such.
-        known = tuple(name for name in metrics if runs(name) and name in self.ran.columns)
-        if not known:
-            return None
-        if (device, known) not in self.found:
-            self.found[device, known] = run_setting(self.ran, known, device)
-        return self.found[device, known]
-
-    def _by_front(self, wish: str, device: str | None, best: Deciding, lack: str) -> Deciding | None:
-        """The paper's advice in place of numbers, for its own device; None where it has none."""
-        advice = published_advice(wish, device, lack, self.fronts)
-        if advice is None:
-            return None
-        there = tuple(int(at) for at in self.models.index[advice.holds(self.models)])
-        return Deciding(best.setting, "top1", None, "published front", there, None, advice.told) if there else None

@@ -4,29 +4,18 @@ The page joins one of each, as the commands do, so that two numbers beside each 
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from favor.analyze.assemble import AccuracyBasis, accuracy_basis, assemble, comparable
+from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope, results
 from favor.analyze.deviations import deviations
-from favor.analyze.intervals import with_accuracy_intervals
-from favor.analyze.settings import (
-    COUNTED,
-    QUALITIES,
-    RUN_CONDITIONS,
-    RunSetting,
-    column_of,
-    machines_of,
-    runs,
-    setting_text,
-)
-from favor.metrics import METRICS
+from favor.analyze.setting import Setting, by_run_setting, column_of
+from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 from favor.report.columns import Column, Texts, column
 from favor.report.track import Track, unseen
 
-_ENDS = ("", "_low", "_high")
-_BASIS_CONDITIONS = ("pipeline", "pretraining", "distillation", "img_size")
+_COUNTED = tuple(name for name, metric in METRICS.items() if metric.group == "counted")
 
 
 @dataclass(frozen=True)
@@ -44,13 +33,14 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class AccuracyView:
-    """Accuracies on one data set: on one basis, or of any pipeline and resolution where `basis` is None.
+    """Accuracies on one data set: of one pipeline, or of any pipeline and resolution.
 
     `flags` holds, in the order of the models, why an accuracy belongs to another configuration than ours.
     """
 
-    dataset: str
-    basis: AccuracyBasis | None
+    scope: Scope
+    basis: Setting | None
+    note: str
     rows: pd.DataFrame
     columns: dict[str, Column]
     flags: list[str | None]
@@ -60,8 +50,7 @@ class AccuracyView:
 class SettingView:
     """What a device did in one setting."""
 
-    setting: RunSetting
-    rows: pd.DataFrame
+    setting: Setting
     columns: dict[str, Column]
 
 
@@ -75,18 +64,17 @@ class Views:
     settings: tuple[SettingView, ...]
 
 
-def views_of(table: pd.DataFrame, texts: Texts, track: Track = unseen) -> Views:
+def views_of(table: pd.DataFrame, texts: Texts, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> Views:
     """All views of a wide table."""
-    counts = assemble(_with_metrics(table, COUNTED))
+    finished = results(table, scope.unfinished)
+    succeeded = finished[finished["status"] == "ok"]
+    counts = Comparison(succeeded, metrics=_COUNTED).compare_in(None).rows
     everyone = counts[["name", "img_size"]]
     return Views(
         models=_models(counts),
-        counted=_columns(counts, COUNTED, texts),
-        accuracies=tuple(_accuracies(table, everyone, texts)),
-        settings=tuple(
-            _setting_view(table, everyone, setting, names, texts)
-            for setting, names in track(_run_settings(table), "settings")
-        ),
+        counted=_columns(counts, _COUNTED, texts),
+        accuracies=tuple(_accuracies(succeeded, everyone, scope, texts)),
+        settings=tuple(_settings(succeeded, everyone, texts, track)),
     )
 
 
@@ -110,59 +98,44 @@ def _whole_numbers(rows: pd.DataFrame, name: str) -> list[int | None]:
     return [None if pd.isna(number) else int(number) for number in column_of(rows, name)]
 
 
-def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, texts: Texts) -> Iterable[AccuracyView]:
-    """One basis for each data set, and all bases together where it has several."""
+def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, scope: Scope, texts: Texts) -> Iterable[AccuracyView]:
+    """For each data set the pipeline that decides, and all pipelines together where there are several."""
     if "top1" not in table.columns or "dataset" not in table.columns:
         return
-    known = table[(table["status"] == "ok") & table["top1"].notna()]
-    for dataset, trained in known.groupby("dataset", sort=False):
+    for dataset, trained in table[table["top1"].notna()].groupby("dataset", sort=False):
         of_dataset = table[table["name"].isin(trained["name"])]
-        bases: list[AccuracyBasis | None] = [accuracy_basis(table, str(dataset))]
-        conditions = [name for name in _BASIS_CONDITIONS if name in known.columns]
-        bases += [None] if len(trained[conditions].drop_duplicates()) > 1 else []
-        for basis in bases:
-            yield _accuracy_view(of_dataset, everyone, str(dataset), basis, texts)
+        pipeline = scope.pipeline if (column_of(trained, "pipeline") == scope.pipeline).any() else None
+        one = replace(scope, dataset=str(dataset), pipeline=pipeline)
+        comparison = Comparison(of_dataset, one, metrics=QUALITIES)
+        yield _accuracy_view(comparison, everyone, texts)
+        if len(comparison.trainings) > 1:
+            mixed = Comparison(of_dataset, replace(one, any_pipeline=True), metrics=QUALITIES)
+            yield _accuracy_view(mixed, everyone, texts)
 
 
-def _accuracy_view(
-    table: pd.DataFrame, everyone: pd.DataFrame, dataset: str, basis: AccuracyBasis | None, texts: Texts
-) -> AccuracyView:
-    rows = assemble(_with_metrics(table, QUALITIES), dataset=dataset, basis=basis)
-    rows = with_accuracy_intervals(rows, dataset)
-    why = deviations(table, rows[rows["top1"].notna()])
+def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts) -> AccuracyView:
+    rows = comparison.compare_in(None).rows
+    trained = rows[rows["top1"].notna()]
+    why = deviations(comparison.whole, trained)
+    sources = " and ".join(sorted(trained["top1_source"].dropna().unique()))
     rows = _among(everyone, rows)
-    trained = rows["top1"].notna()
-    flags = [why.get(str(name)) if there else None for name, there in zip(rows["name"], trained, strict=True)]
-    return AccuracyView(dataset, basis, rows, _columns(rows, QUALITIES, texts), flags)
+    there = rows["top1"].notna()
+    flags = [why.get(str(name)) if known else None for name, known in zip(rows["name"], there, strict=True)]
+    note = comparison.accuracy_note(sources)
+    return AccuracyView(comparison.scope, comparison.basis, note, rows, _columns(rows, QUALITIES, texts), flags)
 
 
-def _run_settings(table: pd.DataFrame) -> list[tuple[RunSetting, set[str]]]:
-    """Every setting in which models ran, with their names; the one with the most models first."""
-    costs = [name for name in METRICS if name in table.columns and runs(name)]
-    ran = table[(table["status"] == "ok") & table[costs].notna().any(axis=1)]
-    found = []
-    for text, rows in ran.groupby(setting_text(ran, RUN_CONDITIONS)):
-        device, machine = (part.dropna() for part in (column_of(rows, "device"), machines_of(rows)))
-        setting = RunSetting(
-            str(text), str(device.iloc[0]) if len(device) else None, str(machine.iloc[0]) if len(machine) else None
-        )
-        found.append((setting, set(rows["name"])))
-    return sorted(found, key=lambda one: (-len(one[1]), one[0].text))
-
-
-def _setting_view(
-    table: pd.DataFrame, everyone: pd.DataFrame, setting: RunSetting, names: set[str], texts: Texts
-) -> SettingView:
-    costs = [name for name in METRICS if name in table.columns and runs(name)]
-    ran = _with_metrics(table[table["name"].isin(names)], costs)
-    rows = _among(everyone, assemble(ran, setting=setting))
-    there = {}
-    for name in [one for one in costs if one in rows.columns]:
-        kept = comparable(rows, name, setting)[1]
-        covered = rows.assign(**{name: rows[name].where(setting.covers(rows[f"{name}_setting"]))})
-        if (found := column(covered, name, texts, kept)) is not None:
-            there[name] = found
-    return SettingView(setting, rows, there)
+def _settings(table: pd.DataFrame, everyone: pd.DataFrame, texts: Texts, track: Track) -> Iterable[SettingView]:
+    """What every setting knows in which models ran, the one with the most models first."""
+    costs = [name for name in DEVICE_METRICS if name in table.columns]
+    ran = by_run_setting(table[table[costs].notna().any(axis=1)])
+    ran.sort(key=lambda entry: (-entry[1]["name"].nunique(), str(entry[0])))
+    for setting, rows in track(ran, "settings"):
+        # A metric at two batch sizes is there at both, of which the page draws the one that is kept.
+        compared = Comparison(rows, metrics=costs).compare_in(setting)
+        assembled = _among(everyone, compared.assembled)
+        columns = {name: column(assembled, name, texts, compared.settings.get(name)) for name in costs}
+        yield SettingView(setting, {name: made for name, made in columns.items() if made is not None})
 
 
 def _among(everyone: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
@@ -171,13 +144,5 @@ def _among(everyone: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _columns(rows: pd.DataFrame, names: Collection[str], texts: Texts) -> dict[str, Column]:
-    found = {name: column(rows, name, texts) for name in METRICS if name in names}
-    return {name: one for name, one in found.items() if one is not None}
-
-
-def _with_metrics(table: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-    """What succeeded, with the numbers of these metrics alone: models stay the same, and assembling is quick."""
-    succeeded = table[table["status"] == "ok"]
-    known = {name for name in names if name in table.columns and succeeded[name].notna().any()}
-    others = {name + end for name in METRICS if name not in known for end in _ENDS}
-    return succeeded[[name for name in table.columns if name not in others]]
+    columns = {name: column(rows, name, texts) for name in METRICS if name in names}
+    return {name: made for name, made in columns.items() if made is not None}

@@ -61,6 +61,11 @@ def shipped_records(name: str) -> tuple[Record, ...]:
     )
 
 
+def shipped_devices() -> tuple[str, ...]:
+    """The built-in devices, by name."""
+    return tuple(dict.fromkeys(row["device"] for row in _rows()))
+
+
 @cache
 def _rows() -> tuple[dict[str, str], ...]:
     text = (files("favor.simulate") / FILE_NAME).read_text(encoding="utf-8")

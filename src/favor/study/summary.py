@@ -4,31 +4,20 @@ Imports no torch.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze import (
-    GuideEntry,
-    Limit,
-    accuracy_basis,
-    assemble,
-    comparable,
-    disagreement,
-    pareto,
-    recommend,
-)
-from favor.analyze import Request as Wish
+from favor.analyze import Comparison, GuideEntry, Limit, Request, disagreement, pareto, recommend
+from favor.analyze.comparison import LEAST_TO_COMPARE
 from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
-from favor.analyze.intervals import with_accuracy_intervals
 from favor.analyze.reasons import dominated_by
 from favor.analyze.recommendation import Choice, Recommendation
-from favor.analyze.settings import QUALITIES, run_setting
 from favor.errors import RequestError
-from favor.metrics import METRICS
+from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
 
 GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
@@ -36,7 +25,6 @@ GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
 
 REFERENCE_FAMILY = "vit"
 STANDING_METRICS = ("throughput", "latency_p50", "inference_memory", "train_step_time", "train_memory")
-LEAST_MODELS = 2
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
         return {
-            "favored": {goal: found.to_dict() for goal, found in self.favored.items()},
+            "favored": {goal: best.to_dict() for goal, best in self.favored.items()},
             "undecided": dict(self.undecided),
             "figures": {
                 goal: {name: {"value": value, "unit": METRICS[name].unit} for name, value in known.items()}
@@ -92,17 +80,15 @@ def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence
     favored, undecided = {}, {}
     for goal, preference in GOALS.items():
         try:
-            found = recommend(of_study, _wish(study, preference), published_fronts)
+            favored[goal] = recommend(of_study, _request(study, preference), published_fronts)
         except RequestError as error:
             undecided[goal] = str(error)
-            continue
-        favored[goal] = found
-    rows = _comparable_rows(of_study, study)
+    rows = _compared(of_study, study)
     flagged = deviations(of_study, rows) if "top1" in rows.columns else {}
     return Answer(
         favored=favored,
         undecided=undecided,
-        figures={goal: _figures(found.favored, rows) for goal, found in favored.items() if found.favored is not None},
+        figures={goal: _figures(best.favored, rows) for goal, best in favored.items() if best.favored is not None},
         standing=_standing(rows, flagged),
         disagreement=_disagreement(rows, study),
         models=len(study.models),
@@ -117,62 +103,54 @@ def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _of_study(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows about the study's models, with accuracies of its pipeline only where it names one."""
+    """The rows about the study's models; what none of them has is no column of theirs."""
     rows = table[table["name"].isin([model.name for model in study.models])]
-    pipeline = study.report.pipeline
-    if pipeline is not None and {"pipeline", "top1"} <= set(rows.columns):
-        rows = rows[rows["top1"].isna() | (rows["pipeline"] == pipeline)]
-    # What none of them has is no column of theirs.
     return rows.dropna(axis="columns", how="all").reset_index(drop=True)
 
 
-def _wish(study: ResolvedStudy, preference: str | None) -> Wish:
-    least = study.report.min_accuracy
+def _request(study: ResolvedStudy, preference: str | None) -> Request:
+    """What is asked for a goal; accuracies are of the study's pipeline where it names one, else of favor's choice."""
+    least, report = study.report.min_accuracy, study.report
     limits = () if least is None or preference is None else (Limit("min_accuracy", "top1", "min", least),)
-    return Wish(prefer=preference, limits=limits, dataset=study.report.dataset, device=study.machine.label)
+    return Request(preference, limits, report.dataset, study.machine.label, pipeline=report.pipeline)
 
 
-def _comparable_rows(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
-    """One row per model, every metric in one setting of the study's machine, and accuracies on one basis."""
-    dataset = study.report.dataset
-    setting = run_setting(table, (), study.machine.label)
+def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
+    """One row per model, every metric in one setting of the study's machine, and accuracies of one pipeline."""
+    scope = _request(study, None).scope
     try:
-        basis = accuracy_basis(table, dataset)
+        comparison = Comparison(table, scope)
     except RequestError:
         # No accuracy is known of these models on this data set: costs can still be told.
-        table = table.drop(columns=[name for name in QUALITIES if name in table.columns])
-        basis = None
-    rows = assemble(table, dataset=dataset, basis=basis, device=study.machine.label, setting=setting)
-    for name in METRICS:
-        rows, _, _ = comparable(rows, name, setting)
-    return with_accuracy_intervals(rows, dataset) if "top1" in rows.columns else rows
+        costs = table.drop(columns=[name for name in QUALITIES if name in table.columns])
+        comparison = Comparison(costs, replace(scope, dataset=None))
+    return comparison.compare((), study.machine.label).rows
 
 
 def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:
     """Where each ViT stands; an accuracy that is another configuration's is held against none."""
     if "top1" in rows.columns:
         rows = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
-    found = []
+    standing = []
     for metric in STANDING_METRICS:
         if metric in rows.columns:
-            found += _standing_by(rows[rows[metric].notna()].reset_index(drop=True), metric)
-    return tuple(found)
+            standing += _standing_by(rows[rows[metric].notna()].reset_index(drop=True), metric)
+    return tuple(standing)
 
 
 def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
     """Where each ViT stands by one metric, among the rows that have it."""
-    if len(rows) < LEAST_MODELS:
+    if len(rows) < LEAST_TO_COMPARE:
         return []
-    sign = -1 if METRICS[metric].better == "higher" else 1
-    costs = sign * rows[metric].to_numpy(dtype=float)
+    costs = METRICS[metric].sign * rows[metric].to_numpy(dtype=float)
     accurate = rows[rows["top1"].notna()].reset_index(drop=True) if "top1" in rows.columns else rows[:0]
-    front = pareto(accurate, ["top1", metric]) if len(accurate) >= LEAST_MODELS else None
+    front = pareto(accurate, ["top1", metric]) if len(accurate) >= LEAST_TO_COMPARE else None
     points = {} if front is None else {(point.name, point.img_size): point for point in front.points}
-    found = []
+    standing = []
     for at, row in rows[rows["family"] == REFERENCE_FAMILY].iterrows():
         img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
         point = points.get((str(row["name"]), img_size))
-        found.append(
+        standing.append(
             Standing(
                 name=str(row["name"]),
                 img_size=img_size,
@@ -184,7 +162,7 @@ def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
                 beaten_by=() if point is None else _beating(row, accurate, metric),
             )
         )
-    return found
+    return standing
 
 
 def _beating(row: pd.Series, rows: pd.DataFrame, metric: str) -> tuple[str, ...]:
@@ -202,10 +180,10 @@ def _disagreement(rows: pd.DataFrame, study: ResolvedStudy) -> DisagreementResul
     """How the study's indicators disagree, as far as its models have them; None where fewer than two are known."""
     known = [name for name in study.report.indicators if name in rows.columns and rows[name].notna().any()]
     sizes = rows["img_size"].dropna()
-    if len(known) < LEAST_MODELS or not len(sizes):
+    if len(known) < LEAST_TO_COMPARE or not len(sizes):
         return None
     one_size = rows[rows["img_size"] == sizes.mode().iloc[0]]
     complete = one_size.dropna(subset=known)
-    if len(complete) < LEAST_MODELS or not np.isfinite(complete[known].to_numpy(dtype=float)).all():
+    if len(complete) < LEAST_TO_COMPARE or not np.isfinite(complete[known].to_numpy(dtype=float)).all():
         return None
     return disagreement(one_size, known)

@@ -5,7 +5,8 @@ from functools import partial
 
 import pandas as pd
 
-from favor.analyze.settings import column_of
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope, results
+from favor.analyze.setting import column_of
 from favor.report.figures.classes import classes_figure
 from favor.report.figures.correlations import cost_correlation_figure, dataset_correlation_figure
 from favor.report.figures.datasets import datasets_figure
@@ -36,14 +37,15 @@ Maker = Callable[[], Figure]
 _OTHER_PAPERS = ("misnomer", "vix")  # the pipelines of the other two papers' published tables
 
 
-def all_figures(table: pd.DataFrame, track: Track = unseen) -> list[Figure]:
+def all_figures(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> list[Figure]:
     """Every figure of the three papers, from a table of all records: published, counted, and the reader's own."""
-    makers = [*_benchmark(_without_other_papers(table)), *_misnomer(table), *_x_formers(table)]
+    finished = results(table, scope.unfinished)
+    makers = [*_benchmark(_without_other_papers(finished), scope), *_misnomer(finished, scope), *_x_formers(finished)]
     return [make() for make in track(makers, "figures")]
 
 
-def _benchmark(table: pd.DataFrame) -> list[Maker]:
-    evidence, speeds = evidence_of(table), evidence_of(table, ("throughput", "top1"))
+def _benchmark(table: pd.DataFrame, scope: Scope) -> list[Maker]:
+    evidence, speeds = evidence_of(table, scope=scope), evidence_of(table, ("throughput", "top1"), scope=scope)
     throughput, training_time, training_memory, inference_memory, parameters = (
         partial(front_figure, evidence, figure) for figure in FRONT_FIGURES
     )
@@ -56,7 +58,7 @@ def _benchmark(table: pd.DataFrame) -> list[Maker]:
         inference_memory,
         partial(guide_figure, evidence),
         partial(variability_figure, table),
-        partial(datasets_figure, table),
+        partial(datasets_figure, table, scope),
         partial(classes_figure, evidence),
         partial(device_relation_figure, speeds),
         partial(device_fronts_figure, speeds),
@@ -74,8 +76,8 @@ def _benchmark(table: pd.DataFrame) -> list[Maker]:
     ]
 
 
-def _misnomer(table: pd.DataFrame) -> list[Maker]:
-    evidence = evidence_of(table)
+def _misnomer(table: pd.DataFrame, scope: Scope) -> list[Maker]:
+    evidence = evidence_of(table, scope=scope)
     flips = flips_of(common_costs(evidence))
     return [
         partial(indicators_figure, evidence),

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, datasets_of, evidence_of, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
@@ -10,13 +11,13 @@ from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 MOST_DATASETS = 6
 
 
-def datasets_figure(table: pd.DataFrame) -> Figure:
+def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 8: every data set whose accuracies go with throughputs."""
     identity = ("benchmark-data-sets", BENCHMARK, "Figure 8", "The front on each data set")
     fronts: dict[str, TradeOff] = {}
     drawn: list[str] = []
     for dataset in datasets_of(table)[:MOST_DATASETS]:
-        evidence = evidence_of(table, ["throughput", "top1"], dataset)
+        evidence = evidence_of(table, ["throughput", "top1"], dataset, scope)
         rows = evidence.rows(["throughput", "top1"])
         if len(rows) >= LEAST_TO_DRAW:
             fronts[dataset] = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)

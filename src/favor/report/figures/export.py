@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.report.figures.figure import Figure
 from favor.report.figures.theme import theme
@@ -21,13 +22,19 @@ _COLUMNS = 2
 _PNG_SCALE = 2.0
 
 
-def export(table: pd.DataFrame, folder: Path, format: str, track: Track = unseen) -> list[Path]:  # noqa: A002
+def export(
+    table: pd.DataFrame,
+    folder: Path,
+    format: str,  # noqa: A002
+    scope: Scope = DEFAULT_SCOPE,
+    track: Track = unseen,
+) -> list[Path]:
     """Write every figure that the table can fill into the folder as `<id>.<format>`, on white; the files written."""
     from favor.report.figures import all_figures
 
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, f"choose from {', '.join(FORMATS)}")
-    drawable = [figure for figure in all_figures(table, track) if figure.chart is not None]
+    drawable = [figure for figure in all_figures(table, scope, track) if figure.chart is not None]
     if not drawable:
         raise RequestError("no figure can be drawn: the records hold no numbers that any of them shows")
     try:

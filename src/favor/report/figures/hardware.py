@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze import correlate_devices
-from favor.analyze.settings import RunSetting
+from favor.analyze.setting import Setting
 from favor.errors import RequestError
 from favor.records.published import correlations
 from favor.report.figures.axes import axis_of, x_axis, y_axis
@@ -62,7 +62,7 @@ def device_relation_figure(evidence: Evidence) -> Figure:
     if pair is None:
         return Figure(*identity, "Throughput on one device against another.", None, _FILL)
     first, second, rows = pair
-    info = two_devices(rows, short(first), short(second), evidence.base_size)
+    info = two_devices(rows, first.short, second.short, evidence.base_size)
     caption = (
         f"{len(rows)} points, each a model at one image size, with the line of best fit (power {info.exponent:.2f})."
         f"{info.scatter.hollow_sentence()} Sources: {_source(rows, 'throughput')}; {_source(rows, 'other')}."
@@ -70,16 +70,7 @@ def device_relation_figure(evidence: Evidence) -> Figure:
     return Figure(*identity, caption, one_plot(_relation_chart(info)), None)
 
 
-def short(setting: RunSetting) -> str:
-    """A setting as an axis has room for it: device and precision, without the machine.
-
-    >>> short(RunSetting("cpu, fp32, machine a processor, host lab-3", "cpu", "a processor, host lab-3"))
-    'cpu, fp32'
-    """
-    return setting.text.partition(", machine ")[0] or "device unknown"
-
-
-def _pair(evidence: Evidence) -> tuple[RunSetting, RunSetting, pd.DataFrame] | None:
+def _pair(evidence: Evidence) -> tuple[Setting, Setting, pd.DataFrame] | None:
     settings = evidence.settings("throughput")[:MOST_DEVICES]
     frames = {setting: evidence.rows_in(setting, ["throughput"]) for setting in settings}
     best = None
@@ -110,18 +101,19 @@ def device_fronts_figure(evidence: Evidence) -> Figure:
     """Figure 11: the front of throughput and accuracy on each device."""
     identity = ("benchmark-fronts-by-device", BENCHMARK, "Figure 11", "The front on each device")
     fronts: dict[str, TradeOff] = {}
-    told, hollow = [], ""
+    drawn, hollow = [], ""
     for setting in evidence.settings("throughput")[:MOST_DEVICES]:
         rows = evidence.rows_in(setting, ["throughput", "top1"])
         if len(rows) < LEAST_TO_DRAW:
             continue
         info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
         hollow = hollow or info.scatter.hollow_sentence()
-        fronts[_free(short(setting), fronts)] = info
-        told.append(f"{short(setting)} {_source(rows, 'throughput').partition(' (')[0]}, {len(rows)} points")
+        fronts[_free(setting.short, fronts)] = info
+        sources = " and ".join(str(source) for source in rows["throughput_source"].unique())
+        drawn.append(f"{setting.short} {sources}, {len(rows)} points")
     if len(fronts) < LEAST_TO_DRAW:
         return Figure(*identity, "The front on each device.", None, _FILL)
-    caption = f"Pareto fronts (dotted) of throughput and accuracy.{hollow} Sources: throughput on {'; '.join(told)}."
+    caption = f"Pareto fronts (dotted) of throughput and accuracy.{hollow} Sources: throughput on {'; '.join(drawn)}."
     return Figure(*identity, caption, trade_off_panels(fronts), None)
 
 
@@ -153,26 +145,23 @@ def _own_cells(evidence: Evidence) -> list[Cell]:
     except RequestError:  # settings without a device's name are no devices
         return []
     names = result.columns[:MOST_DEVICES]
-    labels = {name: name.partition(", machine ")[0] for name in names}
-    if len(set(labels.values())) < len(labels):
-        labels = {name: name for name in names}
     cells = []
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
             pair = result.pair(first, second)
             if pair.pearson is not None and pair.spearman is not None:
-                cells.append(Cell(labels[second], labels[first], pair.pearson, f"Pearson, {pair.n} models"))
-                cells.append(Cell(labels[first], labels[second], pair.spearman, f"Spearman, {pair.n} models"))
+                cells.append(Cell(second, first, pair.pearson, f"Pearson, {pair.n} models"))
+                cells.append(Cell(first, second, pair.spearman, f"Spearman, {pair.n} models"))
     return cells
 
 
 def _published_cells() -> list[Cell]:
-    found = [each for each in correlations() if each.between == "devices" and each.place == "Table 6"]
+    printed = [entry for entry in correlations() if entry.between == "devices" and entry.place == "Table 6"]
     return [
-        Cell(each.y, each.x, each.value, "Pearson, the paper")
-        if each.kind == "pearson"
-        else Cell(each.x, each.y, each.value, "Spearman, the paper")
-        for each in found
+        Cell(entry.y, entry.x, entry.value, "Pearson, the paper")
+        if entry.kind == "pearson"
+        else Cell(entry.x, entry.y, entry.value, "Spearman, the paper")
+        for entry in printed
     ]
 
 

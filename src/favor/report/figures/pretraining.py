@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import effect_of_condition
-from favor.analyze.settings import column_of
+from favor.analyze.setting import column_of
 from favor.errors import RequestError
 from favor.report.class_style import class_style
 from favor.report.figures.commands import to_fill

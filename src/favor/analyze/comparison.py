@@ -1,0 +1,541 @@
+"""The one comparison behind every table, figure and answer: one row per model and image size, in one setting.
+
+For every metric the best number that is known is taken: measured on the device, then imported from a like device, then
+published, then simulated. What a device did is never taken from a device of another kind, and an accuracy only from the
+data set and pipeline that are compared. Beside `<metric>` stand `<metric>_source`, `<metric>_setting` (a `Setting`),
+`<metric>_provenance`, and for a quality `_pipeline`, `_seeds`, `_mean`, `_std` and `_best` over the seeds of its
+training, and `_unfinished` (epochs so far), because a number never travels alone.
+"""
+
+import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.devices import require_known
+from favor.analyze.intervals import with_quality_intervals
+from favor.analyze.selection import numbers
+from favor.analyze.setting import (
+    QUALITY_CONDITIONS,
+    RUN_CONDITIONS,
+    Setting,
+    by_run_setting,
+    column_of,
+    given_batch,
+    in_run_setting,
+    models_by_machine,
+    numbered_settings,
+    on_device,
+    on_like_device,
+    recorded_devices,
+    source_order,
+)
+from favor.errors import RequestError, unknown_name
+from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
+
+DEFAULT_PIPELINE = "wtf-deit3"
+LEAST_TO_COMPARE = 2  # one model with a number is no comparison
+
+_CARD = ("family", "title", "where", "how", "year", "origin")
+_MODEL = ["name", "img_size"]
+_SEED = "recipe.seed"
+_OVER_SEEDS = ("_seeds", "_mean", "_std", "_best", "_unfinished")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which qualities are compared: of a data set, of one pipeline or any, and how the seeds of a training count.
+
+    Without a `pipeline` the user's own decides where two models or more have it, else the benchmark's.
+    """
+
+    dataset: str | None = None
+    pipeline: str | None = None
+    any_pipeline: bool = False
+    unfinished: bool = False
+    seeds: Literal["mean", "best"] = "mean"
+    all_sizes: bool = False
+
+
+DEFAULT_SCOPE = Scope()
+
+
+@dataclass(frozen=True)
+class Training:
+    """Accuracies that compare: what they share, how many models have one, of how many the user measured it."""
+
+    setting: Setting
+    source: str
+    models: int
+    own: int
+
+    def __str__(self) -> str:
+        return f"{self.setting.pipeline or 'unknown'} ({self.source}, {_models(self.models)})"
+
+
+def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
+    """What the accuracies on a data set were made by, the one that decides first.
+
+    The user's own pipeline decides where it has enough models to compare: of several the one with the most, then the
+    longest, then the newest. Else it is the benchmark's, else an imported or published one.
+    """
+    rows = _quality_rows(table, dataset)
+    code, settings = numbered_settings(rows, (*QUALITY_CONDITIONS, "img_size"))
+    ranked = []
+    for number, setting in enumerate(settings):
+        group = rows[code == number]
+        own = int(group.loc[column_of(group, "source") == "measured", "name"].nunique())
+        decides = own >= LEAST_TO_COMPARE
+        order = source_order(column_of(group, "source"))
+        source = str(column_of(group, "source").iloc[int(order.argmin())])
+        training = Training(setting, source, int(group["name"].nunique()), own)
+        newest = max(column_of(group, "time").dropna().astype(str), default="")
+        longest = (-own, -(setting.epochs or setting.minutes or 0), -(setting.pretraining_img_size or 0))
+        usual = (setting.pipeline != DEFAULT_PIPELINE, bool(setting.distillation), order.min(), -training.models)
+        ranked.append(((not decides, *(longest if decides else usual)), newest, training))
+    ranked.sort(key=lambda candidate: candidate[1], reverse=True)
+    return [training for _, _, training in sorted(ranked, key=lambda candidate: candidate[0])]
+
+
+def accuracy_basis(table: pd.DataFrame, dataset: str, pipeline: str | None = None) -> Setting:
+    """What accuracies must share to be ranked together: what decides, or the best of the pipeline asked for."""
+    return _chosen(trainings(results(table), dataset), pipeline)
+
+
+def _chosen(ranked: Sequence[Training], pipeline: str | None) -> Setting:
+    if pipeline is None:
+        return ranked[0].setting
+    chosen = next((training.setting for training in ranked if training.setting.pipeline == pipeline), None)
+    if chosen is None:
+        names = list(dict.fromkeys(str(training.setting.pipeline) for training in ranked))
+        raise unknown_name("pipeline with accuracies", pipeline, names, f"known: {', '.join(names)}")
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One row per model and image size, with every metric in one setting.
+
+    `settings` has the setting of each metric, `elsewhere` marks the rows whose number is from another one and left out;
+    it is still in `assembled`.
+    """
+
+    rows: pd.DataFrame
+    assembled: pd.DataFrame
+    run: Setting | None
+    settings: Mapping[str, Setting | None]
+    elsewhere: Mapping[str, pd.Series]
+
+    def left_out(self, metric: str, rows: pd.DataFrame) -> int:
+        """How many of some of the rows have a number for the metric in another setting only."""
+        return int(self.elsewhere[metric].loc[rows.index].sum()) if metric in self.elsewhere else 0
+
+
+class Comparison:
+    """A wide table of records under a scope: what decides between accuracies, and models in any run setting.
+
+    `metrics` are those that matter, all without it. `of` holds the rows of the models that have a say in the choice of
+    pipeline and setting: all without it.
+    """
+
+    def __init__(
+        self,
+        table: pd.DataFrame,
+        scope: Scope = DEFAULT_SCOPE,
+        *,
+        metrics: Collection[str] | None = None,
+        of: pd.DataFrame | None = None,
+    ) -> None:
+        self.scope, self.whole = scope, table
+        self.table = with_metrics(results(table, scope.unfinished), metrics)
+        self.models = self.table if of is None else self.table[self.table["name"].isin(of["name"])]
+        self.trainings: list[Training] = []
+        self.basis: Setting | None = None
+        if scope.dataset is not None and "top1" in self.table.columns:
+            some = self.models if _has_accuracy(self.models, scope.dataset) else self.table
+            self.trainings = trainings(some, scope.dataset)
+            if not scope.any_pipeline:
+                self.basis = _chosen(self.trainings, scope.pipeline)
+        elif scope.dataset is not None and (metrics is None or "top1" in metrics):
+            _quality_rows(self.table, scope.dataset)
+        self._assembled: dict[tuple[Setting | None, str | None], pd.DataFrame] = {}
+        self._compared: dict[tuple[Setting | None, str | None], Compared] = {}
+        self._runs: dict[tuple[tuple[str, ...], str | None], Setting | None] = {}
+
+    def narrowed(self, names: Iterable[str]) -> "Comparison":
+        """The same comparison, in which these models alone choose the settings."""
+        chosen = set(names)
+        if chosen == set(self.models["name"]):
+            return self
+        narrowed = copy.copy(self)
+        narrowed.models = self.table[self.table["name"].isin(chosen)]
+        narrowed._compared, narrowed._runs = {}, {}
+        return narrowed
+
+    def run_setting(self, metrics: Sequence[str], device: str | None = None) -> Setting | None:
+        """The run setting in which to compare by all the metrics; see the function of that name."""
+        key = tuple(metrics), device
+        if key not in self._runs:
+            self._runs[key] = run_setting(self.models, metrics, device)
+        return self._runs[key]
+
+    def compare(self, metrics: Sequence[str] = (), device: str | None = None) -> Compared:
+        """The models in the run setting that suits the metrics."""
+        return self.compare_in(self.run_setting(metrics, device), device)
+
+    def compare_in(self, run: Setting | None, device: str | None = None) -> Compared:
+        """The models in a run setting; without one, each metric in the setting with the best source."""
+        key = run, None if run else device
+        if key not in self._assembled:
+            rows = assemble(self.table, self.scope, basis=self.basis, device=device, setting=run)
+            self._assembled[key] = with_quality_intervals(rows, self.scope.dataset)
+        if key not in self._compared:
+            assembled = rows = self._assembled[key]
+            choosing = rows["name"].isin(self.models["name"])
+            settings: dict[str, Setting | None] = {}
+            elsewhere: dict[str, pd.Series] = {}
+            for name in [metric for metric in METRICS if metric in rows.columns]:
+                if not (self.scope.any_pipeline and _is_quality(name)):
+                    rows, settings[name], left_out = comparable(rows, name, run, choosing)
+                    if left_out:
+                        elsewhere[name] = assembled[name].notna() & rows[name].isna()
+            self._compared[key] = Compared(rows, assembled, run, settings, elsewhere)
+        return self._compared[key]
+
+    def accuracy_note(self, sources: str) -> str:
+        """Which accuracies are compared, how many models have one, and which others there are."""
+        if self.basis is None:
+            return f"accuracy: {sources}; several pipelines, which hardly compare"
+        used = next(training for training in self.trainings if training.setting == self.basis)
+        note = f"accuracy: {sources}; {self.basis} ({_models(used.models)})"
+        others = [str(training) for training in self.trainings if training.setting != self.basis]
+        return f"{note}; other pipelines: {', '.join(others)}; --pipeline NAME chooses" if others else note
+
+
+def run_setting(table: pd.DataFrame, metrics: Sequence[str] = (), device: str | None = None) -> Setting | None:
+    """The run setting to compare models in by all the metrics together, or by any where none is named.
+
+    It is on the device (or machine) asked for where that has numbers, else on a like one; then the one with the best
+    source, of the machine on which most models were measured, and with the most models. None where no row ran.
+    """
+    require_known(device, recorded_devices(table))
+    asked = [name for name in metrics if METRICS[name].depends_on_device]
+    columns = [name for name in (asked or DEVICE_METRICS) if name in table.columns]
+    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
+    if (metrics and not asked) or not columns:
+        return None
+    known = pd.DataFrame({name: np.isfinite(numbers(succeeded, name)) for name in columns}, index=succeeded.index)
+    ran = succeeded[known.any(axis=1)]
+    if device is not None:
+        ran = ran[on_device(ran, device) | on_like_device(ran, device)]
+    if not len(ran):
+        return None
+    popularity = models_by_machine(succeeded)
+
+    def order(candidate: tuple[Setting, pd.DataFrame]) -> tuple[bool, bool, bool, float, int, int, int, str]:
+        setting, rows = candidate
+        of_model = known.loc[rows.index].groupby(rows["name"]).any()
+        # A column that is wanted and that the table does not have is known of no model; the others still decide.
+        models = int((of_model.all(axis=1) if asked else of_model.any(axis=1)).sum())
+        return (
+            models == 0,
+            device is not None and not setting.is_on(device),
+            models < LEAST_TO_COMPARE,
+            float(source_order(column_of(rows, "source")).min()),
+            -popularity.get(setting.machine or "", 0),
+            -models,
+            -int(of_model[columns[0]].sum()),
+            str(setting),
+        )
+
+    return min(by_run_setting(ran), key=order)[0]
+
+
+def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
+    """The table with the qualities of finished trainings only: those of an epoch before the last are no result."""
+    early = (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    if unfinished or not early.any():
+        return table
+    qualities = [f"{name}{end}" for name in QUALITIES for end in ("", "_low", "_high") if f"{name}{end}" in table]
+    return table.assign(**{name: table[name].mask(early) for name in qualities})
+
+
+def with_metrics(table: pd.DataFrame, metrics: Collection[str] | None) -> pd.DataFrame:
+    """The table with these metrics alone, where any are named: the others decide nothing and take time."""
+    if metrics is None:
+        return table
+    others = {f"{name}{end}" for name in METRICS if name not in metrics for end in ("", "_low", "_high")}
+    return table[[column for column in table.columns if column not in others]]
+
+
+def assemble(
+    table: pd.DataFrame,
+    scope: Scope = DEFAULT_SCOPE,
+    *,
+    basis: Setting | None = None,
+    device: str | None = None,
+    setting: Setting | None = None,
+) -> pd.DataFrame:
+    """One row per model and image size with the best number of every metric.
+
+    Qualities are those of the scope's data set, or only those on the basis where one is given; without a basis the best
+    of a model's trainings counts. What runs on a device is taken from the run `setting` first, where one is given.
+    Without it and without a `device` it is taken from the device that was measured on most (or imported from, or
+    published for, where none was).
+    """
+    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
+    succeeded = results(succeeded, scope.unfinished)
+    origin = {column: column_of(succeeded, column) for column in ("source", "provenance", "pipeline")}
+    sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
+    rows = sized[_MODEL].drop_duplicates()
+    # A number without an image size belongs to every size of its model; it makes a row only where there is no other.
+    has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
+    rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
+    for column in _CARD:
+        if column in sized.columns:
+            first_known = sized.dropna(subset=[column]).drop_duplicates("name").set_index("name")[column]
+            rows[column] = rows["name"].map(first_known)
+    new_columns: dict[str, pd.Series] = {}
+    numbers_and_ends = {f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")}
+    others = [column for column in sized.columns if column not in numbers_and_ends]
+    for metric in [name for name in METRICS if name in sized.columns]:
+        # Fewer columns are several times as fast to filter and to sort, and most are none of this metric's.
+        needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if _is_quality(metric) else []), *others])
+        there = [column for column in needed if column in sized.columns]
+        candidates = sized.loc[np.isfinite(numbers(sized, metric)), there]
+        if _is_quality(metric):
+            candidates, settings = _comparable_qualities(candidates, metric, scope, basis)
+        else:
+            candidates, settings = _comparable_costs(candidates, metric, device, setting)
+        new_columns |= _best_of(candidates, metric, rows, settings)
+    return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
+
+
+def comparable(
+    assembled: pd.DataFrame, metric: str, run: Setting | None = None, choosing: pd.Series | None = None
+) -> tuple[pd.DataFrame, Setting | None, int]:
+    """The table with the metric kept in one setting only, that setting, and how many numbers of others were dropped.
+
+    Throughputs of two machines, or in two precisions, are not one ranking. With a `run` setting, what runs on a device
+    is kept only from there. The setting with the best source is taken if two models or more have it, else the one with
+    the most models; `choosing` marks the rows that are asked.
+    """
+    if metric not in assembled.columns or METRICS[metric].group == "counted":
+        return assembled, None, 0
+    known = assembled[assembled[metric].notna() if choosing is None else assembled[metric].notna() & choosing]
+    if run is not None and METRICS[metric].depends_on_device:
+        known = known[in_run_setting(known[f"{metric}_setting"], run)]
+    if not len(known) and run is None:
+        return assembled, None, 0
+    by_setting: dict[Setting, list[str]] = {}
+    for setting, source in zip(known[f"{metric}_setting"], known[f"{metric}_source"], strict=True):
+        by_setting.setdefault(setting, []).append(source)
+    kept = min(by_setting, key=lambda setting: _preference(by_setting[setting], setting), default=None)
+    elsewhere = assembled[metric].notna() & (assembled[f"{metric}_setting"] != kept)
+    if not elsewhere.any():
+        return assembled, kept, 0
+    blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
+    return assembled.assign(**blanked), kept, int(elsewhere.sum())
+
+
+def _preference(sources: Sequence[str], setting: Setting) -> tuple[bool, float, int, str]:
+    return len(sources) < LEAST_TO_COMPARE, source_order(pd.Series(sources)).min(), -len(sources), str(setting)
+
+
+def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The assembled table with a `status`: failed where work on the model failed and a number is wanting for it.
+
+    Models of which nothing succeeded, and which `assemble` leaves out, get a row, so that they can be counted.
+    """
+    if "status" not in table.columns:
+        return assembled
+    card = [column for column in _CARD if column in table.columns]
+    failures = table[table["status"] != "ok"]
+    failures = failures.assign(img_size=column_of(failures, "img_size").astype(float)).drop_duplicates(_MODEL)
+    # A failure without an image size is one of the model at any size.
+    failed_at, anyhow = pd.MultiIndex.from_frame(failures[_MODEL]), failures.loc[failures["img_size"].isna(), "name"]
+    of_model = pd.MultiIndex.from_frame(assembled[_MODEL])
+    lacking = assembled[[name for name in metrics if name in assembled.columns]].isna().any(axis=1)
+    failed = lacking & (of_model.isin(failed_at) | assembled["name"].isin(anyhow))
+    unseen = failures[
+        ~(failed_at.isin(of_model) | (failures["img_size"].isna() & failures["name"].isin(assembled["name"])))
+    ]
+    rows = assembled.assign(status=np.where(failed, "failed", "ok"))
+    return pd.concat([rows, unseen[[*_MODEL, *card]].assign(status="failed")], ignore_index=True)
+
+
+def left_out_machines(table: pd.DataFrame, setting: Setting | None) -> str | None:
+    """What to say of measurements on other machines than the setting's; None where there are none."""
+    if setting is None:
+        return None
+    others = {name: count for name, count in models_by_machine(table).items() if name != setting.machine}
+    if not others:
+        return None
+    counted = ", ".join(f"{_models(count)} on {name}" for name, count in others.items())
+    taken = f"of machine {setting.machine}" if setting.machine else f"in setting {setting or 'unknown'}"
+    return f"numbers are those {taken}; left out, because machines do not compare: {counted} (--device NAME chooses)"
+
+
+def left_out_devices(table: pd.DataFrame, metric: str, setting: Setting) -> str | None:
+    """What to say of other devices that could decide as well, where the setting is nobody's own; None without any."""
+    if setting.machine is not None or metric not in table.columns:
+        return None
+    known = table.assign(device=column_of(table, "device")).dropna(subset=["device", metric])
+    models = known[known["device"] != setting.device].groupby("device", sort=False)["name"].nunique()
+    others = models[models >= LEAST_TO_COMPARE].sort_values(ascending=False, kind="stable")
+    if not len(others):
+        return None
+    counted = ", ".join(f"{device} ({count} models)" for device, count in others.items())
+    return f"{metric} is known on other devices, too: {counted}; --device NAME chooses"
+
+
+def origin_notes(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """Where compared numbers come from that a device gave, by metric."""
+    notes = []
+    for metric in metrics:
+        if METRICS[metric].depends_on_device and metric in rows.columns and rows[metric].notna().any():
+            first = rows[rows[metric].notna()].iloc[0]
+            notes.append(f"{metric}: {first[f'{metric}_source']}; {first[f'{metric}_setting']}")
+    return notes
+
+
+def _comparable_costs(
+    candidates: pd.DataFrame, metric: str, device: str | None, run: Setting | None
+) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows whose count or cost may stand for the model, with `_order` (lower is better) and `_setting`'s number."""
+    order = source_order(candidates["source"])
+    if METRICS[metric].group == "counted":
+        return candidates.assign(_order=order, _setting=0), [Setting()]
+    code, settings = numbered_settings(candidates, RUN_CONDITIONS, metric)
+    wanted = run.device if run else device or _main_device(candidates, order)
+    same = on_device(candidates, wanted)
+    order = order + np.where(same, 0.0, 0.5)
+    if run is not None:
+        order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], -1.0, order)
+    if METRICS[metric].at_best_batch:
+        order = order + np.where(given_batch(candidates), 0.25, 0.0)
+    return candidates.assign(_order=order, _setting=code)[same | on_like_device(candidates, wanted)], settings
+
+
+def _comparable_qualities(
+    candidates: pd.DataFrame, metric: str, scope: Scope, basis: Setting | None
+) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows whose quality may stand for the model, one for all seeds, with `_order` and `_setting`'s number."""
+    if scope.dataset is not None and "dataset" in candidates.columns:
+        candidates = candidates[candidates["dataset"] == scope.dataset]
+    code, settings = numbered_settings(candidates, QUALITY_CONDITIONS)
+    early = (column_of(candidates, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    candidates = candidates.assign(
+        _order=source_order(candidates["source"]), _setting=code, _early=early, _seed=column_of(candidates, _SEED)
+    )
+    if basis is not None:
+        on_basis = np.array([setting == replace(basis, img_size=None) for setting in settings], dtype=bool)[code]
+        if basis.img_size is None:
+            on_basis &= candidates["img_size"].isna().to_numpy()
+        elif not scope.all_sizes:
+            on_basis &= (candidates["img_size"] == basis.img_size).to_numpy()
+        candidates = candidates[on_basis]
+    runs = _over_seeds(candidates, metric, scope.seeds)
+    return (runs if basis is not None else _of_best_training(runs, metric)), settings
+
+
+def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
+    """One row for all seeds of a training, each with its latest value; a finished run goes before an unfinished one."""
+    training = [*_MODEL, "_order", "_setting"]
+    latest = _latest_first(candidates, "_early").drop_duplicates([*training, "_seed"])
+    groups = latest.groupby(training, dropna=False, sort=False)[metric]
+    best = groups.transform("max" if METRICS[metric].better == "higher" else "min")
+    count = groups.transform("count")
+    several = count > 1
+    mean = groups.transform("mean")
+    value = mean if seeds == "mean" else best
+    ends = [column for column in (f"{metric}_low", f"{metric}_high") if column in latest.columns]
+    by_training = latest.assign(
+        _top1=column_of(latest, "top1").astype(float),
+        _reached=column_of(latest, "epochs").astype(float).where(latest["_early"]),
+    ).groupby(training, dropna=False, sort=False)
+    return latest.assign(
+        **{metric: latest[metric].where(~several, value), **{end: latest[end].mask(several) for end in ends}},
+        **{f"{metric}_seeds": count, f"{metric}_mean": mean, f"{metric}_best": best},
+        **{f"{metric}_std": groups.transform("std")},
+        **{f"{metric}_unfinished": by_training["_reached"].transform("min")},
+        _error=-by_training["_top1"].transform("mean"),
+    ).drop_duplicates(training)
+
+
+def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The row of that training of a model, at its image size and from its best source, that came out best.
+
+    The best is the one with the highest top-1 accuracy, so that all qualities of a model are those of one training.
+    """
+    ranked = runs.assign(_cost=METRICS[metric].sign * numbers(runs, metric))
+    best = ranked.sort_values(["_order", "_error", "_cost"], kind="stable", na_position="last")
+    return best.drop_duplicates(_MODEL)
+
+
+def _latest_first(candidates: pd.DataFrame, *before: str) -> pd.DataFrame:
+    """The best source first, and of one source the later row."""
+    by = ["_order", *before, *(["time"] if "time" in candidates.columns else [])]
+    ascending = [True] * (1 + len(before)) + [False] * (len(by) - 1 - len(before))
+    return candidates.iloc[::-1].sort_values(by, ascending=ascending, kind="stable")
+
+
+def _best_of(
+    candidates: pd.DataFrame, metric: str, rows: pd.DataFrame, settings: Sequence[Setting]
+) -> dict[str, pd.Series]:
+    """The metric's columns for the rows, each taken from its best candidate; the later of two that are equally good."""
+    renamed = {column: f"{metric}_{column}" for column in ("source", "provenance")}
+    renamed |= {"pipeline": f"{metric}_pipeline"} if _is_quality(metric) else {}
+    best = _latest_first(candidates).drop_duplicates(_MODEL).rename(columns=renamed)
+    best[f"{metric}_setting"] = pd.Series([settings[code] for code in best["_setting"]], index=best.index, dtype=object)
+    columns = [column for column in _own_columns(metric, best) if column in best.columns]
+    of_row = rows[_MODEL].merge(best[[*_MODEL, *columns]], on=_MODEL, how="left").set_axis(rows.index)
+    of_any_size = best[best["img_size"].isna()].set_index("name")
+    if not len(of_any_size):
+        return {column: of_row[column] for column in columns}
+    return {
+        column: of_row[column].where(of_row[metric].notna(), rows["name"].map(of_any_size[column]))
+        for column in columns
+    }
+
+
+def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
+    suffixes = ("", "_low", "_high", "_source", "_setting", "_provenance", "_pipeline", *_OVER_SEEDS)
+    return [f"{metric}{suffix}" for suffix in suffixes if f"{metric}{suffix}" in table.columns]
+
+
+def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
+    """The device with the best source, and of those the one with the most models; None where none is named."""
+    named = pd.DataFrame({"name": candidates["name"], "device": column_of(candidates, "device"), "order": order})
+    named = named.dropna(subset=["device"])
+    if not len(named):
+        return None
+    ranked = named.groupby("device").agg(order=("order", "min"), models=("name", "nunique"))
+    return str(ranked.sort_values(["order", "models"], ascending=[True, False], kind="stable").index[0])
+
+
+def _quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The rows with an accuracy on a data set; one without any is refused."""
+    if "top1" not in table.columns or "dataset" not in table.columns:
+        raise RequestError("no accuracy is known: the records have no top1 on any data set")
+    trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]
+    rows = trained[trained["dataset"] == dataset]
+    if not len(rows):
+        names = [str(name) for name in trained["dataset"].dropna().unique()]
+        raise unknown_name("data set with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")
+    return rows
+
+
+def _has_accuracy(table: pd.DataFrame, dataset: str) -> bool:
+    return bool((table["top1"].notna() & (column_of(table, "dataset") == dataset)).any())
+
+
+def _is_quality(metric: str) -> bool:
+    return METRICS[metric].group == "quality"
+
+
+def _models(count: int) -> str:
+    return f"{count} model{'' if count == 1 else 's'}"

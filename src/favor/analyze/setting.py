@@ -1,0 +1,217 @@
+"""A setting: the conditions that numbers must share to be compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.devices import device_kind
+from favor.metrics import METRICS
+
+SOURCES = ("measured", "imported", "published", "simulated")
+
+QUALITY_CONDITIONS = (
+    *("dataset", "pipeline", "pretraining", "pretraining_img_size", "distillation", "epochs", "minutes"),
+)
+RUN_CONDITIONS = (
+    *("device", "precision", "layout", "compile", "runtime", "attention"),
+    *("machine", "host", "device_name"),
+)
+# The wide table's column of a condition that has another name there.
+_COLUMNS = {"host": "environment.host", "device_name": "environment.device_name"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a quality was made, where and how a model ran, and what single metrics depend on; None is unknown.
+
+    `machine` tells measurements on two computers apart; `host` and `device_name` are what people call one.
+
+    >>> str(Setting(dataset="imagenet-1k", pipeline="wtf-deit3", pretraining="imagenet-21k", img_size=224))
+    'imagenet-1k, pipeline wtf-deit3, pretrained on imagenet-21k, 224 px'
+    """
+
+    dataset: str | None = None
+    pipeline: str | None = None
+    pretraining: str | None = None
+    pretraining_img_size: int | None = None
+    distillation: bool | None = None
+    epochs: float | None = None
+    minutes: float | None = None
+    img_size: int | None = None
+    device: str | None = None
+    precision: str | None = None
+    layout: str | None = None
+    compile: bool | str | None = None
+    runtime: str | None = None
+    attention: str | None = None
+    machine: str | None = None
+    host: str | None = None
+    device_name: str | None = None
+    task: str | None = None
+    batch_size: int | None = None
+    fit_memory: float | None = None
+    optimizer: str | None = None
+    epoch_images: int | None = None
+    grid_intensity: float | None = None
+    price_per_hour: float | None = None
+
+    @property
+    def run(self) -> "Setting":
+        """Where and how the model ran, without what only single metrics depend on."""
+        return Setting(**{name: getattr(self, name) for name in RUN_CONDITIONS})
+
+    @property
+    def short(self) -> str:
+        """The text without the machine, as an axis has room for it.
+
+        >>> Setting(device="cpu", precision="fp32", machine="a processor, host lab-3").short
+        'cpu, fp32'
+        """
+        return str(replace(self, machine=None)) or "device unknown"
+
+    def is_on(self, device: str) -> bool:
+        """Whether it is a setting of the device or machine of that name."""
+        return device in (self.device, self.machine, self.host, self.device_name)
+
+    def __str__(self) -> str:
+        """The conditions for people; those that are unknown, or as usual, are left out."""
+        texts = (_text(field.name, getattr(self, field.name)) for field in fields(self))
+        return ", ".join(filter(None, texts))
+
+
+_TEXTS = {
+    "pipeline": "pipeline {}",
+    "pretraining": "pretrained on {}",
+    "pretraining_img_size": "pretrained at {} px",
+    "epochs": "{} epochs",
+    "minutes": "{} min of training",
+    "img_size": "{} px",
+    "attention": "{} attention",
+    "machine": "machine {}",
+    "host": "",
+    "device_name": "",
+    "task": "phase {}",
+    "batch_size": "batch {}",
+    "fit_memory": "memory {}",
+    "optimizer": "optimizer {}",
+    "epoch_images": "epoch {}",
+    "grid_intensity": "grid {}",
+    "price_per_hour": "price {}",
+}
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if name == "distillation":
+        return "distilled" if value else "no distillation"
+    if value is True:
+        return {"compile": "compiled"}.get(name, name)
+    return _TEXTS.get(name, "{}").format(f"{value:.12g}" if isinstance(value, int | float) else value)
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """A column, all unknown where the table does not have it."""
+    return table[name] if name in table.columns else pd.Series(np.nan, index=table.index, dtype=object)
+
+
+def condition_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """A condition of every row, as settings hold it."""
+    values = column_of(table, _COLUMNS.get(name, name))
+    if name in ("machine", "host", "device_name"):
+        # What others measured has a device, and nobody can run there again.
+        sources = column_of(table, "source")
+        return values.where(sources.isna() | (sources == "measured"))
+    if name == "compile":
+        return values.mask((values == False).fillna(False).astype(bool))  # noqa: E712
+    if name == "epochs":
+        # A run of so many minutes is over after as many epochs as it managed; an unfinished one aims at the recipe's.
+        planned = column_of(table, "recipe.epochs")
+        return planned.where(planned.notna(), values).where(column_of(table, "minutes").isna())
+    return values
+
+
+def numbered_settings(
+    table: pd.DataFrame, conditions: Sequence[str], metric: str | None = None
+) -> tuple[np.ndarray, list[Setting]]:
+    """For every row the number of its setting as far as these conditions go, and the settings.
+
+    With a `metric`, what it depends on is part of the setting.
+    """
+    own = METRICS[metric].conditions if metric else ()
+    columns = {name: condition_of(table, name) for name in (*conditions, *own)}
+    if metric is not None and METRICS[metric].at_best_batch:
+        columns["batch_size"] = columns["batch_size"].where(given_batch(table))
+    known = pd.DataFrame({name: column for name, column in columns.items() if column.notna().any()}, index=table.index)
+    if known.empty:
+        return np.zeros(len(table), dtype=int), [Setting()]
+    numbers = known.groupby(list(known.columns), dropna=False, sort=False).ngroup()
+    distinct = known[~numbers.duplicated().to_numpy()]
+    plain = ({name: _plain(value) for name, value in row.items()} for row in distinct.to_dict("records"))
+    return numbers.to_numpy(), [Setting(**values) for values in plain]
+
+
+def settings_of(table: pd.DataFrame, conditions: Sequence[str], metric: str | None = None) -> pd.Series:
+    """The setting of every row as far as these conditions go; see `numbered_settings`."""
+    numbers, settings = numbered_settings(table, conditions, metric)
+    return pd.Series([settings[number] for number in numbers], index=table.index, dtype=object)
+
+
+def _plain(value: Any) -> Any:
+    """A cell without the types of pandas: whole numbers in a column with gaps are floats there."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float):
+        return None if np.isnan(plain) else int(plain) if plain.is_integer() else plain
+    return None if plain is pd.NA else plain
+
+
+def in_run_setting(settings: pd.Series, run: Setting) -> np.ndarray:
+    """Mask of the settings that are in a run setting, whatever else a metric depends on."""
+    return np.array([isinstance(setting, Setting) and setting.run == run for setting in settings], dtype=bool)
+
+
+def by_run_setting(table: pd.DataFrame) -> list[tuple[Setting, pd.DataFrame]]:
+    """The rows of every run setting."""
+    numbers, settings = numbered_settings(table, RUN_CONDITIONS)
+    return [(settings[int(number)], rows) for number, rows in table.groupby(numbers, sort=False)]
+
+
+def given_batch(table: pd.DataFrame) -> np.ndarray:
+    """Mask of the rows whose batch size was given, and not searched."""
+    return (column_of(table, "batch") == "given").fillna(False).to_numpy(dtype=bool)
+
+
+def on_device(table: pd.DataFrame, device: str | None) -> np.ndarray:
+    """Mask of the rows that ran on a device or machine of that name; of those without any where None is asked."""
+    if device is None:
+        return column_of(table, "device").isna().to_numpy(dtype=bool)
+    names = [condition_of(table, name) == device for name in ("device", "machine", "host", "device_name")]
+    return np.logical_or.reduce([name.fillna(False).to_numpy(dtype=bool) for name in names])
+
+
+def on_like_device(table: pd.DataFrame, device: str | None) -> np.ndarray:
+    """Mask of the rows that ran on a device of the same known kind."""
+    kind = device_kind(device)
+    return (column_of(table, "device").map(device_kind, na_action=None) == kind).to_numpy() & (kind != "unknown")
+
+
+def recorded_devices(table: pd.DataFrame) -> list[str]:
+    """The devices and machines that the records name."""
+    names = (condition_of(table, name).dropna().unique() for name in ("device", "machine", "device_name", "host"))
+    return list(dict.fromkeys(str(name) for column in names for name in column))
+
+
+def source_order(sources: pd.Series) -> np.ndarray:
+    """Place of each source in `SOURCES`; one that is not known comes last."""
+    order = {source: position for position, source in enumerate(SOURCES)}
+    return sources.map(order).fillna(len(SOURCES)).to_numpy(dtype=float)
+
+
+def models_by_machine(table: pd.DataFrame) -> dict[str, int]:
+    """How many models were measured on each machine, the busiest first."""
+    measured = table[["name"]].assign(machine=condition_of(table, "machine")).dropna(subset=["machine"])
+    counts = measured.groupby("machine")["name"].nunique().sort_values(ascending=False, kind="stable")
+    return {str(name): int(count) for name, count in counts.items()}
