@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from favor.analyze import accuracy_basis, assemble, comparable, correlate, pareto
+from favor.analyze import Comparison, Scope, correlate, pareto
 from favor.analyze.deviations import deviations
-from favor.analyze.intervals import with_accuracy_intervals
 from favor.analyze.pareto import ParetoResult
 from favor.analyze.reasons import dominated_by
-from favor.analyze.settings import run_setting
 from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records import counted_table, published_table, read, table_of
@@ -90,11 +88,8 @@ def study_of(records: Sequence[Record]) -> Study:
     own = table_of(records)
     table = pd.concat([published_table(), counted_table(), own], ignore_index=True)
     table = table[table["name"].isin(own["name"])].dropna(axis="columns", how="all").reset_index(drop=True)
-    setting = run_setting(table, ["throughput"], "cpu")
-    rows = assemble(table, dataset=DATASET, basis=accuracy_basis(table, DATASET), device="cpu", setting=setting)
-    for metric in METRICS:
-        rows, _, _ = comparable(rows, metric, setting)
-    rows = with_accuracy_intervals(rows[rows["throughput"].notna()].reset_index(drop=True), DATASET)
+    rows = Comparison(table, Scope(DATASET)).compare(["throughput"], "cpu").rows
+    rows = rows[rows["throughput"].notna()].reset_index(drop=True)
     flagged = deviations(table, rows)
     sound = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
     measured = next(record for record in records if record.status == "ok")

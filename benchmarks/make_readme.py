@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from favor.errors import WorkError
-from favor.records import counted_records, read
+from favor.records import counted_records, gather, read
 from favor.records.example import PREFIX
 from favor.records.export import write_whole
 from favor.records.schema import Record
 from favor.report.page import page_of
-from favor.report.sources import gather
 from favor.units import format_quantity
 from favor.zoo.registry import card
 from favor.zoo.taxonomy import How

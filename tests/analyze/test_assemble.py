@@ -157,7 +157,10 @@ def test_devices_of_no_known_kind_are_not_alike(wide_table: WideTable) -> None:
 def test_the_setting_is_of_the_machine_with_the_most_models_unless_another_is_asked_for(wide_table: WideTable) -> None:
     table = wide_table(
         *(throughput(name, 1.0, "measured", "cpu", machine="home") for name in "abc"),
-        *(throughput(name, 9.0, "measured", "cpu", machine="a chip, host work", **{"environment.host": "work"}) for name in "ab"),
+        *(
+            throughput(name, 9.0, "measured", "cpu", machine="a chip, host work", **{"environment.host": "work"})
+            for name in "ab"
+        ),
         *(throughput(name, 9.0, "imported", "cpu", machine="theirs") for name in "abcdefg"),
     )
     by_default, asked = run_setting(table, ["throughput"]), run_setting(table, ["throughput"], "work")

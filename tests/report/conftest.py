@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 from favor.metrics import METRICS
-from favor.records import counted_table, published_table, read
+from favor.records import Gathered, counted_table, published_table, read
 from favor.records.table import load
 from favor.report import page
 from favor.report.figure_specs import Drawing, packed, specification
 from favor.report.figures.commands import to_fill
-from favor.report.sources import Gathered
 from report.made_up import HOSTILE_NAME, hostile, many_models, measured_zoo
 
 FLAGS = (
@@ -88,7 +87,7 @@ def _alone(study: Path) -> Gathered:
 def _written(file: Path, gathered: Gathered, figures: list[tuple[str, list[Drawing]]]) -> Path:
     """A page with figures of our own: the papers' take longer than all the rest, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "drawings_of", lambda table, track: figures)
+        patch.setattr(page, "drawings_of", lambda table, scope, track: figures)
         file.write_text(page.page_of(gathered), encoding="utf-8")
     return file
 

@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from favor.analyze import Limit, Request, accuracy_basis, assemble, pareto, recommend
+from favor.analyze import Comparison, Limit, Request, Scope, pareto, recommend
 from favor.analyze.deviations import deviations
 from favor.analyze.guide import GuideEntry
 from favor.analyze.recommendation import Recommendation
-from favor.analyze.settings import run_setting
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.questions import LIMITS
@@ -117,9 +116,7 @@ def test_a_phone_needs_no_sideways_scrolling_in_either_theme(visit: Visit, decis
 
 def explored(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The rows that the explorer draws the metric and the accuracy of."""
-    basis = accuracy_basis(table, "imagenet-1k")
-    setting = run_setting(table, [metric] if metric != "params" else [])
-    rows = assemble(table, dataset="imagenet-1k", basis=basis, setting=setting)
+    rows = Comparison(table, Scope("imagenet-1k")).compare([metric] if metric != "params" else []).rows
     own = rows[~rows["name"].isin(list(deviations(table, rows[rows["top1"].notna()])))]
     return own[own["top1"].notna() & own[metric].notna()]
 

@@ -18,10 +18,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from favor.analyze import Limit, Request, accuracy_basis
+from favor.analyze import Comparison, Limit, Request, Scope
 from favor.analyze.guide import GuideEntry
 from favor.analyze.ranking import rank
 from favor.cli import report as commands
+from favor.records import Gathered, gather
 from favor.records.published import pareto_optimal
 from favor.records.schema import Record, reading
 from favor.records.store import read
@@ -33,7 +34,6 @@ from favor.report.figures import all_figures
 from favor.report.method import method_of
 from favor.report.page import page_of
 from favor.report.questions import LIMITS
-from favor.report.sources import Gathered, gather
 from favor.report.track import Item, Track
 from report.made_up import HOSTILE_NAME, hostile
 
@@ -71,7 +71,7 @@ def test_whoever_waits_for_the_page_sees_how_far_it_is(tmp_path: Path) -> None:
             seen[what] += 1
             yield item
 
-    followed = page_of(gathered := Gathered((str(study),), load(study), read(study).records, (), ()), counted)
+    followed = page_of(gathered := Gathered((str(study),), load(study), read(study).records, (), ()), track=counted)
     assert followed == page_of(gathered)
     assert list(seen) == ["figures", "settings", "questions"]
     assert seen["figures"] == len(all_figures(gathered.table))
@@ -183,9 +183,10 @@ def test_what_decides_a_question_is_what_decides_the_command(
     deciding = questions["deciding"][questions["by_view"][str(view)][0][questions["wishes"].index(wish)][bits]]
     asked = tuple(Limit(option, LIMITS[option][0], "max", 1.0) for option in limits)
     fronts = [GuideEntry(e.constraint, e.phase, e.how, e.family, e.title, e.img_size) for e in pareto_optimal()]
-    ranking = rank(decision_table, Request(wish, asked), accuracy_basis(decision_table, "imagenet-1k"), fronts)
+    request = Request(wish, asked)
+    ranking = rank(Comparison(decision_table, request.scope), request, fronts)
     setting = None if deciding["setting"] is None else data["settings"][deciding["setting"]]["text"]
-    assert setting == (ranking.setting.text if ranking.setting else None)
+    assert setting == (str(ranking.setting) if ranking.setting else None)
     assert (deciding["objective"], deciding["ranked_by"]) == (ranking.objective, ranking.ranked_by)
     assert deciding["undecided"] == ranking.undecided
     if deciding["front"] is not None:
@@ -242,7 +243,9 @@ def test_the_page_shows_the_command_that_gives_the_same_answer(decision_page: Pa
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
     """What the command makes pages of, which are not made."""
     gathered: list[Gathered] = []
-    monkeypatch.setattr("favor.report.page.page_of", lambda one, track: gathered.append(one) or "<!doctype html>")
+    monkeypatch.setattr(
+        "favor.report.page.page_of", lambda one, scope, track: gathered.append(one) or "<!doctype html>"
+    )
     return gathered
 
 
@@ -276,7 +279,7 @@ def test_the_figures_command_hands_the_table_the_folder_and_the_format_on(
 ) -> None:
     given = []
 
-    def export(table: pd.DataFrame, folder: Path, file_format: str, track: Track) -> list[Path]:
+    def export(table: pd.DataFrame, folder: Path, file_format: str, scope: Scope, track: Track) -> list[Path]:
         given.append((len(table), folder, file_format))
         return [folder / "one.svg"]
 

@@ -141,8 +141,8 @@ def test_indicators_of_a_device_that_is_not_here_are_simulated_and_the_user_is_t
 
 
 def test_the_page_of_a_study_knows_which_numbers_are_simulated(tmp_path):
+    from favor.records import gather
     from favor.report.data import as_json, page_data
-    from favor.report.sources import gather
 
     study = tmp_path / "study"
     assert run("simulate", "vit_xs4", "--device", "a100", "--study", str(study)).exit_code == 0

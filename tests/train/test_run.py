@@ -14,8 +14,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import favor
-from favor.analyze.assemble import accuracy_basis
 from favor.analyze.budget import late_flips
+from favor.analyze.comparison import accuracy_basis
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Cpu, find_device

@@ -161,8 +161,8 @@ class Comparison:
                 self.basis = _chosen(self.trainings, scope.pipeline)
         elif scope.dataset is not None and (metrics is None or "top1" in metrics):
             _quality_rows(self.table, scope.dataset)
-        self._assembled: dict[tuple[Setting | None, str | None], pd.DataFrame] = {}
-        self._compared: dict[tuple[Setting | None, str | None], Compared] = {}
+        self._assembled: dict[Setting | None, pd.DataFrame] = {}
+        self._compared: dict[Setting | None, Compared] = {}
         self._runs: dict[tuple[tuple[str, ...], str | None], Setting | None] = {}
 
     def narrowed(self, names: Iterable[str]) -> "Comparison":
@@ -184,16 +184,12 @@ class Comparison:
 
     def compare(self, metrics: Sequence[str] = (), device: str | None = None) -> Compared:
         """The models in the run setting that suits the metrics."""
-        return self.compare_in(self.run_setting(metrics, device), device)
+        return self.compare_in(self.run_setting(metrics, device))
 
-    def compare_in(self, run: Setting | None, device: str | None = None) -> Compared:
-        """The models in a run setting; without one, each metric in the setting with the best source."""
-        key = run, None if run else device
-        if key not in self._assembled:
-            rows = assemble(self.table, self.scope, basis=self.basis, device=device, setting=run)
-            self._assembled[key] = with_quality_intervals(rows, self.scope.dataset)
-        if key not in self._compared:
-            assembled = rows = self._assembled[key]
+    def compare_in(self, run: Setting | None) -> Compared:
+        """The models in a run setting; without one there is nothing that depends on a device."""
+        if run not in self._compared:
+            assembled = rows = self._assemble(run)
             choosing = rows["name"].isin(self.models["name"])
             settings: dict[str, Setting | None] = {}
             elsewhere: dict[str, pd.Series] = {}
@@ -202,8 +198,21 @@ class Comparison:
                     rows, settings[name], left_out = comparable(rows, name, run, choosing)
                     if left_out:
                         elsewhere[name] = assembled[name].notna() & rows[name].isna()
-            self._compared[key] = Compared(rows, assembled, run, settings, elsewhere)
-        return self._compared[key]
+            self._compared[run] = Compared(rows, assembled, run, settings, elsewhere)
+        return self._compared[run]
+
+    def _assemble(self, run: Setting | None) -> pd.DataFrame:
+        """One row per model and image size; qualities and counts, which are the same everywhere, are found once."""
+        if None not in self._assembled:
+            others = [name for name in METRICS if not METRICS[name].depends_on_device]
+            rows = assemble(with_metrics(self.table, others), self.scope, basis=self.basis)
+            self._assembled[None] = with_quality_intervals(rows, self.scope.dataset)
+        if run not in self._assembled:
+            costs = assemble(with_metrics(self.table, DEVICE_METRICS), self.scope, setting=run)
+            anywhere = self._assembled[None]
+            added = costs.columns.difference(anywhere.columns, sort=False)
+            self._assembled[run] = pd.concat([anywhere, costs[added]], axis=1)
+        return self._assembled[run]
 
     def accuracy_note(self, sources: str) -> str:
         """Which accuracies are compared, how many models have one, and which others there are."""
@@ -211,8 +220,13 @@ class Comparison:
             return f"accuracy: {sources}; several pipelines, which hardly compare"
         used = next(training for training in self.trainings if training.setting == self.basis)
         note = f"accuracy: {sources}; {self.basis} ({_models(used.models)})"
-        others = [str(training) for training in self.trainings if training.setting != self.basis]
-        return f"{note}; other pipelines: {', '.join(others)}; --pipeline NAME chooses" if others else note
+        others: dict[str | None, str] = {}
+        for training in self.trainings:
+            if training.setting.pipeline != self.basis.pipeline:
+                others.setdefault(training.setting.pipeline, str(training))
+            elif training.own and training.setting != self.basis:
+                others[str(training.setting)] = f"{training.setting} ({_models(training.models)})"
+        return f"{note}; others: {'; '.join(others.values())} (--pipeline NAME chooses)" if others else note
 
 
 def run_setting(table: pd.DataFrame, metrics: Sequence[str] = (), device: str | None = None) -> Setting | None:

@@ -26,7 +26,10 @@ _ALIKE = ("source", "img_size", "num_classes", "batch_size", *QUALITY_CONDITIONS
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One comparison with all else equal: the value without and with the change."""
+    """One comparison with all else equal: the value without and with the change.
+
+    `alike` says what is equal, `of` its first part alone: the model, where models are compared with themselves.
+    """
 
     base: str
     changed: str
@@ -34,6 +37,7 @@ class PairedDifference:
     base_value: float
     changed_value: float
     difference: float
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,7 @@ def effect_of_condition(
             base_value=float(row[base]),
             changed_value=float(row[changed]),
             difference=float(row[changed] - row[base]),
+            of=_text(key[0] if isinstance(key, tuple) else key),
         )
         for key, row in values.iterrows()
     ]

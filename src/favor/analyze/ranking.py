@@ -99,7 +99,7 @@ _SUFFIX = {"%": "", "1": "", "B": "B", "s": "s"}
 
 def candidates(comparison: Comparison, request: Request, run: Setting | None = None) -> pd.DataFrame:
     """One row per model and image size with an accuracy; a model that nobody has trained cannot be favored."""
-    fits = fitting(comparison.compare_in(run, request.device).rows, request.among)
+    fits = fitting(comparison.compare_in(run).rows, request.among)
     trained = fits[fits["top1"].notna()]
     if not len(trained):
         raise _untrained(comparison, fits, request)
@@ -157,6 +157,8 @@ def rank(comparison: Comparison, request: Request, published_fronts: Sequence[Gu
 def _require_a_run(comparison: Comparison, request: Request) -> None:
     """Refuse a device that is known from the records of other models alone, and like no other."""
     device = request.device
+    if device is None:
+        return
     if not has_place(device, recorded_devices(comparison.models)) and device in recorded_devices(comparison.table):
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
         raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
@@ -167,7 +169,7 @@ def _in_one_setting(comparison: Comparison, request: Request, objective: str) ->
     involved = list(dict.fromkeys([objective, *(limit.metric for limit in request.limits)]))
     setting = comparison.run_setting(involved, request.device)
     rows = candidates(comparison, request, setting)
-    compared = comparison.compare_in(setting, request.device)
+    compared = comparison.compare_in(setting)
     notes = []
     for metric in involved:
         others = compared.left_out(metric, rows)

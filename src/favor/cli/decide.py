@@ -337,7 +337,8 @@ def _compared(
     machines = left_out_machines(comparison.models, compared.run)
     if machines:
         note(f"note: {machines}")
-    return rows, comparison
+    # A metric that is known on no such device is asked for all the same.
+    return rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)]), comparison
 
 
 def _tell_simulated(rows: "pd.DataFrame", metrics: Iterable[str]) -> None:

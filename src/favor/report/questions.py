@@ -129,7 +129,7 @@ class _Judge:
         asked = tuple(Limit.named(option, 0.0) for option in limits)
         request = Request(wish, asked, str(self.scope.dataset), device)
         ranking = rank(self.comparison, request, self.fronts)
-        kept = self.comparison.compare_in(ranking.setting, device).settings.get(ranking.objective)
+        kept = self.comparison.compare_in(ranking.setting).settings.get(ranking.objective)
         front = None
         if ranking.ranked_by == "published front":
             front = tuple(self.models[key] for key in zip(ranking.rows["name"], ranking.rows["img_size"], strict=True))

@@ -172,7 +172,7 @@ def test_export_writes_a_file_for_every_chart(
     some = [
         study_figures[name] for name in ("misnomer-patch-sizes", "benchmark-pretraining-resolution", "benchmark-guide")
     ]
-    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, track: some)
+    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, scope, track: some)
     folder = tmp_path / "new" / "folder"
     written = export(pd.DataFrame(), folder, form)
     assert written == [folder / f"misnomer-patch-sizes.{form}", folder / f"benchmark-guide.{form}"]
@@ -201,7 +201,7 @@ def test_an_unknown_format_is_refused_with_what_is_close(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_made_is_refused(
     tmp_path: Path, study_figures: dict[str, Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, track: list(study_figures.values()))
+    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, scope, track: list(study_figures.values()))
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="cannot be made"):
         export(pd.DataFrame(), tmp_path / "file" / "below", "svg")

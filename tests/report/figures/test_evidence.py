@@ -24,22 +24,22 @@ def own(names: str, pipeline: str = "mine@1", **more: Any) -> list[dict[str, Any
     return [record(name, "measured", top1=60.0, pipeline=pipeline, **more) for name in names]
 
 
-def test_published_accuracies_count_until_five_models_were_trained() -> None:
-    few = evidence_of(pd.DataFrame([*PUBLISHED, *own("abcd")]))
-    enough = evidence_of(pd.DataFrame([*PUBLISHED, *own("abcde")]))
-    assert few.basis is not None
-    assert few.basis.pipeline == "wtf-deit3"
+def test_published_accuracies_count_until_there_are_two_trained_models_to_compare() -> None:
+    few = evidence_of(pd.DataFrame([*PUBLISHED, *own("a")]))
+    enough = evidence_of(pd.DataFrame([*PUBLISHED, *own("ab")]))
+    assert few.comparison.basis is not None
+    assert few.comparison.basis.pipeline == "wtf-deit3"
     assert set(few.rows(["top1"])["name"]) == set("abcdef")
-    assert enough.basis is not None
-    assert enough.basis.pipeline == "mine@1"
-    assert set(enough.rows(["top1"])["name"]) == set("abcde")
+    assert enough.comparison.basis is not None
+    assert enough.comparison.basis.pipeline == "mine@1"
+    assert set(enough.rows(["top1"])["name"]) == set("ab")
 
 
 def test_a_reader_who_trained_on_another_data_set_sees_that_one() -> None:
     table = pd.DataFrame([*PUBLISHED, *own("abcde", dataset="cifar10", img_size=32)])
     evidence = evidence_of(table)
-    assert evidence.basis is not None
-    assert (evidence.basis.dataset, evidence.base_size) == ("cifar10", 32)
+    assert evidence.comparison.basis is not None
+    assert (evidence.comparison.basis.dataset, evidence.base_size) == ("cifar10", 32)
 
 
 def test_accuracies_at_another_size_of_the_same_pipeline_are_rows_of_their_own() -> None:
@@ -106,7 +106,8 @@ def test_the_sources_are_told_from_the_rows() -> None:
     said = sources_sentence(evidence_of(table).rows(["throughput", "top1"]), ["throughput", "top1"])
     assert said == (
         "Sources: throughput measured (cpu, fp32) for 2 models; "
-        "top-1 accuracy published (imagenet-1k, wtf-deit3, imagenet-21k) for 2 models."
+        "top-1 accuracy published (imagenet-1k, pipeline wtf-deit3, pretrained on imagenet-21k, no distillation)"
+        " for 2 models."
     )
 
 

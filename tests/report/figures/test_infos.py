@@ -9,7 +9,7 @@ import pytest
 
 from favor.analyze import memory_from_flops
 from favor.analyze.disagreement import Flip, PairDisagreement
-from favor.analyze.settings import RunSetting
+from favor.analyze.setting import Setting
 from favor.errors import RequestError
 from favor.records.published import pareto_optimal
 from favor.report.figures.classes import classes_of
@@ -18,7 +18,7 @@ from favor.report.figures.evidence import evidence_of
 from favor.report.figures.flips import common_costs, flip_sentence, flips_of
 from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
 from favor.report.figures.guide import guide_figure
-from favor.report.figures.hardware import short, two_devices
+from favor.report.figures.hardware import two_devices
 from favor.report.figures.misnomer import (
     CostFactor,
     cost_factors,
@@ -199,8 +199,8 @@ def test_the_line_between_two_devices_is_a_power() -> None:
 
 
 def test_a_setting_is_short_without_its_machine() -> None:
-    assert short(RunSetting("a100, amp", "a100", None)) == "a100, amp"
-    assert short(RunSetting("", None, None)) == "device unknown"
+    assert Setting(device="a100", precision="amp", machine="a card, host lab").short == "a100, amp"
+    assert Setting().short == "device unknown"
 
 
 def test_scaling_compares_the_larger_model_with_the_larger_image() -> None:

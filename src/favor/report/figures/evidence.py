@@ -44,7 +44,9 @@ class Evidence:
         """
         wanted = ["throughput" if metric == _TIME else metric for metric in metrics]
         rows = self.rows_in(self.comparison.run_setting(wanted), wanted)
-        return _with_inference_time(rows) if _TIME in metrics else rows
+        if _TIME not in metrics:
+            return rows
+        return _with_inference_time(rows) if len(rows) else rows.reindex(columns=[*rows.columns, _TIME])
 
     def rows_in(self, run: Setting | None, metrics: Sequence[str]) -> pd.DataFrame:
         """The models that have all the metrics, what runs on a device in this setting only."""

@@ -1,12 +1,14 @@
 """What pretraining at a lower resolution saves and costs (Figure 14)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 import altair as alt
 import pandas as pd
 
-from favor.analyze import effect_of_condition
-from favor.analyze.setting import column_of
+from favor.analyze.effects import PairedEffect, effect_of_condition
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings
 from favor.errors import RequestError
 from favor.report.class_style import class_style
 from favor.report.figures.commands import to_fill
@@ -40,27 +42,35 @@ class PretrainingResolution:
 
 
 def pretraining_resolution(table: pd.DataFrame) -> PretrainingResolution:
-    """The effect of the lower resolution; a RequestError says what is wanting."""
-    named = table.assign(**{CONDITION: column_of(table, CONDITION).map(_as_text)})
-    accuracy = effect_of_condition(named, CONDITION, str(USUAL), str(LOWER), by=("name",))
+    """The effect of the lower resolution, all else equal; a RequestError says what is wanting."""
+    others = [name for name in QUALITY_CONDITIONS if name != CONDITION]
+    accuracy = _effect(table, CONDITION, "top1", [*others, "img_size"])
     epochs = table[column_of(table, "dataset") == _PRETRAINING_DATA]
-    epochs = epochs.assign(img_size=column_of(epochs, "img_size").map(_as_text))
-    hours = effect_of_condition(epochs, "img_size", str(USUAL), str(LOWER), "train_hours_per_epoch", by=("name",))
-    speedups = {pair.alike: pair.base_value / pair.changed_value for pair in hours.pairs}
+    hours = _effect(epochs, "img_size", "train_hours_per_epoch", ["pipeline", *RUN_CONDITIONS])
+    speedups: dict[str, list[float]] = {}
+    for pair in hours.pairs:
+        speedups.setdefault(pair.of, []).append(pair.base_value / pair.changed_value)
     classes = table.drop_duplicates("name").set_index("name")["how"]
     models = tuple(
         Pretrained(
-            pair.alike,
-            class_style(classes[pair.alike]).title,
-            round(speedups[pair.alike], 3),
+            pair.of,
+            class_style(classes[pair.of]).title,
+            round(mean(speedups[pair.of]), 3),
             round(pair.difference, 3),
         )
         for pair in accuracy.pairs
-        if pair.alike in speedups
+        if pair.of in speedups
     )
     if not models:
         raise RequestError("no model has an accuracy and the hours of an epoch of pretraining at both resolutions")
     return PretrainingResolution(models, accuracy.mean, accuracy.low, accuracy.high)
+
+
+def _effect(table: pd.DataFrame, condition: str, metric: str, alike: Sequence[str]) -> PairedEffect:
+    """What the lower resolution changes of a metric, between rows that agree in everything else that it depends on."""
+    code, _ = numbered_settings(table, alike, metric)
+    named = table.assign(**{condition: column_of(table, condition).map(_as_text)}, _alike=code)
+    return effect_of_condition(named, condition, str(USUAL), str(LOWER), metric, by=("name", "_alike"))
 
 
 def _as_text(size: object) -> str | None:

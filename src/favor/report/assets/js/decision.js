@@ -175,7 +175,7 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
   } else if (!limits.some((limit) => limit.metric === "top1")) {
     told.push("no accuracy is asked for, so none is kept");
   }
-  told.push(`accuracy: ${view.basis}`);
+  told.push(view.note);
   const running = [deciding.objective, ...limits.map((limit) => limit.metric)];
   if (deciding.setting !== null && running.some((metric) => Object.hasOwn(DATA.settings[deciding.setting].columns, metric))) {
     told.push(`costs: ${DATA.settings[deciding.setting].text}`);
