@@ -149,7 +149,7 @@ class Comparison:
         metrics: Collection[str] | None = None,
         of: pd.DataFrame | None = None,
     ) -> None:
-        self.scope, self.whole = scope, table
+        self.scope, self.whole, self.metrics = scope, table, metrics
         self.table = with_metrics(results(table, scope.unfinished), metrics)
         self.models = self.table if of is None else self.table[self.table["name"].isin(of["name"])]
         self.trainings: list[Training] = []
@@ -162,6 +162,7 @@ class Comparison:
         elif scope.dataset is not None and (metrics is None or "top1" in metrics):
             _quality_rows(self.table, scope.dataset)
         self._assembled: dict[Setting | None, pd.DataFrame] = {}
+        self._costs: dict[Setting, pd.DataFrame] = {}
         self._compared: dict[Setting | None, Compared] = {}
         self._runs: dict[tuple[tuple[str, ...], str | None], Setting | None] = {}
 
@@ -174,6 +175,12 @@ class Comparison:
         narrowed.models = self.table[self.table["name"].isin(chosen)]
         narrowed._compared, narrowed._runs = {}, {}
         return narrowed
+
+    def rescoped(self, scope: Scope) -> "Comparison":
+        """The same records under another scope, which changes nothing of what depends on a device."""
+        rescoped = Comparison(self.whole, scope, metrics=self.metrics)
+        rescoped._costs = self._costs
+        return rescoped
 
     def run_setting(self, metrics: Sequence[str], device: str | None = None) -> Setting | None:
         """The run setting in which to compare by all the metrics; see the function of that name."""
@@ -207,9 +214,10 @@ class Comparison:
             others = [name for name in METRICS if not METRICS[name].depends_on_device]
             rows = assemble(with_metrics(self.table, others), self.scope, basis=self.basis)
             self._assembled[None] = with_quality_intervals(rows, self.scope.dataset)
-        if run not in self._assembled:
-            costs = assemble(with_metrics(self.table, DEVICE_METRICS), self.scope, setting=run)
-            anywhere = self._assembled[None]
+        if run is not None and run not in self._assembled:
+            if run not in self._costs:
+                self._costs[run] = assemble(with_metrics(self.table, DEVICE_METRICS), setting=run)
+            costs, anywhere = self._costs[run], self._assembled[None]
             added = costs.columns.difference(anywhere.columns, sort=False)
             self._assembled[run] = pd.concat([anywhere, costs[added]], axis=1)
         return self._assembled[run]

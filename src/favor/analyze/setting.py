@@ -150,8 +150,9 @@ def numbered_settings(
         return np.zeros(len(table), dtype=int), [Setting()]
     numbers = known.groupby(list(known.columns), dropna=False, sort=False).ngroup()
     distinct = known[~numbers.duplicated().to_numpy()]
-    plain = ({name: _plain(value) for name, value in row.items()} for row in distinct.to_dict("records"))
-    return numbers.to_numpy(), [Setting(**values) for values in plain]
+    names = [str(name) for name in known.columns]
+    rows = (map(_plain, row) for row in distinct.itertuples(index=False, name=None))
+    return numbers.to_numpy(), [Setting(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def settings_of(table: pd.DataFrame, conditions: Sequence[str], metric: str | None = None) -> pd.Series:
@@ -176,7 +177,7 @@ def in_run_setting(settings: pd.Series, run: Setting) -> np.ndarray:
 def by_run_setting(table: pd.DataFrame) -> list[tuple[Setting, pd.DataFrame]]:
     """The rows of every run setting."""
     numbers, settings = numbered_settings(table, RUN_CONDITIONS)
-    return [(settings[int(number)], rows) for number, rows in table.groupby(numbers, sort=False)]
+    return [(setting, table[numbers == number]) for number, setting in enumerate(settings) if len(table)]
 
 
 def given_batch(table: pd.DataFrame) -> np.ndarray:

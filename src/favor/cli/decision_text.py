@@ -254,7 +254,10 @@ def _reading(metric: str, reading: Reading | None) -> str:
 def _marked(metric: str, reading: Reading) -> str:
     """A number with its interval, how many seeds it is over, and a mark where it is simulated or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
-    seeds = f" (n={reading.seeds.n})" if reading.seeds is not None and reading.seeds.n > 1 else ""
+    seeds = ""
+    if reading.seeds is not None and reading.seeds.std is not None:
+        spread, best = (_quantity(metric, value) for value in (reading.seeds.std, reading.seeds.best))
+        seeds = f" (n={reading.seeds.n}, std {spread}, best {best})"
     early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
     return f"{_quantity(metric, reading.value)}{width}{seeds}{_mark(reading.source)}{early}"
 

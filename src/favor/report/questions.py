@@ -68,11 +68,13 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
     """All questions on every data set, each on its one basis, and what decides them."""
     devices = _devices(views)
     fronts = guide_entries(pareto_optimal())
+    asked = {"top1", "params", *LIMITED.values(), *(metric for some in PREFERENCES.values() for metric in some)}
+    comparison = Comparison(table, metrics=asked)
     numbered: dict[Deciding, int] = {}
     by_view = {}
-    asked = [(position, view) for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
-    for position, view in track(asked, "questions"):
-        judge = _Judge(table, views, view, fronts, texts)
+    by_pipeline = [(position, view) for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
+    for position, view in track(by_pipeline, "questions"):
+        judge = _Judge(comparison.rescoped(view.scope), views, view, fronts, texts)
         by_view[position] = [
             [
                 [
@@ -110,11 +112,9 @@ class _Judge:
     """Asks what decides questions on one data set."""
 
     def __init__(
-        self, table: pd.DataFrame, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
+        self, comparison: Comparison, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
     ) -> None:
-        trained = view.rows.loc[view.rows["top1"].notna(), ["name", "img_size"]]
-        asked = {"top1", *LIMITED.values(), *(metric for metrics in PREFERENCES.values() for metric in metrics)}
-        self.comparison = Comparison(table, view.scope, metrics=asked).narrowed(trained["name"])
+        self.comparison = comparison.narrowed(view.rows.loc[view.rows["top1"].notna(), "name"])
         self.devices = recorded_devices(self.comparison.models)
         self.fronts, self.texts, self.scope = fronts, texts, view.scope
         self.positions = {setting.setting: position for position, setting in enumerate(views.settings)}

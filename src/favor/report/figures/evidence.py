@@ -7,7 +7,15 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from favor.analyze.comparison import DEFAULT_SCOPE, LEAST_TO_COMPARE, Comparison, Scope, results, trainings
+from favor.analyze.comparison import (
+    DEFAULT_SCOPE,
+    LEAST_TO_COMPARE,
+    Comparison,
+    Scope,
+    results,
+    trainings,
+    with_metrics,
+)
 from favor.analyze.deviations import deviations
 from favor.analyze.selection import complete_rows
 from favor.analyze.setting import Setting, by_run_setting, column_of, source_order
@@ -20,6 +28,7 @@ DRAWN = (
     *("params", "macs", "ops_mixed", "activations", "throughput", "latency_p50", "inference_memory", "train_memory"),
     *("train_hours_per_epoch", "finetune_time", "energy_per_image", "top1"),
 )
+_COUNTS = ("params", "params_paper", "macs", "macs_matmul")  # by which configurations are told apart
 LEAST_TO_DRAW = LEAST_TO_COMPARE
 
 _TIME = INFERENCE_TIME.name
@@ -63,7 +72,7 @@ class Evidence:
     def flags(self) -> dict[str, str]:
         """By name, why a published accuracy is not that of our model and so must not make a front."""
         rows = self.comparison.compare_in(None).rows
-        return deviations(self.table, rows) if self.comparison.basis else {}
+        return deviations(with_metrics(self.table, _COUNTS), rows) if self.comparison.basis else {}
 
     @cached_property
     def titles(self) -> dict[str, str]:
