@@ -241,6 +241,7 @@ def recommend(
     device: str | None = None,
     dataset: str = "imagenet-1k",
     among: str | None = None,
+    pipeline: str | None = None,
     any_pipeline: bool = False,
     top: int = 5,
     study: Studies = (),
@@ -258,7 +259,7 @@ def recommend(
     from favor.analyze import Limit, Request
     from favor.analyze import recommend as choose
     from favor.analyze.limits import LIMITED
-    from favor.cli.decide import all_records, published_fronts
+    from favor.evidence import load_evidence, published_fronts
     from favor.metrics import metric
     from favor.units import parse_quantity
 
@@ -270,8 +271,8 @@ def recommend(
         for name, value in asked.items()
         if value is not None
     )
-    request = Request(prefer, limits, dataset, device, among, any_pipeline, top)
-    return choose(all_records(_folders(study), device), request, published_fronts())
+    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline)
+    return choose(load_evidence(_folders(study), device)[0], request, published_fronts())
 
 
 def pareto(
@@ -281,6 +282,7 @@ def pareto(
     device: str | None = None,
     dataset: str = "imagenet-1k",
     among: str | None = None,
+    pipeline: str | None = None,
     any_pipeline: bool = False,
     study: Studies = (),
 ) -> "pd.DataFrame":
@@ -296,17 +298,17 @@ def pareto(
     """
     import pandas as pd
 
+    from favor.analyze import Comparison, Scope
     from favor.analyze import pareto as find_front
-    from favor.analyze.assemble import with_failures
-    from favor.analyze.intervals import with_accuracy_intervals
+    from favor.analyze.comparison import with_failures
     from favor.analyze.selection import fitting
-    from favor.cli.decide import _comparable_rows, all_records
+    from favor.evidence import load_evidence
 
     wanted = list(metrics) or ["top1", "throughput"]
-    table = all_records(_folders(study), device)
-    rows = _comparable_rows(table, wanted, dataset, device, among, any_pipeline)
-    rows = fitting(with_failures(rows, table, wanted), among)
-    result = find_front(with_accuracy_intervals(rows, dataset), wanted, strict=strict)
+    table, _ = load_evidence(_folders(study), device)
+    scope = Scope(dataset, pipeline, any_pipeline)
+    rows = Comparison(table, scope, of=None if among is None else fitting(table, among)).compare(wanted, device).rows
+    result = find_front(fitting(with_failures(rows, table, wanted), among), wanted, strict=strict)
     others = [point for point in result.points if not point.member] if everyone else []
     return pd.DataFrame(
         [

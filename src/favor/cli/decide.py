@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from favor.cli.console import emit_json, examples, note
+from favor.evidence import load_evidence, published_fronts
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from favor.analyze import Comparison, GuideEntry, Limit, Scope
-    from favor.records import Record
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Studies = Annotated[
@@ -277,33 +277,11 @@ def compare_command(
 
 
 def all_records(studies: list[Path] | None, device: str | None = None, *, every_device: bool = False) -> "pd.DataFrame":
-    """The wide table of the published records and the studies; lines that had to be skipped are told.
-
-    Where a device is asked for, what is simulated for it is there too, and stands in where nothing is measured.
-    """
-    from favor.records import load_everything
-
-    simulated: tuple[Record, ...] = ()
-    if device is not None or every_device:
-        # Descriptions of devices take a fifth of a second to import.
-        from favor.simulate.shipped import shipped_devices, shipped_records
-
-        devices = (device,) if device is not None else shipped_devices()
-        simulated = tuple(record for name in devices for record in shipped_records(name))
-    table, problems = load_everything(studies or (), simulated)
+    """The wide table of all records; lines that could not be read are reported."""
+    table, problems = load_evidence(studies or (), device, every_device=every_device)
     for problem in problems:
         note(f"warning: {problem}")
-    return table if device is None else _under_its_name(table, device)
-
-
-def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":
-    """Measurements on the device that is asked for, under that name, whatever its driver calls it."""
-    from favor.analyze.setting import condition_of
-    from favor.simulate.shipped import is_called
-
-    names = condition_of(table, "device_name")
-    called = [name for name in names.dropna().unique() if is_called(device, str(name))]
-    return table.assign(device=table["device"].mask(names.isin(called), device)) if called else table
+    return table
 
 
 def _compared(
@@ -375,14 +353,6 @@ def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
     return chosen
 
 
-def published_fronts() -> "list[GuideEntry]":
-    """Table 7."""
-    from favor.analyze import guide_entries
-    from favor.records.published import pareto_optimal
-
-    return guide_entries(pareto_optimal())
-
-
 def _guide_entries() -> "list[GuideEntry]":
     """Figure 6: what of Table 7 is in the classes of its caption, by constraint and phase."""
     from favor.analyze import guide_entries
@@ -409,4 +379,4 @@ def _limits(
 
 
 def _how_to_measure() -> str:
-    return "measure them with `favor measure NAME --into STUDY` and add --study STUDY"
+    return "measure them with `favor measure NAME --study DIR` and add --study DIR"

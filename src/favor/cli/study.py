@@ -241,7 +241,8 @@ def _tell(session: "Session", states: "Sequence[JobState]", page: Path | None, a
 
 
 def _answer(session: "Session") -> "Answer":
-    from favor.cli.decide import all_records, published_fronts
+    from favor.cli.decide import all_records
+    from favor.evidence import published_fronts
     from favor.records.store import FILE_NAME
     from favor.study.summary import answer
 

@@ -171,8 +171,10 @@ class WaveViT(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, WaveletAttention):
-                # the authors write this layer as a convolution of 1 x 1, and it starts as one
-                nn.init.normal_(module.reduce[0].weight, std=math.sqrt(2.0 / module.reduce[0].out_features))
+                # The authors write this layer as a 1 x 1 convolution, and it starts as one.
+                reduce = module.reduce.get_submodule("0")
+                assert isinstance(reduce, nn.Linear)  # noqa: S101 - for the type checker
+                nn.init.normal_(reduce.weight, std=math.sqrt(2.0 / reduce.out_features))
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.norm(self.summary(self.stages(as_grid(images)).flatten(1, 2))))
