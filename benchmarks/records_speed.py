@@ -33,7 +33,7 @@ def a_record(number: int) -> Record:
         conditions={
             "img_size": 224,
             "num_classes": 1000,
-            "batch_size": number,
+            "batch_size": number + 1,
             "device": "cpu",
             "precision": "fp32",
             "compile": False,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from favor.errors import RequestError
 from favor.machine.device import Cpu, find_device
@@ -200,7 +201,7 @@ def a_record(request: Request, **changes) -> Record:
     findings = Findings(status="ok", environment=a_machine(request), conditions={"fused": False})
     from datetime import UTC, datetime
 
-    return replace(meters._record(request, findings, datetime.now(UTC)), **changes)
+    return structs.replace(meters._record(request, findings, datetime.now(UTC)), **changes)
 
 
 def test_what_was_measured_on_this_machine_is_done():
@@ -240,7 +241,7 @@ def test_a_sweep_keeps_records_as_they_come_and_goes_on_where_it_stopped(tmp_pat
         measured.append(request.name)
         on_step("latency")
         if request.name == "vit_b16" and len(measured) == 2:
-            raise Interrupted(replace(a_record(request), status="failed", reason="latency: interrupted"))
+            raise Interrupted(structs.replace(a_record(request), status="failed", reason="latency: interrupted"))
         return a_record(request)
 
     monkeypatch.setattr(meters, "measure", pretend)
@@ -271,8 +272,10 @@ def test_what_an_interrupted_measurement_had_found_is_kept_as_a_failure(tmp_path
 
 def test_what_has_a_flag_is_measured_again_on_request_only(tmp_path, monkeypatch):
     flagged, quiet = a_request(name="vit_ti16"), a_request(name="vit_s16")
-    busy = replace(a_record(flagged), environment=a_machine(flagged) | {"flags": "busy"}, time="2026-01-01T00:00:00Z")
-    append(tmp_path, [busy, replace(a_record(quiet), time="2026-01-01T00:00:00Z")])
+    busy = structs.replace(
+        a_record(flagged), environment=a_machine(flagged) | {"flags": "busy"}, time="2026-01-01T00:00:00Z"
+    )
+    append(tmp_path, [busy, structs.replace(a_record(quiet), time="2026-01-01T00:00:00Z")])
     monkeypatch.setattr(meters, "measure", lambda request, on_step: a_record(request))
     assert [each.was_there for each in measure_all([flagged, quiet], Cpu(), tmp_path)] == [True, True]
     assert [each.was_there for each in measure_all([flagged, quiet], Cpu(), tmp_path, again=True)] == [False, True]

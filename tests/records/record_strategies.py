@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from favor.metrics import METRICS
 from favor.records.schema import (
+    SIZES,
     SOURCES,
     STATUSES,
     TAKEN_COLUMNS,
@@ -18,13 +19,16 @@ from favor.zoo.taxonomy import How
 
 POSITIVE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-SCALAR = st.one_of(TEXT, st.booleans(), st.integers(), FINITE)
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+SCALAR = st.one_of(TEXT, st.booleans(), WHOLE, FINITE)
 KEY = st.one_of(
-    st.sampled_from(["img_size", "batch_size", "device", "precision", "dataset", "ema"]),
+    st.sampled_from(["device", "precision", "dataset", "ema"]),
     st.text(string.ascii_lowercase, min_size=1, max_size=6),
 ).filter(lambda key: key not in TAKEN_COLUMNS)
 FLAT = st.dictionaries(KEY, SCALAR, max_size=5)
+SIZE = st.one_of(st.integers(1, 2**63 - 1), st.floats(min_value=1, allow_infinity=False))
+CONDITIONS = st.builds(dict.__or__, FLAT, st.dictionaries(st.sampled_from(SIZES), SIZE, max_size=2))
 
 
 @st.composite
@@ -63,7 +67,7 @@ def records(draw: st.DrawFn) -> Record:
         model=draw(cards()),
         task=draw(st.sampled_from(TASKS)),
         source=draw(st.sampled_from(SOURCES)),
-        conditions=draw(FLAT),
+        conditions=draw(CONDITIONS),
         metrics={name: draw(readings(name)) for name in names},
         status=status,
         reason=None if status == "ok" else draw(TEXT),

@@ -7,7 +7,7 @@ import pytest
 
 from favor.records import counted_records, counted_table
 from favor.records.counted import CARD_COLUMNS, COUNTED
-from favor.records.schema import Record, check, to_data
+from favor.records.schema import Record, from_data, to_data
 from favor.trace.counts import count
 from favor.zoo.registry import card, list_models
 
@@ -38,7 +38,7 @@ def test_a_count_is_that_of_the_counter(name: str) -> None:
 
 def test_a_count_says_where_it_comes_from_and_what_was_counted() -> None:
     for record in counted_records():
-        check(to_data(record))
+        assert from_data(to_data(record)) == record
         assert (record.task, record.source, record.provenance) == ("count", "measured", {"file": "counts.csv"})
     assert record_of("vit_s16").conditions == {"img_size": 224, "num_classes": 1000, "batch_size": 1}
     assert record_of("vit_s16").metrics["macs_matmul"].value == 4_598_882_304

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -13,9 +14,8 @@ from favor.records.schema import (
     NewerSchemaError,
     Record,
     Scalar,
-    check,
     from_data,
-    json_of_line,
+    from_line,
     reading,
     request_of,
     to_data,
@@ -30,7 +30,7 @@ def test_any_record_comes_back_from_its_line_as_it_was(record: Record) -> None:
     line = to_line(record)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert from_data(json_of_line(line)) == record
+    assert from_line(line) == from_data(to_data(record)) == record
 
 
 ASKED = st.tuples(
@@ -70,13 +70,15 @@ def test_a_reading_gets_the_unit_of_its_metric() -> None:
         reading("troughput", 5.0, method="printed")
 
 
-def test_what_is_null_may_be_left_out() -> None:
+def test_what_is_null_may_be_left_out_and_so_may_what_follows_from_the_rest() -> None:
     data = to_data(a_record(time=None, environment={}))
-    for key in ("time", "reason", "provenance", "environment"):
+    for key in ("request", "time", "reason", "provenance", "environment"):
         del data[key]
     for key in ("low", "high", "method"):
         data["metrics"]["throughput"][key] = None
-    record = from_data(data)
+    record = from_line(json.dumps(data).encode())
+    assert record == from_data(data)
+    assert record.request == a_record().request
     assert record.environment == {}
     assert record.metrics["throughput"].low is None
     assert record.metrics["throughput"].method == ""
@@ -97,8 +99,8 @@ SPOILED = {
         lambda data: data | {"model": {"where": "mlp_block", "how": "sparse"}},
         "no class of the taxonomy",
     ),
-    "a place that is a list": (lambda data: data | {"model": {"where": ["a"]}}, "no class of the taxonomy"),
-    "a way that is an object": (lambda data: data | {"model": {"how": {"a": 1}}}, "no class of the taxonomy"),
+    "a place that is a list": (lambda data: data | {"model": {"where": ["a"]}}, "model.where: ['a']: expected"),
+    "a way that is an object": (lambda data: data | {"model": {"how": {"a": 1}}}, "model.how: {'a': 1}: expected"),
     "a year without end": (lambda data: data | {"model": {"year": 10**400}}, "model.year"),
     "a schema that is true": (lambda data: data | {"schema": True}, "schema: True"),
     "a value below zero": (lambda data: data | {"metrics": {"top1": {"value": -1, "unit": "%"}}}, "below zero"),
@@ -107,6 +109,9 @@ SPOILED = {
         "below zero",
     ),
     "a condition named machine": (lambda data: data | {"conditions": {"machine": "a"}}, "name of a column"),
+    "an image size that is a text": (lambda data: data | {"conditions": {"img_size": "224px"}}, "conditions.img_size"),
+    "no batch": (lambda data: data | {"conditions": {"batch_size": 0}}, "conditions.batch_size: 0"),
+    "an image size that is true": (lambda data: data | {"conditions": {"img_size": True}}, "conditions.img_size"),
     "nested conditions": (lambda data: data | {"conditions": {"a": {"b": 1}}}, "conditions.a"),
     "an endless condition": (lambda data: data | {"conditions": {"a": 10**400}}, "conditions.a"),
     "a condition named like a metric": (
@@ -120,7 +125,7 @@ SPOILED = {
     ),
     "a value that is no number": (
         lambda data: data | {"metrics": {"top1": {"value": True, "unit": "%"}}},
-        "not all numbers",
+        "metrics.top1.value: True: expected `float`",
     ),
     "a value outside of its interval": (
         lambda data: data | {"metrics": {"top1": {"value": 80, "unit": "%", "low": 81}}},
@@ -132,21 +137,21 @@ SPOILED = {
 @pytest.mark.parametrize("spoiled", SPOILED)
 def test_a_spoiled_record_is_refused_with_the_field_and_the_cause(spoiled: str) -> None:
     spoil, words = SPOILED[spoiled]
-    check(to_data(a_record()))
+    from_data(to_data(a_record()))
     with pytest.raises(RequestError) as error:
-        check(spoil(to_data(a_record())))
+        from_data(spoil(to_data(a_record())))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_newer_schema_is_refused_as_such_whatever_else_is_on_the_line() -> None:
     with pytest.raises(NewerSchemaError, match="upgrade favor"):
-        check({"schema": 2, "something": "new"})
+        from_data({"schema": 2, "something": "new"})
 
 
 def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
     with pytest.raises(RequestError, match="conditions of vit_s16"):
-        to_line(a_record(conditions={"batch_size": float("nan")}))
+        to_line(a_record(conditions={"lr": float("nan")}))
     with pytest.raises(RequestError, match="not Unicode"):
         to_line(a_record(conditions={"device": "\ud800"}))
     with pytest.raises(RequestError, match="metrics.throughput"):
@@ -155,4 +160,36 @@ def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
 
 def test_numbers_of_numpy_are_written_as_plain_numbers() -> None:
     record = a_record(metrics={"throughput": reading("throughput", np.float32(2.5), method="median")})
-    assert from_data(json_of_line(to_line(record))).metrics["throughput"].value == 2.5
+    assert from_line(to_line(record)).metrics["throughput"].value == 2.5
+
+
+def test_a_request_that_a_file_made_up_is_not_believed() -> None:
+    assert from_data(to_data(a_record()) | {"request": "0" * 16}).request == a_record().request
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
+def test_no_control_character_comes_through_a_line_and_all_else_does(name: str, device: str) -> None:
+    record = from_line(to_line(a_record(name, conditions={"device": device}, status="failed", reason=device)))
+    for given_text, read in ((name, record.name), (device, record.conditions["device"]), (device, record.reason)):
+        harmless = "".join(
+            " " if letter in "\n\r\t" else "\ufffd" if unicodedata.category(letter) == "Cc" else letter
+            for letter in given_text
+        )
+        assert read == harmless
+
+
+LONG = {
+    "name": [{"name": ["x" * 1000]}, {"x" * 1000: 1}, {"task": "x" * 1000}, {"time": "x" * 1000}],
+    "reason": [{"reason": "x" * 1000}, {"model": {"where": "x" * 1000, "how": "y" * 1000}}, {"model": "x" * 1000}],
+    "conditions": [{"conditions": {"x" * 1000: ["y" * 1000]}}, {"conditions": {"a": 10**1000}}, {"schema": 10**1000}],
+    "metrics": [{"metrics": {"x" * 1000: 5}}, {"metrics": {"top1": {"value": 1, "unit": "x" * 1000}}}],
+}
+
+
+@pytest.mark.parametrize("change", [change for some in LONG.values() for change in some], ids=str)
+def test_no_message_repeats_more_than_200_characters_of_a_record(change: dict[str, object]) -> None:
+    with pytest.raises(RequestError) as error:
+        from_data(to_data(a_record()) | change)
+    letters = str(error.value)
+    assert max(letters.count(letter) for letter in "xy0") <= 200
+    assert letters.count("x") + letters.count("y") <= 200 + 10

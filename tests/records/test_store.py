@@ -1,5 +1,6 @@
 """The store: nothing that was whole is ever lost, and nothing that was lost goes unsaid."""
 
+import io
 import multiprocessing
 from pathlib import Path
 
@@ -114,6 +115,51 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(WorkError, match="cannot write records to"):
         append(tmp_path / "file", [a_record()])
+
+
+def test_a_study_may_hold_a_file_of_each_writer_and_a_line_in_two_files_counts_once(tmp_path: Path) -> None:
+    append(tmp_path, [a_record("first")], writer="0002-node1")
+    append(tmp_path, [a_record("second"), a_record("third")], writer="0010-node0")
+    assert [record.name for record in read(tmp_path).records] == ["first", "second", "third"]
+    # Gathered into one file by hand, which comes before all others: what is in it is not read again.
+    gathered = (tmp_path / "records" / "0010-node0.jsonl").read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(gathered + to_line(a_record("fourth")) * 2)
+    append(tmp_path, [a_record("third", 99.0)], writer="0010-node0")
+    result = read(tmp_path)
+    assert [record.name for record in result.records] == ["second", "third", "fourth", "fourth", "first", "third"]
+    assert (result.records[-1].metrics["throughput"].value, result.problems) == (99.0, ())
+    assert read(tmp_path / "records" / "0010-node0.jsonl").records[0] == a_record("second")
+
+
+def test_a_problem_in_a_writers_own_file_is_reported_with_that_file_and_its_line(tmp_path: Path) -> None:
+    append(tmp_path, [a_record("first")])
+    append(tmp_path, [a_record("first"), a_record("second")], writer="node1")
+    with (tmp_path / "records" / "node1.jsonl").open("ab") as file:
+        file.write(b"rubbish\n")
+    assert [(Path(problem.file).name, problem.line) for problem in read(tmp_path).problems] == [("node1.jsonl", 3)]
+
+
+def test_what_is_appended_while_a_file_is_read_never_makes_a_corrupt_line(tmp_path: Path) -> None:
+    one, other = to_line(a_record("one")), to_line(a_record("other"))
+    study = write(tmp_path / "study", one + other[:100])
+
+    class Growing(io.BytesIO):
+        """A file whose last line is finished just after a reader has come to its end."""
+
+        def readline(self, size: int | None = -1, /) -> bytes:
+            line = super().readline(size)
+            if not line:
+                place = self.tell()
+                self.seek(0, io.SEEK_END)
+                self.write(other[100:] if self.tell() == len(one) + 100 else b"")
+                self.seek(place)
+            return line
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: Growing(one + other[:100]))
+        result = read(study)
+    assert [record.name for record in result.records] == ["one"]
+    assert [problem.kind for problem in result.problems] == ["torn"]
 
 
 def _append_many(study: Path, name: str, count: int) -> None:

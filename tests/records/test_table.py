@@ -14,31 +14,17 @@ from hypothesis import strategies as st
 
 import favor.records
 from favor.errors import RequestError
-from favor.records.bulk import frame_of_chunk
-from favor.records.frame import frame_of
-from favor.records.schema import TABLE_COLUMNS, Record, json_of_line, reading, to_data, to_line
-from favor.records.store import FILE_NAME, Chunk, Problem, append, is_record, json_lines, read
+from favor.records.schema import TABLE_COLUMNS, Record, from_line, from_lines, reading, to_data, to_line
+from favor.records.store import FILE_NAME, append, read
 from favor.records.table import RecordsWarning, load, load_reporting, table_of
 from records.record_strategies import a_record, records
-
-
-def chunk_of(lines: list[bytes]) -> Chunk:
-    return Chunk("records.jsonl", 1, len(lines), b"".join(lines))
-
-
-def one_by_one(chunk: Chunk) -> pd.DataFrame:
-    return frame_of([line.data for line in json_lines(chunk, []) if is_record(line, [])])
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(records(), min_size=1, max_size=4))
 @example([a_record("one"), a_record("other", conditions={"img_size": 224, "ema": True})])
-def test_many_lines_at_once_give_the_same_columns_as_one_by_one(some: list[Record]) -> None:
-    chunk = chunk_of([to_line(record) for record in some])
-    at_once = frame_of_chunk(chunk)
-    if at_once is not None:
-        single = one_by_one(chunk)
-        pd.testing.assert_frame_equal(at_once[sorted(at_once)], single[sorted(single)])
+def test_many_lines_at_once_give_the_same_records_as_one_by_one(some: list[Record]) -> None:
+    assert from_lines(b"".join(map(to_line, some))) == [from_line(to_line(record)) for record in some] == some
 
 
 JSON_VALUES = st.recursive(
@@ -80,18 +66,20 @@ def replaced(data: dict[str, object], place: tuple[str, ...], value: object) -> 
 @example(value="")
 @example(value={"a": 2**63})
 def test_whatever_stands_in_a_field_both_readers_agree_and_no_other_line_is_lost(
-    place: tuple[str, ...], value: object
+    tmp_path_factory: pytest.TempPathFactory, place: tuple[str, ...], value: object
 ) -> None:
     spoiled = json.dumps(replaced(to_data(a_record(provenance={"file": "a.csv"})), place, value)).encode() + b"\n"
-    chunk = chunk_of([to_line(a_record("first")), spoiled, to_line(a_record("last"))])
-    problems: list[Problem] = []
-    lines = [line.data for line in json_lines(chunk, problems) if is_record(line, problems)]
-    assert {"first", "last"} <= {line["name"] for line in lines}
-    assert [problem.line for problem in problems] == [2] * (3 - len(lines))
-    single, at_once = frame_of(lines), frame_of_chunk(chunk)
+    study = tmp_path_factory.mktemp("study")
+    (study / FILE_NAME).write_bytes(to_line(a_record("first")) + spoiled + to_line(a_record("last")))
+    result = read(study)
+    assert result.records[0] == a_record("first")
+    assert result.records[-1] == a_record("last")
+    assert [problem.line for problem in result.problems] == [2] * (3 - len(result.records))
+    at_once = from_lines(spoiled)
     if at_once is not None:
-        assert not problems
-        pd.testing.assert_frame_equal(at_once[sorted(at_once)], single[sorted(single)])
+        assert at_once == list(result.records[1:2])
+    if len(result.records) == 3:
+        assert len(table_of(result.records)) in (2, 3)
 
 
 def test_a_byte_order_mark_at_a_files_start_is_no_part_of_its_first_record(tmp_path: Path) -> None:
@@ -108,7 +96,6 @@ def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_further_on_is_reported_by_both_readers_and_its_record_kept(tmp_path: Path) -> None:
     marked = b"\xef\xbb\xbf" + to_line(a_record("other"))
-    assert frame_of_chunk(chunk_of([marked])) is None
     (tmp_path / FILE_NAME).write_bytes(LINE + marked)
     table, problems = load_reporting(tmp_path)
     assert table["name"].tolist() == ["vit_s16", "other"]
@@ -149,7 +136,7 @@ def test_a_machine_is_told_in_short_and_none_is_told_where_none_is_known() -> No
 def test_ordinary_lines_are_taken_at_once() -> None:
     some = [a_record(f"model_{number}", float(number), time=None) for number in range(20)]
     some.append(a_record(status="timeout", reason="too slow", metrics={}, conditions={"img_size": 224, "ema": False}))
-    assert frame_of_chunk(chunk_of([to_line(record) for record in some])) is not None
+    assert from_lines(b"".join(map(to_line, some))) == some
 
 
 LINE = to_line(a_record())
@@ -202,7 +189,7 @@ SPOILED = {
 def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbours_are_kept(spoiled: str, tmp_path: Path) -> None:
     assert SPOILED[spoiled] != LINE
     neighbour = to_line(a_record("neighbour"))
-    assert frame_of_chunk(chunk_of([neighbour, SPOILED[spoiled], neighbour])) is None
+    assert from_lines(neighbour + SPOILED[spoiled] + neighbour) is None
     (tmp_path / FILE_NAME).write_bytes(neighbour + SPOILED[spoiled] + to_line(a_record("last")))
     if spoiled == "a newer schema":
         with pytest.raises(RequestError, match=r"records.jsonl:2: schema 2 is newer than 1.*upgrade"):
@@ -258,14 +245,15 @@ def test_rows_are_not_joined_where_something_differs(change: dict[str, object]) 
     assert len(table_of([a_record(), a_record(task="training", **change)])) == 2
 
 
-def test_of_repeated_measurements_the_newest_counts_in_whatever_order_files_were_joined() -> None:
+def test_of_repeated_measurements_the_last_in_the_file_counts_whatever_the_clock_said(tmp_path: Path) -> None:
     failed = a_record(status="timeout", reason="too slow", metrics={}, time="2026-11-15T10:00:00Z")
     old, new = a_record(value=1.0, time="2026-11-15T11:00:00Z"), a_record(value=2.0, time="2026-11-15T12:00:00Z")
     other = a_record("other", 7.0)
-    for some in ([failed, old, new, other], [new, other, old, failed]):
-        table = table_of(some)
-        assert dict(zip(table["name"], table["throughput"], strict=True)) == {"vit_s16": 2.0, "other": 7.0}
-        assert set(table["status"]) == {"ok"}
+    for number, (some, last) in enumerate([([failed, old, new, other], 2.0), ([new, other, failed, old], 1.0)]):
+        append(tmp_path / str(number), some)
+        for table in (table_of(some), load(tmp_path / str(number))):
+            assert dict(zip(table["name"], table["throughput"], strict=True)) == {"vit_s16": last, "other": 7.0}
+            assert set(table["status"]) == {"ok"}
 
 
 @settings(max_examples=8, deadline=None)
@@ -309,4 +297,4 @@ def test_appending_and_reading_need_neither_pandas_nor_torch() -> None:
 
 
 def test_a_line_holds_the_data_of_its_record() -> None:
-    assert to_data(a_record()) == json_of_line(LINE)
+    assert to_data(a_record()) == json.loads(LINE)

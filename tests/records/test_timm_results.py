@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from favor.errors import RequestError
-from favor.records.schema import check, to_data
+from favor.records.schema import from_data, to_data
 from favor.records.timm_results import import_timm, join_on_architecture, torch_version
 from records.shared_folder import shared_file
 
@@ -31,7 +31,7 @@ def example_files() -> list[Path]:
 def test_an_accuracy_row_becomes_a_record_of_the_architecture_with_its_weights_as_a_condition(tmp_path: Path) -> None:
     row = 'eva_giant_patch14_336.clip_ft_in1k,336,89.462,10.538,98.830,1.170,"1,013.01",1.000,bicubic\n'
     (record,) = import_timm(file_of(tmp_path, "results-imagenet.csv", ACCURACY + row)).records
-    check(to_data(record))
+    assert from_data(to_data(record)) == record
     assert (record.name, record.task, record.source) == ("timm:eva_giant_patch14_336", "accuracy", "imported")
     assert record.conditions["weights"] == "clip_ft_in1k"
     assert (record.conditions["dataset"], record.conditions["img_size"]) == ("imagenet-1k", 336)
@@ -47,7 +47,7 @@ def test_an_accuracy_row_becomes_a_record_of_the_architecture_with_its_weights_a
 def test_a_speed_row_takes_its_environment_from_the_files_name(tmp_path: Path) -> None:
     row = "resnet50,224,4702.21,217.751,1024,25.56,4.11,11.11\n"
     (record,) = import_timm(file_of(tmp_path, SPEED_NAME, SPEED + row)).records
-    check(to_data(record))
+    assert from_data(to_data(record)) == record
     assert (record.name, record.task, record.model.family) == ("resnet50", "inference", "resnet")
     assert dict(record.conditions) == {
         "img_size": 224,
@@ -244,7 +244,7 @@ def test_the_six_example_files_lose_no_row_unsaid_and_take_less_than_5_s() -> No
         assert not one.skipped
     records = [record for one in found for record in one.records]
     for record in records[::50]:
-        check(to_data(record))
+        assert from_data(to_data(record)) == record
     joined = join_on_architecture(records)
     with_both = [one for one in joined if one.top1 is not None and one.speeds]
     assert len(with_both) > 1000

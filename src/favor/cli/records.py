@@ -93,9 +93,9 @@ def import_timm(
 
 
 def _add(study: Path, records: "list[Record]") -> None:
-    from favor.records.store import FILE_NAME, Found, append, read
+    from favor.records.store import ReadResult, append, has_records, read
 
-    there = read(study) if (study / FILE_NAME).exists() else Found((), ())
+    there = read(study) if has_records(study) else ReadResult((), ())
     for problem in there.problems:
         note(f"warning: {problem}")
     known = _by_identity(record for record in there.records if record.source == "imported")

@@ -201,7 +201,7 @@ def find_done(request: Request, device: Device, records: Iterable[Record]) -> Re
         and all(record.environment.get(key) == value for key, value in machine.items())
         and request_of(record.name, record.task, _restricted(record.conditions, asked)) == wanted
     ]
-    return max(done, key=lambda record: record.time or "", default=None)
+    return done[-1] if done else None
 
 
 def _restricted(conditions: Mapping[str, Scalar], keys: Collection[str]) -> dict[str, Scalar]:

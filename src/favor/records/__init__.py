@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from favor.records.loading import Gathered, gather, load_everything
     from favor.records.published import published_table
     from favor.records.schema import CardFields, Reading, Record, from_data, reading, request_of, to_data
-    from favor.records.store import Found, Problem, append, read
+    from favor.records.store import Problem, ReadResult, append, read
     from favor.records.table import RecordsWarning, load, table_of
 
 _HOMES = {
     "CardFields": "favor.records.schema",
-    "Found": "favor.records.store",
     "Gathered": "favor.records.loading",
     "Problem": "favor.records.store",
+    "ReadResult": "favor.records.store",
     "Reading": "favor.records.schema",
     "Record": "favor.records.schema",
     "RecordsWarning": "favor.records.table",
@@ -39,9 +39,9 @@ _HOMES = {
 
 __all__ = [
     "CardFields",
-    "Found",
     "Gathered",
     "Problem",
+    "ReadResult",
     "Reading",
     "Record",
     "RecordsWarning",

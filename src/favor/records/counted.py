@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILE_NAME = "counts.csv"
-CARD_COLUMNS = CardFields.__slots__
+CARD_COLUMNS = CardFields.__struct_fields__
 OPERATING_POINT = "operating_point"
 """The column with what was assumed where a model's work depends on the image, as a JSON object; else empty."""
 COUNTED = ("params", "params_paper", "weight_bytes", "macs_matmul", "macs", "ops_mixed", "activations")

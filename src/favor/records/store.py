@@ -1,28 +1,33 @@
-"""The store: a study folder's `records.jsonl`, appended to and never changed.
+"""The store: a study folder's `records.jsonl` and `records/*.jsonl`, appended to and never changed.
 
-Two processes may append at once, a writer may be killed at any byte, and two machines' files may be put together
-by concatenation: whatever is whole stays readable, and what is not is reported with its line.
+Two processes may append to one file at once, a writer may be killed at any byte, and two machines' files may be put
+together by concatenation: whole records stay readable, and every other line is reported with its number.
+No lock is needed, and none would work on all file systems of clusters: there each writer has a file of its own.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from favor.errors import RequestError, WorkError
 from favor.records import example
-from favor.records.schema import NewerSchemaError, Record, check, from_checked, json_of_line, to_line
+from favor.records.schema import NewerSchemaError, NotJsonError, Record, from_line, from_lines, to_line
 
 FILE_NAME = "records.jsonl"
+FOLDER_NAME = "records"
 
 _CHUNK_SIZE = 4 * 2**20
 
 # Some editors put it at the start of every file; anywhere else it is not JSON.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-# Every line starts with this, and quotes inside of texts are escaped: so it tells where a glued record begins.
+# Every line starts with this, and quotes inside of texts are escaped: a record glued to a torn one begins here.
 _START = b'{"schema":'
+
+_Kind = Literal["torn", "corrupt", "newer_schema"]
 
 
 @dataclass(frozen=True)
@@ -31,31 +36,36 @@ class Problem:
 
     file: str
     line: int
-    kind: Literal["torn", "corrupt", "newer_schema"]
+    kind: _Kind
     why: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {_KINDS[self.kind]}: {self.why}"
 
 
-_KINDS = {"torn": "torn line, skipped", "corrupt": "corrupt line, skipped", "newer_schema": "newer schema, skipped"}
+_KINDS = {
+    "torn": "torn line, skipped (its writer is at work or was killed)",
+    "corrupt": "corrupt line, skipped",
+    "newer_schema": "newer schema, skipped",
+}
 
 
 @dataclass(frozen=True)
-class Found:
-    """What reading gave: the records in the order of the file, and a problem for every line that is none."""
+class ReadResult:
+    """The records in the order of the files, and a problem for every line that is not a record."""
 
     records: tuple[Record, ...]
     problems: tuple[Problem, ...]
 
 
-def append(study: str | Path, records: Iterable[Record]) -> int:
+def append(study: str | Path, records: Iterable[Record], *, writer: str | None = None) -> int:
     """Add records to a study, synced to the disk before this returns; the number of records added.
 
     Each line is one write to a file opened for appending, which the system does not mix with another process's.
+    Where that does not hold, as between nodes of a cluster, each writer has a file of its own, `records/WRITER.jsonl`.
     """
     lines = [to_line(record) for record in records]
-    file = Path(study) / FILE_NAME
+    file = Path(study) / FILE_NAME if writer is None else Path(study) / FOLDER_NAME / f"{writer}.jsonl"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
@@ -72,106 +82,115 @@ def append(study: str | Path, records: Iterable[Record]) -> int:
     return len(lines)
 
 
-def read(*paths: str | Path) -> Found:
-    """All records of study folders or record files, with a problem for every line that could not be read."""
+def read(*paths: str | Path) -> ReadResult:
+    """All records of study folders or record files, with a problem for every line that could not be read.
+
+    The order is that of the paths, in a study `records.jsonl` and then `records/*.jsonl` by name, in a file that of
+    its lines. Of two measurements of the same thing the later in this order is the newer one, whatever the clocks said.
+    """
     problems: list[Problem] = []
-    lines = (line for chunk in chunks(paths) for line in json_lines(chunk, problems))
-    records = tuple(from_checked(line.data) for line in lines if is_record(line, problems))
-    return Found(records, tuple(problems))
+    records: list[Record] = []
+    for path in paths:
+        files = record_files(path)
+        earlier: set[bytes] = set()
+        for file in files:
+            own: set[bytes] = set()
+            for chunk in _chunks(file):
+                data = chunk.data if len(files) == 1 else _without_copies(chunk.data, earlier, own)
+                at_once = from_lines(data)
+                records += _one_by_one(replace(chunk, data=data), problems) if at_once is None else at_once
+            earlier |= own
+    return ReadResult(tuple(records), tuple(problems))
 
 
-class Chunk(NamedTuple):
-    """Whole lines of a file, or a last line without its newline."""
+@dataclass(frozen=True)
+class _Chunk:
+    """Whole lines of a file; the last line of a file may lack its newline."""
 
-    file: str
+    file: Path
     first_line: int
-    lines: int
     data: bytes
 
 
-class Line(NamedTuple):
-    """JSON data and where it stands, not yet known to be a record."""
-
-    file: str
-    number: int
-    data: Any
-
-
-def chunks(paths: Iterable[str | Path]) -> Iterator[Chunk]:
-    """The contents of study folders or record files, a few megabytes at a time; a torn last line is on its own."""
-    for path in paths:
-        file = record_file(path)
-        first_line = 1
-        try:
-            with file.open("rb") as content:
-                if content.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
-                    content.seek(0)
-                while data := content.read(_CHUNK_SIZE) + content.readline():
-                    end = data.rfind(b"\n") + 1
-                    if end:
-                        lines = data.count(b"\n")
-                        yield Chunk(str(file), first_line, lines, data[:end])
-                        first_line += lines
-                    if end < len(data):
-                        yield Chunk(str(file), first_line, 1, data[end:])
-        except OSError as error:
-            raise WorkError(f"cannot read records from {file}: {error.strerror}") from error
-
-
-def json_lines(chunk: Chunk, problems: list[Problem]) -> Iterator[Line]:
-    """The JSON on every line of a chunk; what is not JSON is added to `problems`."""
-    kind: Literal["torn", "corrupt"] = "corrupt" if chunk.data.endswith(b"\n") else "torn"
-    for number, line in enumerate(chunk.data.split(b"\n"), chunk.first_line):
-        if not line.strip():
-            continue
-        try:
-            yield Line(chunk.file, number, json_of_line(line))
-        except ValueError as error:
-            yield from _salvaged(Line(chunk.file, number, line), kind, error, problems)
-
-
-def is_record(line: Line, problems: list[Problem]) -> bool:
-    """Whether a line's data is a record; if not, why is added to `problems`."""
+def _chunks(file: Path) -> Iterator[_Chunk]:
+    """The content of a file, a few megabytes at a time."""
+    first_line = 1
     try:
-        check(line.data)
-    except NewerSchemaError as error:
-        problems.append(Problem(line.file, line.number, "newer_schema", str(error)))
-    except RequestError as error:
-        problems.append(Problem(line.file, line.number, "corrupt", str(error)))
-    else:
-        return True
-    return False
+        with file.open("rb") as content:
+            if content.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
+                content.seek(0)
+            while data := content.read(_CHUNK_SIZE) + content.readline():
+                yield _Chunk(file, first_line, data)
+                first_line += data.count(b"\n")
+                if not data.endswith(b"\n"):
+                    return  # a writer may be at work: what has come since is the rest of this very line
+    except OSError as error:
+        raise WorkError(f"cannot read records from {file}: {error.strerror}") from error
 
 
-def record_file(path: str | Path) -> Path:
-    """The file of records that a path means: a study folder's, the file itself, or an example's (`example:cpu`)."""
+def _without_copies(data: bytes, earlier: set[bytes], own: set[bytes]) -> bytes:
+    """Lines that an earlier file of the study has are emptied, so that the others keep their numbers.
+
+    Within a file a line may come twice: a value that was corrected and then restored counts again.
+    """
+    lines = data.split(b"\n")
+    for index, line in enumerate(lines):
+        digest = hashlib.blake2b(line, digest_size=16).digest()
+        own.add(digest)
+        if digest in earlier:
+            lines[index] = b""
+    return b"\n".join(lines)
+
+
+def _one_by_one(chunk: _Chunk, problems: list[Problem]) -> Iterator[Record]:
+    """The records of a chunk; for every line that is not one, the reason is added to `problems`."""
+    lines = chunk.data.split(b"\n")
+    for number, line in enumerate(lines, chunk.first_line):
+        is_last = number == chunk.first_line + len(lines) - 1
+        for part in _glued(line) if line.strip() else ():
+            try:
+                yield from_line(part)
+            except NewerSchemaError as error:
+                problems.append(Problem(str(chunk.file), number, "newer_schema", str(error)))
+            except NotJsonError as error:
+                problems.append(Problem(str(chunk.file), number, "torn" if is_last else "corrupt", str(error)))
+            except RequestError as error:
+                problems.append(Problem(str(chunk.file), number, "corrupt", str(error)))
+
+
+def _glued(line: bytes) -> list[bytes]:
+    """The parts of a line: one, or more where a torn record and the next file's first were put on one line."""
+    before, *after = line.split(_START)
+    if len(after) + bool(before) > 1:
+        try:
+            from_line(line)
+        except NotJsonError:
+            return [part for part in (before, *(_START + rest for rest in after)) if part]
+        except RequestError:
+            pass  # one JSON object: the caller finds out again what is wrong with it
+    return [line]
+
+
+def has_records(study: Path) -> bool:
+    """Whether a folder is a study that has records, if only of one writer."""
+    return bool(_files_in(study))
+
+
+def record_files(path: str | Path) -> list[Path]:
+    """The files of records that a path means: a study folder's, the file itself, or an example's (`example:cpu`)."""
     if str(path).startswith(example.PREFIX):
-        return example.example_file(str(path).removeprefix(example.PREFIX))
+        return [example.example_file(str(path).removeprefix(example.PREFIX))]
     path = Path(path)
-    file = path / FILE_NAME if path.is_dir() else path
-    if not file.is_file():
+    files = [path] if path.is_file() else _files_in(path)
+    if not files:
         what = f"the folder has no {FILE_NAME}" if path.is_dir() else "there is no such file or folder"
         raise RequestError(f"no records at {path}: {what}; give a study folder or a file of records")
-    return file
+    return files
 
 
-def _salvaged(
-    line: Line, kind: Literal["torn", "corrupt"], error: ValueError, problems: list[Problem]
-) -> Iterator[Line]:
-    """The whole records on a bad line: a torn record may have the next file's first record glued to it."""
-    before, *pieces = line.data.split(_START)
-    if len(pieces) + bool(before) <= 1:
-        problems.append(Problem(line.file, line.number, kind, f"not JSON: {error}"))
-        return
-    if before:
-        why = f"{len(before)} bytes before the first record of the line"
-        problems.append(Problem(line.file, line.number, "corrupt", why))
-    for piece in pieces:
-        try:
-            yield line._replace(data=json_of_line(_START + piece))
-        except ValueError as piece_error:
-            why = f"one of {len(pieces)} records glued together: {piece_error}"
-            problems.append(Problem(line.file, line.number, kind, why))
+def _files_in(study: Path) -> list[Path]:
+    files = (study / FILE_NAME, *sorted((study / FOLDER_NAME).glob("*.jsonl")))
+    return [file for file in files if file.is_file()]
 
 
 def _is_torn(descriptor: int) -> bool:

@@ -1,18 +1,16 @@
 """The wide table: one row per model and conditions, one column per condition and per metric."""
 
 import warnings
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from favor.errors import RequestError
 from favor.metrics import METRICS
-from favor.records.bulk import frame_of_chunk
 from favor.records.frame import frame_of, machine_text
-from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS, Record, check, to_data
-from favor.records.store import Chunk, Problem, chunks, is_record, json_lines
+from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS, Record
+from favor.records.store import Problem, read
 
 MACHINE_NAMES = ("environment.host", "environment.device_name")
 """The columns by which people name a machine; `machine` is all that tells two apart, as one text."""
@@ -35,31 +33,16 @@ def load_reporting(*paths: str | Path) -> tuple[pd.DataFrame, tuple[Problem, ...
 
     A newer schema is refused: a table without what a later favor wrote would look complete.
     """
-    problems: list[Problem] = []
-    frames = [frame for frame in _frames(chunks(paths), problems) if len(frame)]
-    for problem in problems:
+    result = read(*paths)
+    for problem in result.problems:
         if problem.kind == "newer_schema":
             raise RequestError(f"{problem.file}:{problem.line}: {problem.why}")
-    parts = pd.concat(frames, ignore_index=True) if frames else frame_of([])
-    return _table(parts), tuple(problems)
+    return table_of(result.records), result.problems
 
 
 def table_of(records: Iterable[Record]) -> pd.DataFrame:
     """The wide table of records at hand."""
-    data = [to_data(record) for record in records]
-    for one in data:
-        check(one)
-    return _table(frame_of(data))
-
-
-def _frames(all_chunks: Iterable[Chunk], problems: list[Problem]) -> Iterator[pd.DataFrame]:
-    """All lines of a chunk at once if none of them is unusual, else one by one, to say what is wrong with which."""
-    some = list(all_chunks)
-    with ThreadPoolExecutor() as threads:
-        for chunk, frame in zip(some, threads.map(frame_of_chunk, some), strict=True):
-            if frame is None:
-                frame = frame_of([line.data for line in json_lines(chunk, problems) if is_record(line, problems)])
-            yield frame
+    return _table(frame_of(list(records)))
 
 
 def _table(parts: pd.DataFrame) -> pd.DataFrame:
@@ -83,13 +66,15 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
 
 
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
-    """One row for each subject: the newest of repeated measurements, and all tasks in one where no metric is twice."""
+    """One row for each subject: the last of repeated measurements, and all tasks in one where no metric is twice.
+
+    The last in the file and not the last by its time: clocks are set back, and differ between machines.
+    """
     repeated = parts.duplicated(subject, keep=False)
     if not repeated.any():
         return parts
     number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
-    by_age = parts[repeated].sort_values("time", kind="stable", na_position="first")
-    newest = by_age[~by_age.assign(subject=number).duplicated(["subject", "task"], keep="last")].sort_index()
+    newest = parts[repeated][~parts[repeated].assign(subject=number).duplicated(["subject", "task"], keep="last")]
     number = number[newest.index]
     values_per_metric = newest[metrics].notna().groupby(number).transform("sum")
     apart = (values_per_metric > 1).any(axis=1) | (newest["status"] != "ok")

@@ -8,11 +8,13 @@ architecture, which joins the two, and the tag of the weights is a condition.
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from favor.errors import RequestError, one_line, shown
 from favor.records.published import card_fields

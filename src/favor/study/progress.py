@@ -60,12 +60,12 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
             if _restricted(record.conditions, job.conditions) == dict(job.conditions)
             and (isinstance(job, CountJob) or _is_on(machine, record))
         ]
-        done = max((each for each in own if each.status == "ok"), key=_age, default=None)
+        done = next((record for record in reversed(own) if record.status == "ok"), None)
     if done is not None:
         return JobState(job, "done", record=done)
     failures = [record for record in own if record.status != "ok" and not was_interrupted(record)]
     if failures:
-        last = max(failures, key=_age)
+        last = failures[-1]
         return JobState(job, "failed", f"{last.status}: {last.reason}", last)
     return JobState(job, "left")
 
@@ -85,10 +85,6 @@ def _is_on(machine: Machine, record: Record) -> bool:
     wanted = {"device_name": machine.device_name, "torch": machine.torch, "threads": machine.threads}
     told = record.environment
     return all(told.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
-
-
-def _age(record: Record) -> str:
-    return record.time or ""
 
 
 def is_busy(record: Record | None) -> bool:

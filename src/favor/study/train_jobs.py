@@ -43,7 +43,7 @@ def final_record(job: TrainJob, stage: Stage, records: Iterable[Record]) -> Reco
         for record in records
         if is_of(job, stage, record) and record.status == "ok" and record.conditions.get("final") is True
     ]
-    return max(ended, key=lambda record: record.time or "", default=None)
+    return ended[-1] if ended else None
 
 
 def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:

@@ -4,9 +4,10 @@ Their records have the source `imported`: to everybody else they are figures of 
 on one's own goes before them. `benchmarks/make_cpu_study.py` makes `cpu.jsonl`.
 """
 
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from favor.errors import unknown_name
 from favor.records.schema import Record

@@ -1,8 +1,9 @@
 """The papers' tables of models as records of source `published`, every value as printed."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from favor.records.published.rows import rows
 from favor.records.schema import STATUSES, CardFields, Reading, Record, Scalar, Status, Task, reading
