@@ -1,6 +1,7 @@
 """Threads, load and the description of the machine."""
 
 import os
+import subprocess
 import threading
 import time
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from favor.machine.device import Cpu
-from favor.machine.environment import Glance, describe, glance, is_busy, others_between, usable_threads
+from favor.machine.environment import Glance, describe, favor_commit, glance, is_busy, others_between, usable_threads
 
 
 def topology(folder, *cores: str):
@@ -72,3 +73,29 @@ def test_the_description_is_flat_and_names_device_threads_and_versions():
     assert described["torch"] == torch.__version__
     assert described["device_name"]
     assert all(isinstance(value, str | int | float | bool) for value in described.values())
+    assert "plugins" not in described
+
+
+def test_an_environment_tells_what_a_plugin_held(tmp_path):
+    plugin = tmp_path / "my_models.py"
+    plugin.write_text("first = 1")
+    first = describe(Cpu(), threads=1, plugins=[str(plugin)])["plugins"]
+    plugin.write_text("second = 2")
+    second = describe(Cpu(), threads=1, plugins=[plugin])["plugins"]
+    assert first.startswith("my_models.py ")
+    assert first != second
+
+
+def test_a_checkout_tells_its_commit_and_whether_files_differ_and_an_installed_favor_tells_none(tmp_path):
+    assert favor_commit(tmp_path) is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    file = tmp_path / "file"
+    file.write_text("one")
+    for command in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"], ["tag", "-a", "v1", "-m", "v1"]):
+        subprocess.run([*git, *command], check=True)
+    favor_commit.cache_clear()
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:12]
+    assert favor_commit(tmp_path) == commit
+    file.write_text("two")
+    favor_commit.cache_clear()
+    assert favor_commit(tmp_path) == f"{commit}-dirty"

@@ -139,27 +139,34 @@ def test_a_problem_in_a_writers_own_file_is_reported_with_that_file_and_its_line
     assert [(Path(problem.file).name, problem.line) for problem in read(tmp_path).problems] == [("node1.jsonl", 3)]
 
 
-def test_what_is_appended_while_a_file_is_read_never_makes_a_corrupt_line(tmp_path: Path) -> None:
+class Growing(io.BytesIO):
+    """A file to which the next part is appended whenever a reader comes to its end."""
+
+    def __init__(self, *parts: bytes) -> None:
+        super().__init__(parts[0])
+        self.parts = list(parts[1:])
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line and self.parts:
+            place = self.tell()
+            self.seek(0, io.SEEK_END)
+            self.write(self.parts.pop(0))
+            self.seek(place)
+        return line
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "not finished"])
+def test_a_line_that_is_being_written_is_never_called_corrupt(
+    tmp_path: Path, finished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = to_line(a_record("one")), to_line(a_record("other"))
-    study = write(tmp_path / "study", one + other[:100])
-
-    class Growing(io.BytesIO):
-        """A file whose last line is finished just after a reader has come to its end."""
-
-        def readline(self, size: int | None = -1, /) -> bytes:
-            line = super().readline(size)
-            if not line:
-                place = self.tell()
-                self.seek(0, io.SEEK_END)
-                self.write(other[100:] if self.tell() == len(one) + 100 else b"")
-                self.seek(place)
-            return line
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", lambda *_: Growing(one + other[:100]))
-        result = read(study)
-    assert [record.name for record in result.records] == ["one"]
-    assert [problem.kind for problem in result.problems] == ["torn"]
+    study = write(tmp_path / "study", one)
+    parts = (one + other[:100], other[100:]) if finished else (one + other[:100], b"", other[100:200], other[200:])
+    monkeypatch.setattr(Path, "open", lambda *_: Growing(*parts))
+    result = read(study)
+    assert [record.name for record in result.records] == (["one", "other"] if finished else ["one"])
+    assert [problem.kind for problem in result.problems] == ([] if finished else ["torn"])
 
 
 def _append_many(study: Path, name: str, count: int) -> None:

@@ -61,7 +61,7 @@ def _measure(request: Request, channel: Channel) -> None:
     torch.set_num_threads(request.threads)
     device = find_device(request.device)
     meter = find_energy_meter(device.kind, device.place.index or 0) if request.energy else None
-    environment = describe(device, request.threads)
+    environment = describe(device, request.threads, request.plugins)
     processors = int(environment["processors"])
     channel.environment(environment | {"budget": request.budget, "energy_meter": meter.method if meter else "none"})
     if request.compiled:

@@ -7,6 +7,7 @@ No lock is needed, and none would work on all file systems of clusters: there ea
 
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,9 @@ FILE_NAME = "records.jsonl"
 FOLDER_NAME = "records"
 
 _CHUNK_SIZE = 4 * 2**20
+
+# Seconds: far more than a line takes to be written.
+_ONE_WRITE = 0.01
 
 # Some editors put it at the start of every file; anywhere else it is not JSON.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -120,10 +124,13 @@ def _chunks(file: Path) -> Iterator[_Chunk]:
             if content.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
                 content.seek(0)
             while data := content.read(_CHUNK_SIZE) + content.readline():
+                if is_unfinished := not data.endswith(b"\n"):
+                    time.sleep(_ONE_WRITE)  # a writer may be at work on this very line
+                    data += content.readline()
                 yield _Chunk(file, first_line, data)
                 first_line += data.count(b"\n")
-                if not data.endswith(b"\n"):
-                    return  # a writer may be at work: what has come since is the rest of this very line
+                if is_unfinished:
+                    return
     except OSError as error:
         raise WorkError(f"cannot read records from {file}: {error.strerror}") from error
 

@@ -43,7 +43,7 @@ from favor.train.step import Learner
 from favor.train.survey import fitting_steps, survey
 from favor.train.tensorboard_log import Board
 from favor.version import __version__
-from favor.zoo.registry import card, create_model
+from favor.zoo.registry import card, create_model, loaded_plugins
 from favor.zoo.training import tell_progress
 from favor.zoo.weights import load_weights
 
@@ -111,7 +111,7 @@ class Setting:
         return json.loads(json.dumps(asked | recipe))
 
     def environment(self) -> dict[str, Scalar]:
-        described = describe(self.device, torch.get_num_threads())
+        described = describe(self.device, torch.get_num_threads(), loaded_plugins())
         return described | {"run": self.folder.name, "processes": self.processes.count}
 
 
