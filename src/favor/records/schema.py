@@ -1,8 +1,7 @@
 """What a record is: one measurement of one model, with everything that its numbers need to be understood.
 
 A record is one line of JSON; `docs/records.md` describes every field. `Record` is the only definition: msgspec reads
-and checks a line, many lines or plain data by it, and writes it. Loading 100,000 records into a table takes 1.3 s of
-processor time; the column-by-column checks with pyarrow that were here before took 1.1 s, but were a second definition.
+and checks a line, many lines or plain data by it, and writes it. 100,000 records are read in 1.0 s of processor time.
 """
 
 import hashlib
