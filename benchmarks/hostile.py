@@ -13,17 +13,19 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
 
 from hostile.formats import FORMATS  # noqa: E402
 from hostile.harness import drill, heading, row  # noqa: E402
+from hostile.test_records import RECORDS  # noqa: E402
 
 
 def main() -> None:
-    names = [known.name for known in FORMATS]
+    formats = (*FORMATS, RECORDS)
+    names = [known.name for known in formats]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=1000, help="of each format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--format", action="append", choices=names, help="repeatable; all unless given")
     asked = parser.parse_args()
-    chosen = [known for known in FORMATS if asked.format is None or known.name in asked.format]
+    chosen = [known for known in formats if asked.format is None or known.name in asked.format]
     width = max(len(known.name) for known in chosen)
     print(heading(width), flush=True)
     bad = 0
