@@ -208,6 +208,8 @@ def test_what_was_measured_on_this_machine_is_done():
     request = a_request()
     record = a_record(request)
     assert find_done(request, Cpu(), [record]) == record
+    later_by_an_earlier_clock = a_record(request, time="2020-01-01T00:00:00Z")
+    assert find_done(request, Cpu(), [record, later_by_an_earlier_clock]) == later_by_an_earlier_clock
 
 
 @pytest.mark.parametrize(

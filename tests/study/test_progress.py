@@ -1,6 +1,7 @@
 """What of a study is done, failed or left."""
 
 import pytest
+from msgspec import structs
 
 from favor.records.schema import CardFields, Record, reading
 from favor.study.plan import CountJob, jobs_of
@@ -51,6 +52,14 @@ def test_a_failure_has_its_reason_even_if_the_process_died_before_it_could_say_w
 def test_success_counts_whatever_failed_before_or_after_it():
     failed = a_record(JOBS[0], "2026-11-16T02:00:00Z", status="timeout", reason="latency: not done after 9 s")
     assert state(JOBS[0], failed, a_record(JOBS[0]))[0] == "done"
+
+
+def test_the_last_record_in_the_file_is_the_newest_even_if_the_clock_was_set_back():
+    before, after = a_record(JOBS[0], "2026-11-16T02:00:00Z"), a_record(JOBS[0], "2026-11-16T01:00:00Z")
+    (done,) = states_of(JOBS[:1], [before, after], MACHINE)
+    assert done.record == after
+    failures = [structs.replace(one, status="failed", reason=one.time) for one in (before, after)]
+    assert state(JOBS[0], *failures) == ("failed", "failed: 2026-11-16T01:00:00Z")
 
 
 def test_what_was_interrupted_is_left():

@@ -86,24 +86,21 @@ def timestamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """One measurement, or one failure to make it; `time` is None where the source does not tell it.
+class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="schema", tag=SCHEMA):
+    """One measurement, or one failure to make it; `time` is None where the source does not tell it."""
 
-    The fields are written in this order.
-    """
-
-    written_request: str | None = msgspec.field(default=None, name="request")
-    time: str | None = None
     name: Annotated[str, Meta(min_length=1)]
     model: CardFields
     task: Task
     source: Source
-    provenance: Mapping[str, Scalar] = {}
+    conditions: Mapping[str, Scalar] = {}
+    metrics: Mapping[str, Reading] = {}
     status: Status = "ok"
     reason: str | None = None
-    conditions: Mapping[str, Scalar] = {}
+    provenance: Mapping[str, Scalar] = {}
     environment: Mapping[str, Scalar] = {}
-    metrics: Mapping[str, Reading] = {}
+    time: str | None = None
+    written_request: str | None = msgspec.field(default=None, name="request")
 
     def __post_init__(self) -> None:
         if self.written_request is not None:
@@ -174,7 +171,7 @@ def request_of(name: str, task: str, conditions: Mapping[str, Scalar]) -> str:
 
 
 def to_data(record: Record) -> dict[str, Any]:
-    """The record as plain JSON data, keys in the order of the documentation."""
+    """The record as plain JSON data."""
     data: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain_number)
     return data | {"request": record.request}
 
@@ -260,7 +257,7 @@ def _harmless(match: re.Match[bytes]) -> bytes:
 def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
     """What is null is unknown, as if it had been left out: fields, and what is inside of them down to readings."""
     return {
-        key: {name: _known(value) for name, value in inside.items() if value is not None}
+        key: {name: _filled(value) for name, value in inside.items() if value is not None}
         if isinstance(inside, dict)
         else inside
         for key, inside in data.items()
@@ -268,7 +265,7 @@ def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _known(value: Any) -> Any:
+def _filled(value: Any) -> Any:
     return {key: part for key, part in value.items() if part is not None} if isinstance(value, dict) else value
 
 
@@ -291,8 +288,8 @@ def _explained(error: msgspec.ValidationError, data: dict[str, Any]) -> RequestE
         given = given[key]
     where = ".".join(map(_short, path)) or "record"
     if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):
-        known = {"record": _RECORD_KEYS, "model": CardFields.__struct_fields__}.get(section, Reading.__struct_fields__)
-        return unknown_name(f"key of {where}", unknown[1], known)
+        keys = {"record": _RECORD_KEYS, "model": CardFields.__struct_fields__}.get(section, Reading.__struct_fields__)
+        return unknown_name(f"key of {where}", unknown[1], keys)
     if missing := re.search("missing required field `(.*)`", what):
         return RequestError(f"{where}: no {missing[1]}")
     if where in _CHOICES and isinstance(given, str):
