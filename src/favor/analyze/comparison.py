@@ -92,7 +92,7 @@ def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
         order = source_order(column_of(group, "source"))
         source = str(column_of(group, "source").iloc[int(order.argmin())])
         training = Training(setting, source, int(group["name"].nunique()), own)
-        newest = max(column_of(group, "time").dropna().astype(str), default="")
+        newest = int(group.index.max())
         longest = (-own, -(setting.epochs or setting.minutes or 0), -(setting.pretraining_img_size or 0))
         usual = (setting.pipeline != DEFAULT_PIPELINE, bool(setting.distillation), order.min(), -training.models)
         ranked.append(((not decides, *(longest if decides else usual)), newest, training))
@@ -499,10 +499,8 @@ def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _latest_first(candidates: pd.DataFrame, *before: str) -> pd.DataFrame:
-    """The best source first, and of one source the later row."""
-    by = ["_order", *before, *(["time"] if "time" in candidates.columns else [])]
-    ascending = [True] * (1 + len(before)) + [False] * (len(by) - 1 - len(before))
-    return candidates.iloc[::-1].sort_values(by, ascending=ascending, kind="stable")
+    """The best source first, and of one source the later row: order decides, not the clock."""
+    return candidates.iloc[::-1].sort_values(["_order", *before], kind="stable")
 
 
 def _best_of(
