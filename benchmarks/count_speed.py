@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import torch
 
-from favor.cli.count import expand
 from favor.trace.counts import count
+from favor.zoo.matching import matching_models
 from favor.zoo.registry import create_model
 
 MODELS = (
@@ -64,7 +64,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    names = expand(arguments.names)
+    names = matching_models(arguments.names)
     count("resnet18")  # imports timm, which is no part of counting
     ours, ratios = [], []
     for name in names:

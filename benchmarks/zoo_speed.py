@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 import favor
-from favor.measure.request import Phase
+from favor.trace.conditions import Phase
 from favor.trace.workload import build
 from favor.zoo.training import take_extra_losses
 

@@ -106,6 +106,17 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{number} {unit}"
 
 
+def format_span(seconds: float) -> str:
+    """A span of time for people.
+
+    >>> format_span(42), format_span(250), format_span(9000)
+    ('42 s', '4.2 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def format_outward(value: float, unit: str, outward: Literal[1, -1]) -> str:
     """As `format_quantity`, but rounded only upwards (1) or downwards (-1): a limit there holds the value.
 

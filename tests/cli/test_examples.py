@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from favor.cli import app
-from favor.cli.count import expand
 from favor.errors import RequestError
+from favor.zoo.matching import matching_models
 from favor.zoo.registry import card
 
 DOOR: Any = typer.main.get_command(app)
@@ -44,7 +44,7 @@ def check(example: str) -> None:
         says_model = "timm:NAME" in (getattr(parameter, "help", None) or "")
         if (says_model or parameter.name in OPTIONS_OF_MODELS) and given[parameter.name]:
             asked = given[parameter.name]
-            for name in expand([asked] if isinstance(asked, str) else list(asked)):
+            for name in matching_models([asked] if isinstance(asked, str) else list(asked)):
                 card(name)
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from favor.measure.request import Request
 
 from favor.machine import timing
 from favor.machine.energy import EnergyError
@@ -11,7 +12,6 @@ from favor.machine.stopping import Estimate, StoppingRule
 from favor.machine.timing import time_end_to_end
 from favor.measure.bench import per_second
 from favor.measure.inference import measure_inference
-from favor.measure.request import Request
 from favor.measure.training import StepTime, measure_training
 from favor.trace.workload import Call
 from measure.fakes import FakeClock, FakeDevice, FakeWork, fake_bench

@@ -60,9 +60,10 @@ def test_sizes_and_precisions_multiply_the_smallest_image_and_the_first_precisio
 
 
 def test_a_job_asks_for_the_same_as_favor_measure_does():
-    from favor.machine.device import Cpu
     from favor.measure.meters import requests_for
     from favor.measure.request import Settings
+
+    from favor.machine.device import Cpu
 
     settings = Settings(phases=("inference", "training"), img_size=224, threads=2)
     asked = {request.phase: request for request in requests_for(["vit_s16"], settings, Cpu())}

@@ -1,8 +1,8 @@
 """Jobs done one after the other: kept as they come, stopped and gone on with."""
 
 import pytest
-
 from favor.measure.meters import Interrupted
+
 from favor.records.store import read
 from favor.study.estimate import Forecast, work_from
 from favor.study.plan import jobs_of

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from favor.errors import RequestError, WorkError
@@ -114,24 +114,38 @@ def _safe_console(**options: object) -> "Console":
     return SafeConsole(**options)  # type: ignore[arg-type]
 
 
-def progress_bar() -> "Progress":
-    """A bar on stderr with the time left; where there is no terminal it draws nothing (say `note` lines instead)."""
+def progress_bar(seconds_left: Callable[[], float] | None = None) -> "Progress":
+    """A bar on stderr with the time elapsed and the time left, which `seconds_left` forecasts if it is given.
+
+    It is drawn once a second, because models may be being timed. Where there is no terminal it draws nothing.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    from favor.units import format_span
+
+    class ForecastColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if seconds_left is None else f"about {format_span(seconds_left())}")
 
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("elapsed"),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn() if seconds_left is None else ForecastColumn(),
         console=stderr_console(),
+        refresh_per_second=1,
         disable=not sys.stderr.isatty(),
     )

@@ -1,11 +1,15 @@
 """`favor count`: parameters, multiply-adds, FLOPs, activations and bytes of models, without running them."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
+from favor.cli.running import StudyFolder, Wait, run_session
 from favor.cli.zoo import AsJson, load_plugins
+from favor.errors import RequestError, unknown_name
 
 if TYPE_CHECKING:
     from favor.trace.counts import Counts
@@ -14,7 +18,8 @@ EXAMPLES = examples(
     ("favor count vit_s16", "one model at its own image size"),
     ("favor count 'vit_*' 'timm:convnext_*' --img-size 384", "names by pattern"),
     ("favor count deit_s16 --by-op", "operator by operator"),
-    ("favor count swin_ti --training --batch-size 8", "a training step, figures per image"),
+    ("favor count swin_ti --phase training --batch-size 8", "a training step, figures per image"),
+    ("favor count 'vit_*' --study my-study", "kept as records of a study"),
     ("favor count 'linformer_*' --json", "for programs"),
 )
 
@@ -25,66 +30,104 @@ def add_commands(app: typer.Typer) -> None:
 
 def count_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names or patterns with * and ?; also timm:NAME.")
+        list[str], typer.Argument(metavar="NAME...", help="Names, patterns with * and ?, how:CLASS; also timm:NAME.")
     ],
     img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
     num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Images in the pass; figures stay per image.")] = 1,
-    training: Annotated[bool, typer.Option(help="Count a training step: forward, cross entropy, backward.")] = False,
+    phase: Annotated[
+        str, typer.Option(help="inference, or training: a step of forward pass, cross entropy and backward pass.")
+    ] = "inference",
     by_op: Annotated[bool, typer.Option("--by-op", help="Show every operator's share, for the whole batch.")] = False,
+    study: StudyFolder = None,
+    wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Count what models cost on paper. Work, activations and bytes are per image; a multiply-add is two FLOPs."""
-    from favor.errors import FavorError, RequestError
+    from favor.trace.conditions import PHASES
+    from favor.zoo.matching import matching_models
+
+    if phase not in PHASES:
+        raise unknown_name("phase", phase, PHASES, "choose from " + ", ".join(PHASES))
+    load_plugins()
+    if study is not None:
+        if (phase, batch_size, by_op) != ("inference", 1, False):
+            raise RequestError(
+                "--study keeps counts of inference at batch size 1, without operators; leave out --phase, "
+                "--batch-size and --by-op, or --study"
+            )
+        _count_into(study, names, img_size, num_classes, wait, as_json)
+        return
+    _count(matching_models(names), img_size, num_classes, batch_size, phase == "training", by_op, as_json)
+
+
+def _count(
+    names: list[str],
+    img_size: int | None,
+    num_classes: int,
+    batch_size: int,
+    training: bool,
+    by_op: bool,
+    as_json: bool,
+) -> None:
+    from favor.errors import FavorError
     from favor.trace.counts import count
 
-    load_plugins()
-    wanted = expand(names)
-    found: list[Counts] = []
+    counted: list[Counts] = []
     failures: list[tuple[str, FavorError]] = []
     with progress_bar() as bar:
-        task = bar.add_task("counting", total=len(wanted), visible=len(wanted) > 1)
-        for name in wanted:
+        task = bar.add_task("counting", total=len(names), visible=len(names) > 1)
+        for name in names:
             bar.update(task, description=name)
             try:
-                found.append(
+                counted.append(
                     count(name, img_size=img_size, num_classes=num_classes, batch_size=batch_size, training=training)
                 )
             except FavorError as error:
                 failures.append((name, error))
             bar.advance(task)
     if as_json:
-        emit_json([as_dict(counts, by_op) for counts in found])
-    else:
-        _print(found, by_op)
+        emit_json([as_dict(counts, by_op) for counts in counted])
+    elif counted:
+        _print(counted, by_op)
     for name, failure in failures:
         note(f"error: {name}: {failure}")
     if failures:
-        asked_wrongly = not found and all(isinstance(failure, RequestError) for _, failure in failures)
+        asked_wrongly = not counted and all(isinstance(failure, RequestError) for _, failure in failures)
         raise typer.Exit(2 if asked_wrongly else 1)
 
 
-def expand(names: list[str]) -> list[str]:
-    """Names and patterns to the names that they stand for, each once, in the order given."""
-    from favor.errors import RequestError
-    from favor.zoo.registry import list_models
+def _count_into(
+    study: Path, names: list[str], img_size: int | None, num_classes: int, wait: bool, as_json: bool
+) -> None:
+    """Count as jobs of a study; counts that come with favor are not made again."""
+    from favor.cli.options import study_from_options
+    from favor.study.session import extend, working_in
 
-    found: dict[str, None] = {}
-    for name in names:
-        if not name.strip():
-            raise RequestError("a model's name is empty; `favor list` shows all")
-        if not any(mark in name for mark in "*?["):
-            matches = [name]
-        elif name.startswith("timm:"):
-            import timm
+    options = {"img_sizes": None if img_size is None else [img_size], "num_classes": num_classes}
+    asked = study_from_options("count", names, ("count",), options)
+    with working_in(study, wait):
+        ended = run_session(extend(asked, study), wait=wait)
+    if as_json:
+        from favor.records.schema import to_data
 
-            matches = ["timm:" + match for match in timm.list_models(name.removeprefix("timm:"))]
-        else:
-            matches = list_models(name)
-        if not matches:
-            raise RequestError(f"no model fits the pattern {name!r}; `favor list` shows all")
-        found.update(dict.fromkeys(matches))
-    return list(found)
+        emit_json([to_data(record) for record in ended.records])
+    else:
+        rows = [record for record in ended.records if record.status == "ok"]
+        _print_table(
+            f"Counts per image, inference, batch size 1, {num_classes} classes",
+            [
+                (
+                    record.name,
+                    str(record.conditions["img_size"]),
+                    *(_scaled(int(record.metrics[name].value)) for name in TABLE_COLUMNS),
+                )
+                for record in rows
+            ],
+        )
+    ended.finish("the same command goes on from there")
+    if any(record.status != "ok" for record in ended.records):
+        raise typer.Exit(1)
 
 
 def as_dict(counts: "Counts", by_op: bool) -> dict[str, object]:
@@ -119,20 +162,21 @@ TABLE_COLUMNS = {
 """What fits a terminal; `--json` has all counts, and docs/metrics.md says what each of them is."""
 
 
-def _print(found: "list[Counts]", by_op: bool) -> None:
-    if not found:
-        return
-    first = found[0]
+def _print(counted: "list[Counts]", by_op: bool) -> None:
+    first = counted[0]
     phase = "training step" if first.training else "inference"
-    emit_table(
+    _print_table(
         f"Counts per image, {phase}, batch size {first.batch_size}, {first.num_classes} classes",
-        ("Model", "px", *TABLE_COLUMNS.values()),
-        [(c.name, _px(c.img_size), *(_scaled(getattr(c, name)) for name in TABLE_COLUMNS)) for c in found],
-        right=("px", *TABLE_COLUMNS.values()),
+        [(c.name, _px(c.img_size), *(_scaled(getattr(c, name)) for name in TABLE_COLUMNS)) for c in counted],
     )
     if by_op:
-        for counts in found:
+        for counts in counted:
             _print_operators(counts)
+
+
+def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    columns = ("px", *TABLE_COLUMNS.values())
+    emit_table(title, ("Model", *columns), rows, right=columns)
 
 
 def _print_operators(counts: "Counts") -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
-from favor.cli.count import expand
 from favor.cli.zoo import AsJson, complete_models, load_plugins
 from favor.errors import RequestError
 
@@ -114,7 +113,9 @@ def simulate_command(
     for place in devices if precision == "bf16" else ():
         place.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
-    wanted = expand(names)
+    from favor.zoo.matching import matching_models
+
+    wanted = matching_models(names)
     calibration = shipped_calibration()
     corrections = _corrections(study, devices, precision, calibration)
     records: dict[str, list[Record]] = {asked.phase: [] for asked in requests}

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from favor.cli.console import emit_json, examples, note
+from favor.cli.running import RepeatOption, Wait, repeat_of, run_session, warn_of_unreadable_lines
 from favor.cli.zoo import AsJson, load_plugins
 from favor.errors import FavorError, RequestError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from favor.records.schema import Record
-    from favor.study.estimate import Forecast
-    from favor.study.plan import Job
-    from favor.study.progress import JobState
+    from favor.study.progress import JobState, Repeat
+    from favor.study.resolved import ResolvedStudy
     from favor.study.session import Session
     from favor.study.summary import Answer
 
@@ -33,14 +30,14 @@ RUN_EXAMPLES = "\n\n".join(
         "`paper`  all of Table 5 pretrained, fine-tuned and measured, on a node with a GPU: thousands of GPU hours",
         examples(
             ("favor run", "which model to favor on this machine, in 6 minutes"),
-            ("favor run full --out cpu-study", "all of Table 5, into a folder of your own"),
+            ("favor run full --study cpu-study", "all of Table 5, into a folder of your own"),
             ("favor run my-study.yaml --json", "your own study (docs/studies.md), for programs"),
         ),
     ]
 )
 RESUME_EXAMPLES = examples(
     ("favor resume runs/full", "go on where it was stopped; nothing that is recorded is done again"),
-    ("favor resume runs/full --retry", "try what failed again, too"),
+    ("favor resume runs/full --repeat failed", "try what failed again, too"),
 )
 STATUS_EXAMPLES = examples(
     ("favor status runs/full", "what is done, what failed and why, what is left"),
@@ -60,9 +57,13 @@ def run_command(
     study: Annotated[
         str | None, typer.Argument(metavar="STUDY", help="A built-in study, or a file that ends in .yaml.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The study's folder; runs/NAME unless given.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--study", metavar="DIR", help="The study's folder; runs/NAME unless given.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The same as `favor run quick`.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The same as `favor run full`.")] = False,
+    repeat: RepeatOption = None,
+    wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a study: measure (and train) many models on this machine, and say which to favor.
@@ -71,36 +72,33 @@ def run_command(
     and the same `favor run` does too. A study that is done is not done again.
     """
     since = _now()
-    from favor.study.folder import locked
     from favor.study.study_files import open_study
 
+    asked_repeat = repeat_of(repeat)
     chosen, source = open_study(_chosen(study, quick, full))
-    folder = out or DEFAULT_FOLDER / chosen.name
+    into = folder or DEFAULT_FOLDER / chosen.name
     note(f"{chosen.name}: {chosen.doc.strip().partition(chr(10))[0] or source.place}")
     load_plugins()
     from favor.study.resolve import resolve  # torch comes only now that the file is known to be right
-    from favor.study.session import begin
+    from favor.study.session import begin, working_in
 
-    resolved, device = resolve(chosen, source)
-    with locked(folder):
-        _work(begin(resolved, device, folder), retry=False, since=since, as_json=as_json)
+    resolved = resolve(chosen, source)
+    with working_in(into, wait):
+        _work(begin(resolved, into), into, repeat=asked_repeat, wait=wait, since=since, as_json=as_json)
 
 
-def resume_command(
-    folder: Folder,
-    retry: Annotated[bool, typer.Option("--retry", help="Try the jobs that failed again.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Go on with a study where it was stopped. What failed is not tried again unless --retry says so."""
+def resume_command(folder: Folder, repeat: RepeatOption = None, wait: Wait = False, as_json: AsJson = False) -> None:
+    """Go on with all that was asked for in a folder. What failed is not tried again unless --repeat says so."""
     since = _now()
-    from favor.study.folder import locked, saved_request
+    from favor.study.folder import saved_requests
 
-    saved_request(folder)  # before the lock, which would make the folder
+    asked_repeat = repeat_of(repeat)
+    saved_requests(folder)  # before the lock, which would make the folder
     load_plugins()
-    with locked(folder):
-        from favor.study.session import resume
+    from favor.study.session import resume, working_in
 
-        _work(resume(folder), retry=retry, since=since, as_json=as_json)
+    with working_in(folder, wait):
+        _work(resume(folder), folder, repeat=asked_repeat, wait=wait, since=since, as_json=as_json)
 
 
 def status_command(folder: Folder, as_json: AsJson = False) -> None:
@@ -108,21 +106,20 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
     from favor.cli import study_text
     from favor.machine.clock import WallClock
     from favor.study.estimate import forecast_of
-    from favor.study.folder import is_at_work, saved_request
-    from favor.study.plan import jobs_of
-    from favor.study.progress import records_of, states_of
+    from favor.study.folder import is_at_work, saved_requests
+    from favor.study.progress import records_of, states_of_all
 
-    study = saved_request(folder)
-    _warn_of_lines(folder)
-    states = states_of(jobs_of(study), records_of(folder), study.machine)
+    studies = saved_requests(folder)
+    warn_of_unreadable_lines(folder)
+    states = states_of_all(studies, records_of(folder))
     left = [state.job for state in states if state.status == "left"]
     clock = WallClock()
-    seconds = forecast_of(study, left, states, clock, clock.now()).seconds_left() if left else 0.0
+    seconds = forecast_of(studies, left, states, clock, clock.now()).seconds_left() if left else 0.0
     at_work = is_at_work(folder)
     if as_json:
         emit_json(
             {
-                "study": study.name,
+                "study": ", ".join(dict.fromkeys(study.name for study in studies)),
                 "folder": str(folder),
                 "at_work": at_work,
                 "seconds_left": round(seconds),
@@ -130,7 +127,7 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
             }
         )
     else:
-        study_text.print_status(study, states, folder, at_work, seconds)
+        study_text.print_status(studies, states, folder, at_work, seconds)
 
 
 def _chosen(study: str | None, quick: bool, full: bool) -> str:
@@ -142,47 +139,26 @@ def _chosen(study: str | None, quick: bool, full: bool) -> str:
     return named[0] if named else DEFAULT_STUDY
 
 
-def _work(session: "Session", retry: bool, since: float, as_json: bool) -> None:
+def _work(
+    session: "Session", folder: Path, *, repeat: "Repeat | None", wait: bool, since: float, as_json: bool
+) -> None:
     """Do what is left of a study, write its page, and say what it found."""
-    from favor.cli import study_text
-    from favor.machine.clock import WallClock
-    from favor.study.estimate import forecast_of
     from favor.study.folder import PAGE_FILE
-    from favor.study.local_executor import LocalExecutor
-    from favor.study.progress import jobs_to_do
-    from favor.study.runner import run_jobs
 
-    _warn_of_lines(session.folder)
-    states = session.states()
-    jobs = jobs_to_do(states, retry)
-    page = session.folder / PAGE_FILE
-    page_is_due = session.study.report.page and (bool(jobs) or _is_behind(page, session.folder))
-    _say_what_is_there(session, states, len(jobs), page_is_due)
-    if jobs:
-        forecast = forecast_of(session.study, jobs, states, WallClock(), since)
-        note(f"{len(jobs)} to do on {session.study.machine}: about {study_text.span(forecast.seconds_left())}")
-        try:
-            with _bar(forecast) as bar:
-                executor = LocalExecutor(session.folder, session.device)
-                watching = _Watching(bar, forecast, session.folder, len(jobs))
-                run_jobs(jobs, session.folder, executor, forecast, watching)
-        except KeyboardInterrupt:
-            note(f"interrupted; {session.folder} keeps what was found: `favor resume {session.folder}` goes on")
-            raise typer.Exit(130) from None
-        states = session.states()
-    page_is_there = _write_page(session, page) if page_is_due else page.is_file()
-    _tell(session, states, page if page_is_there else None, as_json)
-    done_now = {state.job for state in states if state.status == "done"} & set(jobs)
-    if jobs and not done_now:
+    ended = run_session(session, repeat=repeat, wait=wait, since=since)
+    ended.finish(f"`favor resume {folder}` goes on")
+    answered = [study for study in session.studies if study.command == "run"]
+    states = session.states() if ended.jobs else ended.before
+    page = folder / PAGE_FILE
+    is_due = any(study.has_page for study in answered) and (bool(ended.jobs) or _is_behind(page, folder))
+    is_there = _write_page(folder, page) if is_due else page.is_file()
+    if answered:
+        _tell(answered[0], folder, states, page if is_there else None, as_json)
+    else:
+        _tell_status(session, folder, states, as_json)
+    done_now = {state.job for state in states if state.status == "done"} & set(ended.jobs)
+    if ended.jobs and not done_now:
         raise typer.Exit(1)
-
-
-def _warn_of_lines(folder: Path) -> None:
-    """Tell of records that cannot be read: whatever they were of is done again."""
-    from favor.study.progress import unreadable_in
-
-    for problem in unreadable_in(folder):
-        note(f"warning: {problem}")
 
 
 def _is_behind(page: Path, folder: Path) -> bool:
@@ -195,116 +171,59 @@ def _is_behind(page: Path, folder: Path) -> bool:
     return records.is_file() and page.stat().st_mtime_ns < records.stat().st_mtime_ns
 
 
-def _say_what_is_there(session: "Session", states: "Sequence[JobState]", to_do: int, page_is_due: bool) -> None:
-    done = sum(state.status == "done" for state in states)
-    failed = sum(state.status == "failed" for state in states)
-    told = f"{done} of {len(states)} jobs are in {session.folder} already"
-    if failed:
-        told += f", {failed} failed (`favor resume {session.folder} --retry` tries them again)"
-    if not to_do:
-        done_now = "only the page is written" if page_is_due else "nothing was done"
-        note(f"{told}; nothing is left to do, and {done_now}")
-    elif any(state.job.phase != "count" for state in states if state.status != "left"):
-        note(told)
-
-
-def _write_page(session: "Session", page: Path) -> bool:
+def _write_page(folder: Path, page: Path) -> bool:
     """Write the study's page; that it could not be written takes nothing from what was measured."""
     from favor.report import write_report
 
     try:
-        write_report([session.folder], page)
+        write_report([folder], page)
     except FavorError as error:
         note(f"warning: the page was not written: {error}")
         return False
     return True
 
 
-def _tell(session: "Session", states: "Sequence[JobState]", page: Path | None, as_json: bool) -> None:
+def _tell(study: "ResolvedStudy", folder: Path, states: "Sequence[JobState]", page: Path | None, as_json: bool) -> None:
     """Say what the study found, for people or for programs."""
     from favor.cli import study_text
 
-    found = _answer(session)
+    found = _answer(study, folder)
     if as_json:
         emit_json(
             {
-                "study": session.study.name,
-                "folder": str(session.folder),
+                "study": study.name,
+                "folder": str(folder),
                 "page": None if page is None else str(page),
-                "machine": session.study.machine.model_dump(),
+                "machine": study.machine.model_dump(),
                 **study_text.states_data(states),
                 "answer": found.to_dict(),
             }
         )
     else:
-        study_text.print_answer(session.study, found, states, session.folder, page)
+        study_text.print_answer(study, found, states, folder, page)
 
 
-def _answer(session: "Session") -> "Answer":
+def _tell_status(session: "Session", folder: Path, states: "Sequence[JobState]", as_json: bool) -> None:
+    """Say how the jobs stand that `favor measure` and `favor train` asked for."""
+    from favor.cli import study_text
+
+    if as_json:
+        emit_json({"folder": str(folder), **study_text.states_data(states)})
+    else:
+        study_text.print_status(session.studies, states, folder, at_work=False, seconds=0.0)
+
+
+def _answer(study: "ResolvedStudy", folder: Path) -> "Answer":
     from favor.cli.decide import all_records
     from favor.evidence import published_fronts
     from favor.records.store import FILE_NAME
     from favor.study.summary import answer
 
-    has_records = (session.folder / FILE_NAME).is_file()
-    return answer(session.study, all_records([session.folder] if has_records else None), published_fronts())
+    has_records = (folder / FILE_NAME).is_file()
+    return answer(study, all_records([folder] if has_records else None), published_fronts())
 
 
 def _now() -> float:
     from favor.machine.clock import WallClock
 
     return WallClock().now()
-
-
-class _Watching:
-    """Shows a run: a line for each job that ended, above a bar with the time left where there is a terminal."""
-
-    def __init__(self, bar: "Progress", forecast: "Forecast", folder: Path, total: int) -> None:
-        self._bar, self._forecast, self._folder, self._total = bar, forecast, folder, total
-        self._task = bar.add_task("starting", total=total)
-        self._number = 0
-
-    def begins(self, job: "Job") -> None:
-        self._bar.update(self._task, description=str(job))
-
-    def at_step(self, job: "Job", step: str) -> None:
-        self._bar.update(self._task, description=f"{job}: {step}")
-
-    def ended(self, job: "Job", records: "Sequence[Record]", seconds: float) -> None:
-        from favor.cli.study_text import job_line, span
-        from favor.study.progress import records_of
-        from favor.study.train_jobs import TrainJob, final_record
-
-        self._number += 1
-        self._bar.advance(self._task)
-        shown = list(records)
-        if isinstance(job, TrainJob):  # it writes its records itself
-            final = final_record(job, job.stages[-1], records_of(self._folder))
-            shown += [] if final is None else [final]
-        line = f"[{self._number}/{self._total}] {job_line(job, shown, seconds)}"
-        left = "" if self._bar.console.is_terminal else f"; about {span(self._forecast.seconds_left())} left"
-        self._bar.console.print(line + left, markup=False, highlight=False, soft_wrap=True)
-
-
-def _bar(forecast: "Forecast") -> "Progress":
-    """A bar on stderr whose time left is the forecast's; drawn once a second, because others are being timed."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.text import Text
-
-    from favor.cli.study_text import span
-
-    class TimeLeft(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"about {span(forecast.seconds_left())} left")
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeLeft(),
-        console=console,
-        refresh_per_second=1,
-        disable=not console.is_terminal,
-    )

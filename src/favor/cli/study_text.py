@@ -8,9 +8,9 @@ from favor.cli.console import emit_table, note, stdout_console
 from favor.metrics import METRICS
 from favor.records.schema import Record
 from favor.study.plan import Job
-from favor.study.progress import JobState, is_busy
+from favor.study.progress import JobState, flags_of, is_busy
 from favor.study.resolved import ResolvedStudy
-from favor.units import format_quantity
+from favor.units import format_quantity, format_span
 from favor.zoo.taxonomy import How
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
@@ -27,26 +27,15 @@ _LINE_METRICS = {
 }
 
 
-def span(seconds: float) -> str:
-    """A span of time for people.
-
-    >>> span(42), span(250), span(9000)
-    ('42 s', '4.2 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def job_line(job: Job, records: Sequence[Record], seconds: float) -> str:
     """What came of a job, on one line."""
-    told = []
+    parts = []
     for record in records:
         values = [record.metrics[name] for name in _LINE_METRICS[job.phase] if name in record.metrics]
-        told += [format_quantity(reading.value, reading.unit) for reading in values]
-        told += [f"{record.status}: {record.reason}"] if record.reason else []
-        told += ["busy"] if is_busy(record) else []
-    return f"{job}: {', '.join(told) or 'done'} ({span(seconds)})"
+        parts += [format_quantity(reading.value, reading.unit) for reading in values]
+        parts += [f"{record.status}: {record.reason}"] if record.reason else []
+        parts += flags_of(record)
+    return f"{job}: {', '.join(parts) or 'done'} ({format_span(seconds)})"
 
 
 def states_data(states: Sequence[JobState]) -> dict[str, Any]:
@@ -60,23 +49,29 @@ def states_data(states: Sequence[JobState]) -> dict[str, Any]:
     }
 
 
-def print_status(study: ResolvedStudy, states: Sequence[JobState], folder: Path, at_work: bool, seconds: float) -> None:
+def print_status(
+    studies: Sequence[ResolvedStudy], states: Sequence[JobState], folder: Path, at_work: bool, seconds: float
+) -> None:
     """The jobs by phase, the failures with their reasons, and the time that is left."""
     columns = ("Phase", "Jobs", "Done", "Failed", "Left")
     rows = []
     for phase in dict.fromkeys(state.job.phase for state in states):
         own = [state.status for state in states if state.job.phase == phase]
         rows.append((phase, str(len(own)), *(str(own.count(status)) for status in ("done", "failed", "left"))))
-    emit_table(f"{study.name} on {study.machine}", columns, rows, right=columns[1:])
+    names = ", ".join(dict.fromkeys(study.name for study in studies))
+    machines = ", ".join(dict.fromkeys(str(study.machine) for study in studies))
+    emit_table(f"{names} on {machines}" if studies else str(folder), columns, rows, right=columns[1:])
     _print_failures(states)
     _print_busy(states)
     left = sum(state.status == "left" for state in states)
-    if not left:
+    if not studies:
+        _say("The folder has records, but nothing was asked for in it: `favor measure --study` and others do that")
+    elif not left:
         _say("nothing is left to do")
     elif at_work:
-        _say(f"at work now; about {span(seconds)} left")
+        _say(f"at work now; about {format_span(seconds)} left")
     else:
-        _say(f"not at work now; `favor resume {folder}` would take about {span(seconds)}")
+        _say(f"not at work now; `favor resume {folder}` would take about {format_span(seconds)}")
 
 
 def print_answer(

@@ -23,7 +23,7 @@ class Channel:
         self.step = "start"
 
     def begin(self, step: str) -> None:
-        """Say what is measured from now on."""
+        """Say what is done from now on."""
         self.step = step
         self._send(step=step)
 
@@ -44,12 +44,24 @@ class Channel:
         """Raise flags on the record, such as `busy`."""
         self._send(flags=list(flags))
 
+    def progress(self, text: str) -> None:
+        """Say how far the step is."""
+        self._send(progress=one_line(text))
+
+    def note(self, text: str) -> None:
+        """Say something that the person who waits should read."""
+        self._send(note=one_line(text))
+
+    def refused(self, reason: str) -> None:
+        """Say that the request was wrong, and nothing was done."""
+        self._send(refused=one_line(reason))
+
     def failed(self, status: Status, reason: str) -> None:
-        """Say why the measurement ends here."""
+        """Say why the job ends here."""
         self._send(status=status, reason=f"{self.step}: {one_line(reason)}")
 
     def done(self) -> None:
-        """Say that all was measured."""
+        """Say that all was done."""
         self._send(status="ok", reason=None)
 
     def _send(self, **message: Any) -> None:
@@ -65,21 +77,26 @@ class Findings:
     metrics: dict[str, Reading] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     step: str = "start"
+    progress: str = ""
     status: Status | None = None
     reason: str | None = None
+    refusal: str | None = None
 
-    def take(self, line: str | bytes) -> None:
-        """Take in one line of the child's; RubbishError where it is none, and then nothing of it is taken."""
+    def take(self, line: str | bytes) -> str | None:
+        """Take in one line of the child's; returns a note to show. RubbishError, with nothing taken, if it is none."""
         message = _message(line)
         self.conditions |= message.get("conditions", {})
         self.environment |= message.get("environment", {})
         self.flags += message.get("flags", [])
         self.step = message.get("step", self.step)
+        self.progress = message.get("progress", "" if "step" in message else self.progress)
         if "metric" in message:
             name, value, method = message["metric"], message["value"], message["method"]
             self.metrics[name] = reading(name, value, message["low"], message["high"], method=method)
         if "status" in message:
             self.status, self.reason = message["status"], message["reason"]
+        self.refusal = message.get("refused", self.refusal)
+        return message.get("note")
 
 
 def _message(line: str | bytes) -> dict[str, Any]:
@@ -117,6 +134,9 @@ def _are_scalars(value: object) -> bool:
 
 _KINDS: dict[str, Callable[[object], bool]] = {
     "step": _is_text,
+    "progress": _is_text,
+    "note": _is_text,
+    "refused": _is_text,
     "conditions": _are_scalars,
     "environment": _are_scalars,
     "flags": lambda value: isinstance(value, list) and all(map(_is_text, value)),

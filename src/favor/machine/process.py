@@ -1,4 +1,4 @@
-"""The parent's side of a measurement: start a child, wait without using the processor, and say how it ended."""
+"""A job in a process of its own, the parent's side: start it, wait without using the processor, say how it ended."""
 
 import os
 import selectors
@@ -7,28 +7,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
+from favor.errors import RequestError
 from favor.machine.messages import Findings, RubbishError, one_line
 
 TAIL_BYTES = 4000
 LONGEST_LINE = 2**20
 NEAR_EXHAUSTION = 0.8
 
-CHILD = (sys.executable, "-P", "-m", "favor.measure.worker")
 
+class InterruptedJob(KeyboardInterrupt):
+    """Ctrl-C, or SIGTERM where the job can save itself; `findings` are what the child had found by then."""
 
-class InterruptedMeasurement(KeyboardInterrupt):
-    """Ctrl-C during a measurement; `findings` are what the child had found by then."""
-
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, number: signal.Signals = signal.SIGINT) -> None:
         super().__init__("interrupted")
-        self.findings = findings
+        self.findings, self.signal = findings, number
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops a job as Ctrl-C does."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,42 @@ def kills_for_memory(counters: Path = Path("/proc/vmstat")) -> int | None:
     return None
 
 
-def supervise(
-    request: str,
-    time_limit: float,
-    on_step: Callable[[str], None] = lambda step: None,
-    command: Sequence[str] = CHILD,
-    environment: Mapping[str, str] | None = None,
-) -> Findings:
-    """Run a child on a request of one line; what it found, with the status and the reason of its end.
+def worker_command(module: str) -> tuple[str, ...]:
+    """The command that starts a worker module."""
+    return (sys.executable, "-P", "-m", module)
 
-    The child's stdout is thrown away, its last words on stderr are kept for the reason, and the whole group of its
-    processes is gone when this returns. Rubbish among its answers ends it: what came before that is kept.
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The variables of a worker: its modules come from where ours come from, and libraries start so many threads.
+
+    Plugins are named in the request, so that a worker loads what was asked for and no more.
+    """
+    from favor.zoo.registry import PLUGINS_VARIABLE
+
+    inherited = {name: value for name, value in os.environ.items() if name != PLUGINS_VARIABLE}
+    return inherited | {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 - as Python reads it
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "KINETO_LOG_LEVEL": "99",
+    }
+
+
+def supervise(
+    command: tuple[str, ...],
+    request: str,
+    *,
+    time_limit: float | None = None,
+    on_step: Callable[[str], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda text: None,
+    environment: Mapping[str, str] | None = None,
+    saves_itself: bool = False,
+) -> Findings:
+    """Run a worker on a request of one line; what it found, with the status and the reason of its end.
+
+    The worker's stdout is thrown away, its last words on stderr are kept for the reason, and the whole group of its
+    processes is gone when this returns. Rubbish among its answers ends it: what came before that is kept. A worker
+    that `saves_itself` gets SIGTERM and the time to end when this process gets SIGTERM or Ctrl-C; another is killed.
     """
     findings = Findings()
     before = MemoryBefore.now()
@@ -96,24 +125,44 @@ def supervise(
         env=None if environment is None else dict(environment),
     )
     os.close(answers_of_child)
-    child = _Child(process, answers, findings, on_step)
+    child = _Child(process, answers, findings, on_step, on_note)
     try:
-        child.send(request)
-        in_time = child.listen(time.monotonic() + time_limit)
+        with _sigterm_interrupts() if saves_itself else nullcontext():
+            child.send(request)
+            in_time = child.listen(None if time_limit is None else time.monotonic() + time_limit)
         ended = child.end()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        number = signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT
+        if saves_itself:
+            child.ask_to_stop()
         child.end()
         findings.status, findings.reason = "failed", f"{findings.step}: interrupted"
-        raise InterruptedMeasurement(findings) from None
+        raise InterruptedJob(findings, number) from None
     finally:
         child.close()
+    if findings.refusal is not None:
+        raise RequestError(findings.refusal)
     if findings.status is None:
         _conclude(findings, in_time, ended, time_limit, child.last_words(), before)
     return findings
 
 
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM raise where we wait, as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _conclude(
-    findings: Findings, in_time: bool, ended: Exit, time_limit: float, last_words: str, before: MemoryBefore
+    findings: Findings, in_time: bool, ended: Exit, time_limit: float | None, last_words: str, before: MemoryBefore
 ) -> None:
     """Say why a child ended that did not say it itself."""
     said = f"; its last words: {last_words}" if last_words else ""
@@ -137,11 +186,12 @@ class _Child:
         answers: int,
         findings: Findings,
         on_step: Callable[[str], None],
+        on_note: Callable[[str], None],
     ) -> None:
         assert process.stdin is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
         self._process, self._answers, self._stdin, self._stderr = process, answers, process.stdin, process.stderr
-        self._findings, self._on_step = findings, on_step
+        self._findings, self._on_step, self._on_note = findings, on_step, on_note
         self._unfinished_line = self._tail = b""
         self._talks_rubbish = False
         for pipe in (answers, self._stderr.fileno()):
@@ -154,13 +204,19 @@ class _Child:
             self._stdin.write(request.encode() + b"\n")
             self._stdin.flush()
 
-    def listen(self, deadline: float) -> bool:
+    def ask_to_stop(self) -> None:
+        """Let the child save what it has and end; a second Ctrl-C does not wait for that."""
+        with suppress(ProcessLookupError, KeyboardInterrupt):
+            os.kill(self._process.pid, signal.SIGTERM)
+            self.listen(None)
+
+    def listen(self, deadline: float | None) -> bool:
         """Take in what the child says until it ends; False if it has not ended by the deadline."""
         readers = {self._answers: self._read_answers, self._stderr.fileno(): self._read_stderr}
         with selectors.DefaultSelector() as selector:
             for source in (*readers, self._reaper.ended):
                 selector.register(source, selectors.EVENT_READ)
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := None if deadline is None else deadline - time.monotonic()) is None or left > 0:
                 for key, _ in selector.select(left):
                     if key.fd == self._reaper.ended:
                         return True
@@ -205,15 +261,19 @@ class _Child:
         return bool(data)
 
     def _take(self, line: bytes) -> None:
-        step = self._findings.step
+        shown = self._findings.progress or self._findings.step
         if self._talks_rubbish:
             return
         try:
-            self._findings.take(line)
+            note = self._findings.take(line)
         except RubbishError as error:
             self._refuse(line, str(error))
-        if self._findings.step != step:
-            self._on_step(self._findings.step)
+        else:
+            if note is not None:
+                self._on_note(note)
+        now = self._findings.progress or self._findings.step
+        if now != shown:
+            self._on_step(now)
 
     def _refuse(self, line: bytes, why: str) -> None:
         """From here on nothing that the child says can be trusted, not even that all is well."""

@@ -4,25 +4,25 @@ from favor.machine.footprint import carbon, money
 from favor.machine.memory import process_peak
 from favor.machine.stopping import are_too_few
 from favor.measure.bench import Bench, per_second, report_largest_batch, timing_method
-from favor.measure.request import Request
+from favor.measure.job import MeasureJob
 from favor.trace.workload import Workload
 
 LATENCY_SAMPLES = 100
 """What the 99th percentile needs at least; slow models get as many as the budget holds, and a flag."""
 
 
-def measure_inference(bench: Bench, workload: Workload, request: Request) -> None:
+def measure_inference(bench: Bench, workload: Workload, job: MeasureJob) -> None:
     """Measure all of inference, handing over every figure as soon as it is known."""
     _latency(bench, workload)
     bench.channel.found("memory_process", process_peak(), "resident peak of the process: building, timing at batch 1")
     _memory(bench, workload)
-    if request.fit_memory is not None:
-        report_largest_batch(bench, workload, request.fit_memory, "max_batch_size")
-    batch_size = request.batch_size
+    if job.fit_memory is not None:
+        report_largest_batch(bench, workload, job.fit_memory, "max_batch_size")
+    batch_size = job.batch_size
     if batch_size is None:
         batch_size = bench.search("throughput_search", workload).best
         bench.channel.found("best_batch_size", batch_size, "searched: doubled, then refined; throughput_search_curve")
-    _throughput(bench, workload, batch_size, request)
+    _throughput(bench, workload, batch_size, job)
 
 
 def _latency(bench: Bench, workload: Workload) -> None:
@@ -42,22 +42,22 @@ def _memory(bench: Bench, workload: Workload) -> None:
         bench.channel.found("memory_reserved", peak.reserved, "the allocator's peak at batch size 1")
 
 
-def _throughput(bench: Bench, workload: Workload, batch_size: int, request: Request) -> None:
+def _throughput(bench: Bench, workload: Workload, batch_size: int, job: MeasureJob) -> None:
     call = workload.at(batch_size)
     timing = bench.time("throughput", call)
     throughput = per_second(batch_size, timing.quantile(0.5))
     bench.channel.found("throughput", throughput, timing_method(timing, batch_size))
-    if request.price_per_hour is not None:
-        cost = money(1 / throughput.value, request.price_per_hour)
-        bench.channel.found("money_per_image", cost, f"one image at {request.price_per_hour:g} an hour")
+    if job.price_per_hour is not None:
+        cost = money(1 / throughput.value, job.price_per_hour)
+        bench.channel.found("money_per_image", cost, f"one image at {job.price_per_hour:g} an hour")
     energy = bench.energy_per_image("energy", call, batch_size)
     if energy is not None and bench.energy is not None:
         bench.channel.found("energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
-        if request.grid_intensity is not None:
-            grams = carbon(energy, request.grid_intensity)
-            bench.channel.found("carbon_per_image", grams, f"one image at {request.grid_intensity:g} gCO2e/kWh")
+        if job.grid_intensity is not None:
+            grams = carbon(energy, job.grid_intensity)
+            bench.channel.found("carbon_per_image", grams, f"one image at {job.grid_intensity:g} gCO2e/kWh")
     del call
-    if request.batch_size is None:
+    if job.batch_size is None:
         bench.channel.begin("memory at the best batch size")
         peak = bench.peak(workload, batch_size)
         bench.channel.found("inference_memory_best_batch", peak.allocated, f"{peak.method}; batch size {batch_size}")

@@ -7,7 +7,7 @@ from favor.machine.footprint import carbon, money
 from favor.machine.memory import process_peak
 from favor.machine.stopping import Estimate
 from favor.measure.bench import Bench, per_second, report_largest_batch, timing_method
-from favor.measure.request import Request
+from favor.measure.job import MeasureJob
 from favor.trace.workload import Call, Workload
 
 MOST_OF_A_STEP = 0.95
@@ -47,9 +47,9 @@ class StepTime:
         return self.update <= MOST_OF_A_STEP * self.step.value
 
 
-def measure_training(bench: Bench, workload: TrainingWorkload, request: Request) -> None:
+def measure_training(bench: Bench, workload: TrainingWorkload, job: MeasureJob) -> None:
     """Measure all of training, handing over every figure as soon as it is known."""
-    batch_size = request.batch_size
+    batch_size = job.batch_size
     if batch_size is None:
         batch_size = bench.search("train_search", workload).best
         bench.channel.environment({"train_batch_size": batch_size})
@@ -57,50 +57,50 @@ def measure_training(bench: Bench, workload: TrainingWorkload, request: Request)
     timing = bench.time("train_step", call)
     update = bench.time("update", workload.update_alone(batch_size)).quantile(0.5).value
     times = StepTime(batch_size, timing.quantile(0.5), update)
-    _report_times(bench, times, timing_method(timing, batch_size), request)
+    _report_times(bench, times, timing_method(timing, batch_size), job)
     process = f"resident peak of the process, building and steps of {batch_size} images"
     bench.channel.found("memory_process", process_peak(), process)
     energy = bench.energy_per_image("energy", call, batch_size)
     if energy is not None and bench.energy is not None:
         bench.channel.found("train_energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
-        if request.grid_intensity is not None:
-            grams = carbon(energy * request.epoch_images, request.grid_intensity)
-            how = f"{_epoch(request)} at {request.grid_intensity:g} gCO2e/kWh"
+        if job.grid_intensity is not None:
+            grams = carbon(energy * job.epoch_images, job.grid_intensity)
+            how = f"{_epoch(job)} at {job.grid_intensity:g} gCO2e/kWh"
             bench.channel.found("train_carbon_per_epoch", grams, how)
     del call
-    _report_memory(bench, workload, batch_size, request)
+    _report_memory(bench, workload, batch_size, job)
 
 
-def _report_times(bench: Bench, times: StepTime, method: str, request: Request) -> None:
-    if request.batch_size is not None:
+def _report_times(bench: Bench, times: StepTime, method: str, job: MeasureJob) -> None:
+    if job.batch_size is not None:
         bench.channel.found("train_step_time", times.step, method)
         bench.channel.found("train_throughput", per_second(times.batch_size, times.step), method)
-    reference = max(request.reference_batch, times.batch_size)
+    reference = max(job.reference_batch, times.batch_size)
     if reference > times.batch_size and not times.tells_the_update_apart:
         bench.channel.flag("update:unresolved")
         return
     at_reference = times.accumulated(reference)
     by_accumulation = f"{reference} images by accumulation, extrapolated from a step of {times.batch_size}: {method}"
-    if request.batch_size is None:
+    if job.batch_size is None:
         bench.channel.found("train_step_time", at_reference, by_accumulation)
         bench.channel.found("train_throughput", per_second(reference, at_reference), by_accumulation)
-    hours = at_reference.times(request.epoch_images / reference / 3600)
-    bench.channel.found("train_hours_per_epoch", hours, f"{_epoch(request)}, without data loading; {by_accumulation}")
-    if request.price_per_hour is not None:
-        cost = money(hours.value * 3600, request.price_per_hour)
-        bench.channel.found("train_money_per_epoch", cost, f"{_epoch(request)} at {request.price_per_hour:g} an hour")
+    hours = at_reference.times(job.epoch_images / reference / 3600)
+    bench.channel.found("train_hours_per_epoch", hours, f"{_epoch(job)}, without data loading; {by_accumulation}")
+    if job.price_per_hour is not None:
+        cost = money(hours.value * 3600, job.price_per_hour)
+        bench.channel.found("train_money_per_epoch", cost, f"{_epoch(job)} at {job.price_per_hour:g} an hour")
 
 
-def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, request: Request) -> None:
+def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, job: MeasureJob) -> None:
     bench.channel.begin("memory")
     peak = bench.peak(workload, batch_size)
-    what = f"weights, gradients, {request.optimizer} and {batch_size} images included"
+    what = f"weights, gradients, {job.optimizer} and {batch_size} images included"
     bench.channel.found("train_memory", peak.allocated, f"{peak.method}; {what}")
     if peak.reserved is not None:
         bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
-    if request.fit_memory is not None:
-        report_largest_batch(bench, workload, request.fit_memory, "train_max_batch_size")
+    if job.fit_memory is not None:
+        report_largest_batch(bench, workload, job.fit_memory, "train_max_batch_size")
 
 
-def _epoch(request: Request) -> str:
-    return f"an epoch of {request.epoch_images} images"
+def _epoch(job: MeasureJob) -> str:
+    return f"an epoch of {job.epoch_images} images"

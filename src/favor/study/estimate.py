@@ -4,6 +4,7 @@ A job is the start of a process, a few timings that each last as long as the bud
 as the model is slow. What the machine needs for the first and the last is learned as jobs end.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,16 @@ from datetime import datetime
 from itertools import pairwise
 
 from favor.machine.clock import Clock
+from favor.measure.job import MeasureJob
 from favor.records.counted import counted_records
 from favor.records.schema import Record
-from favor.study.plan import CountJob, Job, MeasureJob
+from favor.study.plan import CountJob, Job
 from favor.study.progress import JobState
 from favor.study.resolved import ResolvedStudy
-from favor.study.schema import LEAST_BUDGET, Budget
 from favor.study.train_jobs import TrainJob, images_of
+
+LEAST_BUDGET = 1.0
+"""Seconds: what a timing needs at least to tell anything."""
 
 START_SECONDS = 4.5
 COUNT_SECONDS = 1.0
@@ -83,16 +87,16 @@ class Forecast:
     def __init__(
         self,
         jobs: Sequence[Job],
-        budget: Budget,
         clock: Clock,
         work_of: Callable[[Job], float],
         *,
+        total: float | None = None,
         device: str = "cpu",
         since: float | None = None,
         page: bool = True,
     ) -> None:
         self._left = list(jobs)
-        self._budget, self._clock, self._work_of = budget, clock, work_of
+        self._total, self._clock, self._work_of = total, clock, work_of
         self._began = clock.now() if since is None else since
         self._page = PAGE_SECONDS if page else 0.0
         self._speed = MACS_PER_SECOND.get(device, MACS_PER_SECOND_ELSEWHERE)
@@ -102,12 +106,12 @@ class Forecast:
 
     def budget_for(self, job: Job) -> float | None:
         """The seconds for each measurement of the job that is next; None where the time of the whole has run out."""
-        if self._budget.total is None:
-            return self._budget.measurement
+        if self._total is None:
+            return job.budget
         available = self._available()
         if SHARE_THAT_FITS * self._time(job).at(LEAST_BUDGET) > available:
             return None
-        return self._affordable(available)
+        return min(job.budget, self._affordable(available))
 
     def begin(self, job: Job, budget: float) -> None:
         """A job starts now."""
@@ -134,15 +138,13 @@ class Forecast:
 
     def seconds_left(self) -> float:
         """The seconds from now to the end, the page included; never more than the whole may still take."""
-        budget = self._budget.measurement
-        if self._budget.total is not None:
-            budget = self._affordable(self._available())
-        left = self._page + sum(self._time(job).at(budget) for job in self._left)
+        most = math.inf if self._total is None else self._affordable(self._available())
+        left = self._page + sum(self._time(job).at(min(job.budget, most)) for job in self._left)
         if self._running is not None:
             job, its_budget, began = self._running
             left += max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
-        if self._budget.total is not None:
-            left = min(left, max(0.0, self._budget.total - self._elapsed()))
+        if self._total is not None:
+            left = min(left, max(0.0, self._total - self._elapsed()))
         return left
 
     def _elapsed(self) -> float:
@@ -150,21 +152,20 @@ class Forecast:
 
     def _available(self) -> float:
         """Seconds that the jobs which have not begun may take together."""
-        assert self._budget.total is not None  # noqa: S101 - asked only where there is one
+        assert self._total is not None  # noqa: S101 - asked only where there is one
         running = 0.0
         if self._running is not None:
             job, its_budget, began = self._running
             running = max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
-        return self._budget.total - self._elapsed() - self._page - running
+        return self._total - self._elapsed() - self._page - running
 
     def _affordable(self, available: float) -> float:
         """The budget of a measurement with which all jobs that are left fit, within what is sensible."""
         times = [self._time(job) for job in self._left]
         per_budget = sum(time.per_budget for time in times)
         if not per_budget:
-            return self._budget.measurement
-        fitting = (available - sum(time.fixed for time in times)) / per_budget
-        return min(self._budget.measurement, max(LEAST_BUDGET, fitting))
+            return math.inf
+        return max(LEAST_BUDGET, (available - sum(time.fixed for time in times)) / per_budget)
 
     def _time(self, job: Job) -> JobTime:
         modelled, ratio = self._modelled(job), self._ratio(job.phase)
@@ -226,22 +227,29 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
         ),
         key=lambda entry: entry[0],
     )
-    found = []
+    observations = []
     for (began, state), (next_began, _) in pairwise(timed):
         assert state.record is not None  # noqa: S101 - chosen so above
         budget, seconds = state.record.environment.get("budget"), (next_began - began).total_seconds()
         if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB:
-            found.append((Observed(state.job, float(budget), seconds), state.record))
-    return found
+            observations.append((Observed(state.job, float(budget), seconds), state.record))
+    return observations
 
 
 def forecast_of(
-    study: ResolvedStudy, jobs: Sequence[Job], states: Sequence[JobState], clock: Clock, since: float
+    studies: Sequence[ResolvedStudy], jobs: Sequence[Job], states: Sequence[JobState], clock: Clock, since: float
 ) -> Forecast:
     """The forecast of the jobs to do, corrected by what those before them took."""
-    work_of = work_from(state.record for state in states if state.record is not None)
-    device, page = study.machine.device, study.report.page
-    forecast = Forecast(jobs, study.budget, clock, work_of, device=device, since=since, page=page)
+    totals = [study.budget.total for study in studies]
+    forecast = Forecast(
+        jobs,
+        clock,
+        work_from(state.record for state in states if state.record is not None),
+        total=None if None in totals else sum(total for total in totals if total is not None),
+        device=studies[0].machine.device if studies else "cpu",
+        since=since,
+        page=any(study.has_page for study in studies),
+    )
     for observed, record in observed_before(states):
         forecast.learn(observed, [record])
     return forecast

@@ -1,32 +1,43 @@
 """The executor of this machine: counts here, measures and trains in a process of its own for each job."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from favor.machine.device import Device
+from favor.errors import RequestError
 from favor.machine.messages import one_line
-from favor.measure.meters import default_memory_limit, default_time_limit, measure
-from favor.records.schema import CardFields, Record, reading, timestamp
-from favor.study.plan import CountJob, Job, MeasureJob
-from favor.study.train_process import train
+from favor.machine.process import supervise, worker_command, worker_environment
+from favor.measure.job import MeasureJob
+from favor.measure.measurement import measure
+from favor.records.schema import CardFields, Record, Status, reading, timestamp
+from favor.study.plan import CountJob, Job
+from favor.study.progress import records_of, was_interrupted
+from favor.study.schema import Stage
+from favor.study.train_jobs import TrainJob, dataset_of, final_record, is_of, stage_conditions, stage_request
 from favor.trace.counts import METRIC_NAMES, count
 from favor.zoo.registry import card
 
 
 class LocalExecutor:
-    """Does jobs on a device of this machine, one at a time: two at once would disturb each other's times."""
+    """Does jobs on this machine, one at a time: two at once would disturb each other's times.
 
-    def __init__(self, folder: Path, device: Device) -> None:
-        self._folder, self._device = folder, device
+    Trainings write their records and checkpoints below `folder`. Without `resume` a training that was begun before is
+    refused; with it, it goes on from its last checkpoint.
+    """
 
-    def execute(self, job: Job, budget: float, on_step: Callable[[str], None]) -> tuple[Record, ...]:
+    def __init__(self, folder: Path | None, resume: bool = True) -> None:
+        self._folder, self._resume = folder, resume
+
+    def execute(
+        self, job: Job, budget: float, on_step: Callable[[str], None], on_note: Callable[[str], None]
+    ) -> tuple[Record, ...]:
         if isinstance(job, CountJob):
             on_step("counting")
             return (count_record(job),)
         if isinstance(job, MeasureJob):
-            limits = default_time_limit(budget, compiled=False), default_memory_limit(self._device)
-            return (measure(job.request(budget, *limits), on_step),)
-        return train(job, self._folder, on_step)
+            return (measure(replace(job, budget=budget), on_step),)
+        assert self._folder is not None  # noqa: S101 - trainings are always kept
+        return train(job, self._folder, on_step, on_note, self._resume)
 
 
 def count_record(job: CountJob) -> Record:
@@ -47,3 +58,61 @@ def count_record(job: CountJob) -> Record:
         name: reading(name, getattr(counts, name), method="counted on the operator trace") for name in METRIC_NAMES
     }
     return Record(**about, conditions={**job.conditions, **counts.operating_point}, metrics=metrics)  # type: ignore[arg-type]
+
+
+def train(
+    job: TrainJob,
+    folder: Path,
+    on_step: Callable[[str], None],
+    on_note: Callable[[str], None],
+    resume: bool = True,
+) -> tuple[Record, ...]:
+    """Train a model, stage by stage, going on where it stopped.
+
+    The worker writes the records; what is returned is the failure that it could not write itself.
+    """
+    for stage in job.stages:
+        records = records_of(folder)
+        if final_record(job, stage, records) is not None:
+            continue
+        on_step(f"{stage.recipe} on {stage.data}")
+        request = stage_request(job, stage, folder, records, resume or stage is not job.train)
+        try:
+            findings = supervise(
+                worker_command("favor.train.worker"),
+                request.to_json(),
+                on_step=on_step,
+                on_note=on_note,
+                environment=worker_environment(job.threads),
+                saves_itself=True,
+            )
+        except RequestError as refusal:
+            if not resume:
+                raise
+            return (_failure(job, stage, "failed", f"training: {refusal}"),)
+        after = records_of(folder)
+        if final_record(job, stage, after) is not None:
+            continue
+        failure = _failure(job, stage, findings.status or "failed", findings.reason or "training: no final record")
+        wrote_its_failure = any(is_of(job, stage, record) and record.status != "ok" for record in after[len(records) :])
+        return () if wrote_its_failure or was_interrupted(failure) else (failure,)
+    return ()
+
+
+def _failure(job: TrainJob, stage: Stage, status: Status, reason: str) -> Record:
+    """The record of a training that could not write it itself; a second attempt goes on from its last checkpoint."""
+    conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed)
+    if stage is job.train:
+        first = job.first_weights
+        conditions |= {"pretraining": first.pretraining}
+        conditions |= {} if first.img_size is None else {"pretraining_img_size": first.img_size}
+    return Record(
+        name=job.name,
+        model=CardFields.of(card(job.name)),
+        task="accuracy",
+        source="measured",
+        conditions=conditions,
+        status=status,
+        reason=one_line(reason),
+        time=timestamp(),
+    )

@@ -1,18 +1,20 @@
 """The jobs that a study stands for, in an order such that stopping early leaves something useful. Imports no torch."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import cast
 
-from favor.measure.request import Request
+from favor.measure.job import MeasureJob
 from favor.records.schema import Scalar
 from favor.study.resolved import PlannedModel, ResolvedStudy
+from favor.study.schema import MeasureOptions
 from favor.study.train_jobs import TrainJob
-from favor.trace.conditions import IMAGENET_IMAGES, REFERENCE_BATCH, Phase
+from favor.trace.conditions import Phase
 from favor.zoo.taxonomy import How
 
-OPTIMIZER = "lamb"
+# A batch size depends on the phase; all other options are the same for every job of a study.
+SHARED_OPTIONS = {field.name for field in fields(MeasureJob)} & set(MeasureOptions.model_fields) - {"batch_size"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class CountJob:
     num_classes: int
 
     phase = "count"
+    budget = 0.0
 
     @property
     def conditions(self) -> Mapping[str, Scalar]:
@@ -32,57 +35,6 @@ class CountJob:
 
     def __str__(self) -> str:
         return f"{self.name}@{self.img_size} count"
-
-
-@dataclass(frozen=True)
-class MeasureJob:
-    """Measure a model in one phase, in a process of its own; a batch size of None is searched."""
-
-    name: str
-    phase: Phase
-    img_size: int
-    precision: str
-    num_classes: int
-    batch_size: int | None
-    device: str
-    device_label: str
-    threads: int
-    plugins: tuple[str, ...]
-    energy: bool = True
-
-    def request(self, budget: float, time_limit: float, memory_limit: int | None) -> Request:
-        """What is asked of the process that measures it."""
-        return Request(
-            name=self.name,
-            phase=self.phase,
-            img_size=self.img_size,
-            num_classes=self.num_classes,
-            device=self.device,
-            device_label=self.device_label,
-            precision=self.precision,
-            compiled=False,
-            batch_size=self.batch_size,
-            budget=budget,
-            time_limit=time_limit,
-            memory_limit=memory_limit,
-            threads=self.threads,
-            optimizer=OPTIMIZER,
-            reference_batch=REFERENCE_BATCH,
-            epoch_images=IMAGENET_IMAGES,
-            fit_memory=None,
-            grid_intensity=None,
-            price_per_hour=None,
-            plugins=self.plugins,
-            energy=self.energy,
-        )
-
-    @property
-    def conditions(self) -> Mapping[str, Scalar]:
-        """What the record's conditions say, as far as they are asked for: budgets and limits are none of them."""
-        return self.request(budget=1.0, time_limit=1.0, memory_limit=None).conditions()
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.img_size} {self.phase} {self.precision}"
 
 
 Job = CountJob | MeasureJob | TrainJob
@@ -103,7 +55,7 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
     if "accuracy" in study.phases and study.train is not None:
         machine = study.machine
         jobs += [
-            TrainJob(model.name, seed, study.train, machine.device, machine.threads, study.plugins)
+            TrainJob(model.name, seed, study.train, machine.device, machine.threads, study.plugins, study.first_weights)
             for seed in study.train.seeds
             for model in models
         ]
@@ -113,6 +65,7 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
 def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: Phase) -> Iterator[MeasureJob]:
     """The smallest image first: it is the one that models are compared at, and the cheapest."""
     batch_size = study.batch_size.inference if phase == "inference" else study.batch_size.training
+    shared = {name: getattr(study, name) for name in SHARED_OPTIONS}
     listed = list(models)
     sizes = sorted({size for model in listed for size in model.img_sizes})
     for precision, size, model in product(study.precisions, sizes, listed):
@@ -122,13 +75,13 @@ def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: P
                 phase=phase,
                 img_size=size,
                 precision=precision,
-                num_classes=study.num_classes,
                 batch_size=None if batch_size == "best" else cast(int, batch_size),
                 device=study.machine.device,
                 device_label=study.machine.label,
                 threads=study.machine.threads,
                 plugins=study.plugins,
-                energy=study.energy,
+                budget=study.budget.measurement,
+                **shared,
             )
 
 
@@ -142,8 +95,8 @@ def _by_rounds(models: Iterable[PlannedModel]) -> list[PlannedModel]:
     strategies: list[str | None] = [how.key for how in How]
     order = [strategies[0], None, *strategies[1:]]
     seen: dict[str | None, int] = {}
-    places = []
+    ranked = []
     for model in models:
         seen[model.how] = seen.get(model.how, 0) + 1
-        places.append((seen[model.how], order.index(model.how), model))
-    return [model for *_, model in sorted(places, key=lambda place: place[:2])]
+        ranked.append((seen[model.how], order.index(model.how), model))
+    return [model for *_, model in sorted(ranked, key=lambda entry: entry[:2])]

@@ -9,11 +9,13 @@ from typing import Literal
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
 from favor.records.store import FILE_NAME, Problem, read
-from favor.study.plan import CountJob, Job
-from favor.study.resolved import Machine
+from favor.study.plan import CountJob, Job, jobs_of
+from favor.study.resolved import Machine, ResolvedStudy
 from favor.study.train_jobs import TrainJob, final_record, is_of
 
 JobStatus = Literal["done", "failed", "left"]
+Repeat = Literal["failed", "flagged", "all"]
+REPEATS: tuple[Repeat, ...] = ("failed", "flagged", "all")
 INTERRUPTED = "interrupted"
 
 
@@ -49,6 +51,22 @@ def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) 
     return tuple(_state(job, by_subject[job.name, job.phase], machine) for job in jobs)
 
 
+def states_of_all(studies: Iterable[ResolvedStudy], records: Sequence[Record]) -> tuple[JobState, ...]:
+    """How each job of several requests stands; what two of them ask for is one job."""
+    states: dict[object, JobState] = {}
+    for study in studies:
+        for state in states_of(jobs_of(study), records, study.machine):
+            states.setdefault(_subject(state.job, study.machine), state)
+    return tuple(states.values())
+
+
+def _subject(job: Job, machine: Machine) -> object:
+    """What makes two jobs the same: another budget does not make another request."""
+    if isinstance(job, TrainJob):
+        return job
+    return job.name, job.phase, tuple(sorted(job.conditions.items())), None if job.phase == "count" else machine
+
+
 def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
     if isinstance(job, TrainJob):
         own = [record for record in records if any(is_of(job, stage, record) for stage in job.stages)]
@@ -65,8 +83,7 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
         return JobState(job, "done", record=done)
     failures = [record for record in own if record.status != "ok" and not was_interrupted(record)]
     if failures:
-        last = failures[-1]
-        return JobState(job, "failed", f"{last.status}: {last.reason}", last)
+        return JobState(job, "failed", f"{failures[-1].status}: {failures[-1].reason}", failures[-1])
     return JobState(job, "left")
 
 
@@ -83,17 +100,33 @@ def _restricted(conditions: Mapping[str, Scalar], keys: Mapping[str, Scalar]) ->
 def _is_on(machine: Machine, record: Record) -> bool:
     """Whether a record is of the study's machine; a process that died at once could not tell where."""
     wanted = {"device_name": machine.device_name, "torch": machine.torch, "threads": machine.threads}
-    told = record.environment
-    return all(told.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
+    environment = record.environment
+    return all(environment.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
+
+
+def flags_of(record: Record | None) -> tuple[str, ...]:
+    """The flags on a record: reasons to distrust its figures, such as `busy` or `latency:wide`."""
+    return () if record is None else tuple(str(record.environment.get("flags", "")).split())
 
 
 def is_busy(record: Record | None) -> bool:
     """Whether others used the machine while a record was made, so that its times are not to be trusted."""
-    return record is not None and "busy" in str(record.environment.get("flags", "")).split()
+    return "busy" in flags_of(record)
 
 
-def jobs_to_do(states: Sequence[JobState], retry: bool) -> tuple[Job, ...]:
-    """The jobs that are left, in their order; with `retry` the failed ones as well, after the others."""
+def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:
+    """The jobs that are left, in their order, then those to repeat: failed ones, those with a flag, or all.
+
+    A training that is done is not repeated: it would end as it did.
+    """
     left = [state.job for state in states if state.status == "left"]
-    failed = [state.job for state in states if state.status == "failed"]
-    return (*left, *failed) if retry else tuple(left)
+    again = [state.job for state in states if _is_repeated(state, repeat)]
+    return (*left, *again)
+
+
+def _is_repeated(state: JobState, repeat: Repeat | None) -> bool:
+    if state.status == "failed":
+        return repeat in ("failed", "all")
+    if state.status == "left" or isinstance(state.job, TrainJob):
+        return False
+    return repeat == "all" or (repeat == "flagged" and bool(flags_of(state.record)))

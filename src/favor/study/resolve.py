@@ -8,47 +8,48 @@ import torch
 
 from favor.data.download import downloaded
 from favor.data.names import find, parse
-from favor.errors import RequestError, Step, shown, unknown_name
+from favor.errors import RequestError, Step, unknown_name
 from favor.machine.device import Device, find_device
 from favor.machine.environment import usable_threads
-from favor.measure.meters import TRAINING_BATCH, TRAINING_BATCH_ELSEWHERE
 from favor.records import published
-from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
-from favor.study.schema import BatchSizes, Stage, StudyFile, Train
+from favor.study.resolved import Command, FirstWeights, Machine, PlannedModel, ResolvedStudy
+from favor.study.schema import BatchSizes, MeasureOptions, Source, Stage, StudyFile, Train
 from favor.study.train_jobs import recipe_of
 from favor.train.epoch_record import pipeline_of
-from favor.yaml_file import YamlFile
-from favor.zoo.registry import card, list_models, load_plugin, loaded_plugins
+from favor.train.initial_weights import start_from
+from favor.zoo.matching import matching_models
+from favor.zoo.registry import card, load_plugin, loaded_plugins
 
-WILDCARDS = "*?["
+TRAINING_BATCH = {"cpu": 8}
+TRAINING_BATCH_ELSEWHERE = 64
 
 
-def resolve(study: StudyFile, source: YamlFile) -> tuple[ResolvedStudy, Device]:
-    """What a study asks for here, and the device that it runs on; whatever cannot be is told with its line."""
+def resolve(study: StudyFile, source: Source, command: Command = "run") -> ResolvedStudy:
+    """What a study asks for here; whatever cannot be is told with its line, or its option."""
     for number, plugin in enumerate(study.plugins):
         _try(source, ("plugins", number), load_plugin, Path(source.place).parent / plugin)
     device = _try(source, ("device",), find_device, study.device)
     names = _names(study.models, source)
     train = None if study.train is None else _resolved_train(study.train, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
-    resolved = ResolvedStudy(
+    options = {name: getattr(study, name) for name in MeasureOptions.model_fields}
+    options["batch_size"] = BatchSizes(
+        inference=study.batch_size.inference or "best",
+        training=study.batch_size.training or TRAINING_BATCH.get(device.kind, TRAINING_BATCH_ELSEWHERE),
+    )
+    return ResolvedStudy(
         name=study.name,
+        command=command,
         models=tuple(_planned(name, study, source) for name in names),
         plugins=tuple(str(file) for file in loaded_plugins()),
-        num_classes=study.num_classes,
         phases=study.phases,
-        precisions=study.precisions,
-        batch_size=BatchSizes(
-            inference=study.batch_size.inference or "best",
-            training=study.batch_size.training or TRAINING_BATCH.get(device.kind, TRAINING_BATCH_ELSEWHERE),
-        ),
-        energy=study.energy,
         machine=machine_of(device, study.threads or usable_threads()),
         train=train,
+        first_weights=FirstWeights() if train is None else _first_weights(train, names, source),
         budget=study.budget,
         report=study.report,
+        **options,
     )
-    return resolved, device
 
 
 def machine_of(device: Device, threads: int) -> Machine:
@@ -62,41 +63,26 @@ def machine_of(device: Device, threads: int) -> Machine:
     )
 
 
-def _names(entries: Sequence[str], source: YamlFile) -> list[str]:
-    """The models that names, patterns and classes stand for, each once, in the order of the file."""
-    found: dict[str, None] = {}
-    for number, entry in enumerate(entries):
-        path = ("models", number)
-        matches = _try(source, path, _matching, entry)
-        if not matches:
-            raise source.error(path, f"no model fits {shown(entry)}; `favor list` shows all")
-        found.update(dict.fromkeys(matches))
-    return list(found)
+def _names(entries: Sequence[str], source: Source) -> list[str]:
+    """The models of a study, each once, in the order of the file."""
+    by_entry = [_try(source, ("models", number), matching_models, [entry]) for number, entry in enumerate(entries)]
+    return list(dict.fromkeys(name for names in by_entry for name in names))
 
 
-def _matching(entry: str) -> list[str]:
-    level, colon, key = entry.partition(":")
-    if colon and level == "how":
-        return list_models(how=key)
-    if colon and level == "where":
-        return list_models(where=key)
-    if colon and level != "timm":
-        raise unknown_name("kind of model", level, ("how", "where", "timm"), "write how:kernel or where:mlp_block")
-    if not any(mark in entry for mark in WILDCARDS):
-        return [card(entry).name]
-    if level == "timm" and colon:
-        import timm
-
-        return [f"timm:{match}" for match in timm.list_models(key)]
-    return list_models(entry)
+def _first_weights(train: Train, names: Sequence[str], source: Source) -> FirstWeights:
+    """What the weights to start from are, which must be those of every model that is trained."""
+    if train.init is None:
+        return FirstWeights()
+    starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in names]
+    return FirstWeights(pretraining=starts[0].pretraining, img_size=starts[0].img_size)
 
 
-def _planned(name: str, study: StudyFile, source: YamlFile) -> PlannedModel:
-    known = card(name)
-    sizes = (known.image_sizes.default,) if study.img_sizes == "own" else study.img_sizes
+def _planned(name: str, study: StudyFile, source: Source) -> PlannedModel:
+    model = card(name)
+    sizes = (model.image_sizes.default,) if study.img_sizes == "own" else study.img_sizes
     for number, side in enumerate(sizes):
-        _try(source, ("img_sizes", number), known.image_sizes.check, name, (side, side))
-    return PlannedModel(name=name, how=known.how.key if known.how else None, img_sizes=sizes)
+        _try(source, ("img_sizes", number), model.image_sizes.check, name, (side, side))
+    return PlannedModel(name=name, how=model.how.key if model.how else None, img_sizes=sizes)
 
 
 def _check_pipeline(wanted: str | None, train: Train | None) -> None:
@@ -109,7 +95,7 @@ def _check_pipeline(wanted: str | None, train: Train | None) -> None:
         raise unknown_name("pipeline", wanted, known, "published, or trained here, are " + ", ".join(sorted(known)))
 
 
-def _resolved_train(train: Train, names: Sequence[str], source: YamlFile) -> Train:
+def _resolved_train(train: Train, names: Sequence[str], source: Source) -> Train:
     finetune = None
     if train.finetune is not None:
         path: tuple[Step, ...] = ("train", "finetune")
@@ -117,7 +103,7 @@ def _resolved_train(train: Train, names: Sequence[str], source: YamlFile) -> Tra
     return train.model_copy(update={**_resolved_stage(train, names, source, ("train",)), "finetune": finetune})
 
 
-def _resolved_stage(stage: Stage, names: Sequence[str], source: YamlFile, path: tuple[Step, ...]) -> dict[str, str]:
+def _resolved_stage(stage: Stage, names: Sequence[str], source: Source, path: tuple[Step, ...]) -> dict[str, str]:
     """A training's recipe and data set, paths made whole; both are checked, and the models' sizes with them."""
     folder = Path(source.place).parent
     is_file = stage.recipe.endswith((".yaml", ".yml"))
@@ -126,7 +112,8 @@ def _resolved_stage(stage: Stage, names: Sequence[str], source: YamlFile, path: 
     for model in names:
         _try(source, (*path, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
     data = _try(source, (*path, "data"), _present_data, stage.data or recipe.data, folder)
-    return {"recipe": name, "data": data}
+    init = {} if stage.init is None else {"init": str((folder / stage.init).resolve())}
+    return {"recipe": name, "data": data, **init}
 
 
 def _present_data(text: str, folder: Path) -> str:
@@ -145,13 +132,13 @@ Result = TypeVar("Result")
 
 
 def _try(
-    source: YamlFile,
+    source: Source,
     path: Sequence[Step],
     function: Callable[Arguments, Result],
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> Result:
-    """What a function gives; a request that it refuses is told with the line of the file."""
+    """Call a function; a request that it refuses is told with the line of the file, or the option."""
     try:
         return function(*arguments, **named)
     except RequestError as error:

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+from typing import Literal
 
-from favor.study.schema import BatchSizes, Budget, Report, StudyPart, Train
+from favor.study.schema import Budget, MeasureOptions, Report, StudyPart, Train
+
+Command = Literal["run", "measure", "count", "train"]
 
 
 class PlannedModel(StudyPart):
@@ -27,21 +30,34 @@ class Machine(StudyPart):
         return f"{self.device_name} ({self.device}), {self.threads} threads, torch {self.torch}"
 
 
-class ResolvedStudy(StudyPart):
-    """A study without patterns, defaults or relative paths: equal ones are the same request."""
+class FirstWeights(StudyPart):
+    """What the weights that trainings start from were learned from, and at which image size; none if they are fresh."""
+
+    pretraining: str = "none"
+    img_size: int | None = None
+
+
+class ResolvedStudy(MeasureOptions):
+    """A study without patterns, defaults or relative paths: equal ones are the same request.
+
+    `command` is what asked for it: the studies of `favor run` end with an answer and a page.
+    """
 
     name: str
+    command: Command = "run"
     models: tuple[PlannedModel, ...]
     plugins: tuple[str, ...]
-    num_classes: int
     phases: tuple[str, ...]
-    precisions: tuple[str, ...]
-    batch_size: BatchSizes
-    energy: bool
     machine: Machine
     train: Train | None
+    first_weights: FirstWeights = FirstWeights()
     budget: Budget
     report: Report
+
+    @property
+    def has_page(self) -> bool:
+        """Whether it ends with a page."""
+        return self.command == "run" and self.report.page
 
     def to_data(self) -> dict[str, object]:
         """Plain content for YAML and JSON."""

@@ -1,24 +1,31 @@
-"""Runs the jobs of a study one after the other, keeping what each found as it comes.
+"""Runs jobs one after the other, and keeps what each found as it comes. Every command that keeps records uses it.
 
-Who does a job is an `Executor`. There is one, `favor.study.local_executor`.
+An `Executor` does the jobs. There is one, `favor.study.local_executor`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from favor.measure.meters import Interrupted
+from favor.errors import RequestError, WorkError
+from favor.measure.measurement import Interrupted
 from favor.records.schema import Record
 from favor.records.store import append
 from favor.study.estimate import Forecast
+from favor.study.folder import has_requests
 from favor.study.plan import Job
 
 
 class Executor(Protocol):
-    """Does a job and hands over what it found; a job that fails is a record with its reason, not an exception."""
+    """Does a job and returns its records; a job that fails is a record with its reason, not an exception.
 
-    def execute(self, job: Job, budget: float, on_step: Callable[[str], None]) -> tuple[Record, ...]: ...
+    A request that turns out to be wrong is a RequestError, and nothing is recorded.
+    """
+
+    def execute(
+        self, job: Job, budget: float, on_step: Callable[[str], None], on_note: Callable[[str], None]
+    ) -> tuple[Record, ...]: ...
 
 
 class Watcher(Protocol):
@@ -28,31 +35,75 @@ class Watcher(Protocol):
 
     def at_step(self, job: Job, step: str) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
     def ended(self, job: Job, records: Sequence[Record], seconds: float) -> None: ...
+
+
+class UnwrittenError(WorkError):
+    """Records that could not be written: they are still in the keeper."""
+
+
+@dataclass
+class Keeper:
+    """Appends records to a study; without a folder they are only held here. `unwritten` are tried again by `retry`."""
+
+    folder: Path | None
+    records: list[Record] = field(default_factory=list)
+    unwritten: list[Record] = field(default_factory=list)
+
+    def keep(self, records: Sequence[Record]) -> None:
+        self.records += records
+        self.unwritten += records
+        self.retry()
+
+    def retry(self) -> None:
+        """Write what is not written yet."""
+        if self.folder is None:
+            self.unwritten.clear()
+            return
+        if not has_requests(self.folder):
+            raise UnwrittenError(f"{self.folder} was deleted or moved while favor was working in it")
+        try:
+            append(self.folder, self.unwritten)
+        except WorkError as error:
+            raise UnwrittenError(str(error)) from error
+        self.unwritten.clear()
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ended: the jobs that were done in it, and those that the budget of the whole left no time for."""
+    """How a run ended: jobs that were done, those that the total budget left no time for, and refused requests."""
 
     done: tuple[Job, ...]
     out_of_time: tuple[Job, ...]
+    refused: tuple[RequestError, ...]
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, executor: Executor, forecast: Forecast, watcher: Watcher) -> Run:
+def run_jobs(jobs: Sequence[Job], keeper: Keeper, executor: Executor, forecast: Forecast, watcher: Watcher) -> Run:
     """Do the jobs in their order; Ctrl-C keeps what the interrupted one had found."""
+    refused: list[RequestError] = []
     for number, job in enumerate(jobs):
         budget = forecast.budget_for(job)
         if budget is None:
-            return Run(tuple(jobs[:number]), tuple(jobs[number:]))
+            return Run(tuple(jobs[:number]), tuple(jobs[number:]), tuple(refused))
         forecast.begin(job, budget)
         watcher.begins(job)
         try:
-            records = executor.execute(job, budget, lambda step, job=job: watcher.at_step(job, step))  # type: ignore[misc]
+            records = executor.execute(
+                job,
+                budget,
+                lambda step, job=job: watcher.at_step(job, step),  # type: ignore[misc]
+                watcher.note,
+            )
         except Interrupted as interruption:
             if interruption.record.metrics:
-                append(folder, [interruption.record])
+                keeper.keep([interruption.record])
             raise
-        append(folder, records)
+        except RequestError as refusal:
+            refused.append(refusal)
+            forecast.end(())
+            continue
         watcher.ended(job, records, forecast.end(records))
-    return Run(tuple(jobs), ())
+        keeper.keep(records)
+    return Run(tuple(jobs), (), tuple(refused))

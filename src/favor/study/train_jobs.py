@@ -1,4 +1,4 @@
-"""Training as jobs of a study: what `favor train` is asked, and which of its records answer it. Imports no torch."""
+"""Training as jobs of a study: what the worker is asked, and which records answer it. Imports no torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,10 +8,13 @@ from pathlib import Path
 from favor.data.names import SETS, parse
 from favor.errors import WorkError
 from favor.records.schema import Record, Scalar
+from favor.study.resolved import FirstWeights
 from favor.study.schema import Stage, Train
 from favor.train.recipe import Recipe, load_recipe
+from favor.train.request import TrainingRequest
 
 UNKNOWN_SET_IMAGES = 50_000
+FRESH = FirstWeights()
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,10 @@ class TrainJob:
     device: str
     threads: int
     plugins: tuple[str, ...]
+    first_weights: FirstWeights = FRESH
 
     phase = "accuracy"
+    budget = 0.0
 
     def __str__(self) -> str:
         return f"{self.name} accuracy seed {self.seed}"
@@ -47,13 +52,21 @@ def final_record(job: TrainJob, stage: Stage, records: Iterable[Record]) -> Reco
 
 
 def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:
-    """Whether a record is of a stage of the job: the same recipe in every number, the same data set."""
+    """Whether a record is of a stage of the job: the same recipe in every number, data set and first weights."""
     if (record.name, record.task) != (job.name, job.phase):
         return False
-    # A cut of a set says its size behind its name.
-    dataset = str(record.conditions.get("dataset", "")).partition("[")[0]
+    conditions = record.conditions
+    if stage is job.train:
+        first = FirstWeights(
+            pretraining=str(conditions.get("pretraining", "none")),
+            img_size=conditions.get("pretraining_img_size"),  # type: ignore[arg-type]
+        )
+        if first != job.first_weights:
+            return False
+    # A subset says its size behind the name of the data set.
+    dataset = str(conditions.get("dataset", "")).partition("[")[0]
     asked = stage_conditions(stage, job.seed)
-    return dataset == _set_name(stage) and all(record.conditions.get(key) == value for key, value in asked.items())
+    return dataset == dataset_of(stage) and all(conditions.get(key) == value for key, value in asked.items())
 
 
 def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
@@ -65,24 +78,32 @@ def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
     return recipe | {"minutes": stage.minutes}
 
 
-def stage_arguments(job: TrainJob, stage: Stage, folder: Path, records: Iterable[Record]) -> list[str]:
-    """The words of the command that trains a stage; a second stage starts from what the first one left."""
-    words = ["train", job.name, "--recipe", stage.recipe, "--data", str(stage.data), "--out", str(folder), "--resume"]
-    words += ["--set", f"seed={job.seed}", "--device", job.device, "--threads", str(job.threads)]
-    if stage.epochs is not None:
-        words += ["--epochs", str(stage.epochs)]
-    if stage.minutes is not None:
-        words += ["--minutes", f"{stage.minutes:g}"]
-    if stage is not job.train:
-        words += ["--init", str(_run_folder(job, folder, records))]
-    for plugin in reversed(job.plugins):
-        words = ["--plugin", plugin, *words]
-    return words
+def stage_request(
+    job: TrainJob, stage: Stage, folder: Path, records: Iterable[Record], resume: bool
+) -> TrainingRequest:
+    """What the worker is asked for a stage; a second stage starts from what the first one left."""
+    init = job.train.init if stage is job.train else str(_run_folder(job, folder, records))
+    return TrainingRequest(
+        model=job.name,
+        recipe=recipe_of(stage, job.seed),
+        data=str(stage.data),
+        study=folder,
+        resume=resume,
+        init=None if init is None else Path(init),
+        minutes=stage.minutes,
+        device=job.device,
+        threads=job.threads,
+        workers=job.train.workers,
+        accumulation=job.train.accumulation,
+        save_every=job.train.save_every,
+        tensorboard=job.train.tensorboard,
+        plugins=job.plugins,
+    )
 
 
 def images_of(stage: Stage, seed: int = 0) -> float:
     """How many images a stage is trained on, over all its epochs."""
-    size = SETS[_set_name(stage)].size
+    size = SETS[parse(stage.data or recipe_of(stage, seed).data).known.name].size
     return recipe_of(stage, seed).epochs * (size[0] if size else UNKNOWN_SET_IMAGES)
 
 
@@ -93,12 +114,16 @@ def _run_folder(job: TrainJob, folder: Path, records: Iterable[Record]) -> Path:
     return folder / "runs" / str(before.environment["run"])
 
 
-def _set_name(stage: Stage) -> str:
-    return parse(stage.data or recipe_of(stage, 0).data).known.name
+def dataset_of(stage: Stage) -> str:
+    """The data set as records name it: two folders of images are two data sets."""
+    request = parse(stage.data or recipe_of(stage, 0).data)
+    return (
+        f"folder:{Path(request.path).name}" if request.known.name == "folder" and request.path else request.known.name
+    )
 
 
 @cache
 def recipe_of(stage: Stage, seed: int) -> Recipe:
     """The recipe of a stage, with the seed and the epochs that the study gives it."""
-    overrides = [f"seed={seed}", *([f"epochs={stage.epochs}"] if stage.epochs is not None else [])]
+    overrides = [*stage.set, f"seed={seed}", *([f"epochs={stage.epochs}"] if stage.epochs is not None else [])]
     return load_recipe(stage.recipe, overrides)

@@ -90,7 +90,9 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]
         except UnusableFileError as error:
             refused.append(str(error))
     if refused:
-        raise RequestError(f"no checkpoint in {folder} can be used: {'; '.join(refused)}; train again in another --out")
+        raise RequestError(
+            f"no checkpoint in {folder} can be used: {'; '.join(refused)}; train again in another --study"
+        )
     return None, ()
 
 

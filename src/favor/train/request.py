@@ -1,13 +1,14 @@
 """What is asked of a training. Imports no torch."""
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from favor.errors import RequestError
 from favor.train.recipe import Recipe
 
-DEFAULT_STUDY = Path("favor-runs")
+DEFAULT_STUDY = Path("runs/train")
 SAVE_EVERY = 300.0
 
 
@@ -22,7 +23,7 @@ class TrainingRequest:
     model: str
     recipe: Recipe
     data: str
-    out: Path = DEFAULT_STUDY
+    study: Path = DEFAULT_STUDY
     resume: bool = False
     init: Path | None = None
     minutes: float | None = None
@@ -33,6 +34,7 @@ class TrainingRequest:
     save_every: float = SAVE_EVERY
     survey_seconds: float = 2.0
     tensorboard: bool = False
+    plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, count, least in (
@@ -45,3 +47,23 @@ class TrainingRequest:
         for what, amount in (("--minutes", self.minutes), ("--save-every", self.save_every)):
             if amount is not None and not (amount > 0 and math.isfinite(amount)):
                 raise RequestError(f"{what}: a number above zero, not {amount}")
+
+    def to_json(self) -> str:
+        """The request on one line."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: None if plain[name] is None else str(plain[name]) for name in ("study", "init")}
+        return json.dumps(plain | paths | {"recipe": self.recipe.model_dump(mode="json")})
+
+    @classmethod
+    def from_json(cls, line: str) -> "TrainingRequest":
+        """The request on a line that `to_json` made."""
+        data = json.loads(line)
+        return cls(
+            **data
+            | {
+                "recipe": Recipe.model_validate_json(json.dumps(data["recipe"])),
+                "study": Path(data["study"]),
+                "init": None if data["init"] is None else Path(data["init"]),
+                "plugins": tuple(data["plugins"]),
+            }
+        )

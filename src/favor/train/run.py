@@ -1,11 +1,9 @@
 """From a request to a trained model: what is there already, what has to be built, and the loop."""
 
-import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device, find_device
 from favor.machine.environment import describe
+from favor.machine.locks import locked
 from favor.machine.memory import is_out_of_memory
 from favor.machine.messages import one_line
 from favor.machine.precision import Precision
@@ -90,7 +89,7 @@ class Setting:
         learned += "" if start.img_size is None else f"-{start.img_size}px"
         name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
         name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
-        return self.request.out / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+        return self.request.study / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
 
     @property
     def dataset(self) -> str:
@@ -124,7 +123,8 @@ def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome
     with joined(device.kind) as processes, heeding_signals() as stop:
         heard = audience if audience is not None and processes.leads else Nobody()
         setting = _setting(request, device, processes)
-        with _only_one(setting.folder) if processes.leads else nullcontext():
+        taken = f"{setting.folder} is being trained by {{holder}}; wait for it, or give another --study"
+        with locked(setting.folder / ".lock", taken, "") if processes.leads else nullcontext():
             try:
                 return _run(setting, heard, stop)
             except RequestError:
@@ -163,7 +163,7 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
         if found is not None:
             raise RequestError(
                 f"{folder} has a run already, at step {found.state.step} of {found.state.steps}; "
-                "--resume goes on with it, another --out starts anew"
+                "--resume goes on with it, another --study starts anew"
             )
         return None
     for reason in refused:
@@ -176,12 +176,12 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
         if asked.get(key) != then:
             raise RequestError(
                 f"{found.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
-                "ask for the same, or give another --out"
+                "ask for the same, or give another --study"
             )
     if found.trained.classes != setting.data.classes:
         raise RequestError(
             f"{found.file}: the run tells {some(found.trained.classes)} apart, the data have "
-            f"{some(setting.data.classes)}; give the same data, or another --out"
+            f"{some(setting.data.classes)}; give the same data, or another --study"
         )
     audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
     return found
@@ -263,7 +263,7 @@ def _parts(
 
     def keep(record: Record) -> None:
         if record.request not in written:
-            append(request.out, [record])
+            append(request.study, [record])
         if board is not None:
             board.add(record)
 
@@ -388,7 +388,7 @@ def _written(setting: Setting) -> frozenset[str]:
 
 
 def _records(setting: Setting) -> Iterator[Record]:
-    study = setting.request.out
+    study = setting.request.study
     if not (study / FILE_NAME).exists():
         return
     for record in read(study).records:
@@ -406,23 +406,5 @@ def _failed(setting: Setting, error: Exception) -> WorkError:
     reason = one_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
     if setting.processes.leads:
         status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"
-        append(setting.request.out, [failure_record(setting.subject, status, reason, setting.environment())])
+        append(setting.request.study, [failure_record(setting.subject, status, reason, setting.environment())])
     return WorkError(reason)
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Keep a second run out of the folder; the system takes the lock off when a process dies."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise RequestError(f"--out: no folder {folder} can be made ({error.strerror}); give another --out") from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(f"another process trains in {folder} now; wait for it, or give another --out") from None
-        yield
-    finally:
-        os.close(lock)

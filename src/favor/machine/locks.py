@@ -1,0 +1,71 @@
+"""Locks between processes. The system holds them, so a killed process leaves none behind. Imports no torch."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from favor.errors import RequestError
+
+LOOKING_SECONDS = 0.25
+"""`is_locked` holds a lock for an instant; whoever wants it waits this long before calling it taken."""
+
+
+@contextmanager
+def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator[None]:
+    """Hold a lock. If another process has it, wait for it or raise `taken` with what that process said of itself."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file)
+        lock.acquire(timeout=-1 if wait else LOOKING_SECONDS)
+    except Timeout:
+        raise RequestError(taken.format(holder=_holder(file))) from None
+    except OSError as error:
+        raise RequestError(f"{file.parent}: cannot be written to: {error.strerror}; choose another folder") from error
+    try:
+        _holder_file(file).write_text(f"process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
+        yield
+    finally:
+        lock.release()
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a process holds the lock now."""
+    if not file.exists():
+        return False
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def device_lock(device: str) -> Path:
+    """The lock file of a device, one for all folders of this user on this machine."""
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"favor-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    return folder / f"{device.replace(':', '')}.lock"
+
+
+@contextmanager
+def measuring(device: str, folder: Path | None, wait: bool) -> Iterator[None]:
+    """Keep other processes of this user from timing on the device: two measurements at once spoil each other."""
+    taken = f"{device} is being measured by {{holder}}; --wait waits for it"
+    with locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait):
+        yield
+
+
+def _holder_file(lock: Path) -> Path:
+    return lock.with_name(f"{lock.name}.holder")
+
+
+def _holder(lock: Path) -> str:
+    try:
+        return _holder_file(lock).read_text().strip()
+    except OSError:
+        return "another process"
