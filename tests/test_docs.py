@@ -48,7 +48,7 @@ def test_the_example_of_the_guide_is_a_working_model() -> None:
 
 
 def test_the_guide_s_study_compares_the_example_with_others_of_its_size(folder: Path) -> None:
-    study, _ = resolve(*open_study(str(folder / "mine.yaml")))
+    study = resolve(*open_study(str(folder / "mine.yaml")))
     assert [model.name for model in study.models][:2] == ["crossmean_xs4", "vit_xs4"]
     assert {model.img_sizes for model in study.models} == {(32,)}
     ours, vit = (favor.create_model(name, num_classes=10) for name in ("crossmean_xs4", "vit_xs4"))

@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,9 +12,10 @@ import time
 import psutil
 import pytest
 
+from favor.errors import RequestError
 from favor.machine import process as parent
 from favor.machine.messages import Findings, RubbishError
-from favor.machine.process import Exit, InterruptedMeasurement, MemoryBefore, kills_for_memory, supervise
+from favor.machine.process import Exit, InterruptedJob, MemoryBefore, kills_for_memory, supervise
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
@@ -27,12 +29,12 @@ LATENCY_ANSWER = '{"metric": "latency_p50", "value": 0.5, "low": null, "high": n
 LATENCY = 'tell(step="latency"); tell(metric="latency_p50", value=0.5, low=None, high=None, method="test")\n'
 
 
-def child(script: str) -> list[str]:
-    return [sys.executable, "-c", PRELUDE + script]
+def child(script: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", PRELUDE + script)
 
 
 def run(script: str, time_limit: float = 30.0, **options):
-    return supervise("{}", time_limit, command=child(script), **options)
+    return supervise(child(script), "{}", time_limit=time_limit, **options)
 
 
 def is_running(pid: int) -> bool:
@@ -61,7 +63,7 @@ def test_what_a_child_finds_arrives_with_its_conditions_flags_and_environment():
 
 
 def test_the_request_is_the_first_line_of_the_childs_input():
-    found = supervise('{"name": "x"}', 30, command=child('tell(status="failed", reason=request.strip())'))
+    found = supervise(child('tell(status="failed", reason=request.strip())'), '{"name": "x"}', time_limit=30)
     assert found.reason == '{"name": "x"}'
 
 
@@ -199,12 +201,68 @@ def test_interrupting_ends_the_child_and_keeps_what_was_found():
     def interrupt(step: str) -> None:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    with pytest.raises(InterruptedMeasurement) as caught:
+    with pytest.raises(InterruptedJob) as caught:
         run('tell(environment={"pid": os.getpid()});' + LATENCY + "time.sleep(600)", on_step=interrupt)
     found = caught.value.findings
     assert (found.status, found.reason) == ("failed", "latency: interrupted")
     assert "latency_p50" in found.metrics
     assert gone(found.environment["pid"])
+
+
+SAVES = """
+def save(*_):
+    tell(note="saved"); tell(status="failed", reason="interrupted"); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+tell(environment={"pid": os.getpid()}); tell(step="training")
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_that_saves_itself_is_given_the_time_to_do_so(number):
+    notes = []
+
+    def stop(step: str) -> None:
+        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(InterruptedJob) as caught:
+        run(SAVES, saves_itself=True, on_step=stop, on_note=notes.append)
+    assert caught.value.signal == number
+    assert notes == ["saved"]
+    assert gone(caught.value.findings.environment["pid"])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_progress_is_told_and_leaves_the_step_as_it_is():
+    steps = []
+    found = run('tell(step="training"); tell(progress="epoch 1"); sys.exit(3)', on_step=steps.append)
+    assert steps == ["training", "epoch 1"]
+    assert found.reason == "training: ended with exit code 3"
+
+
+def test_a_request_that_the_worker_refuses_is_a_wrong_request():
+    with pytest.raises(RequestError, match="^no such data$"):
+        run('tell(refused="no such data")')
+
+
+@pytest.mark.parametrize("module", ["favor.measure.worker", "favor.train.worker"])
+def test_every_worker_ends_when_the_one_that_started_it_is_gone(module, tmp_path):
+    script = (
+        "import sys, time, runpy\n"
+        "from favor.machine import worker\n"
+        "worker.answer = lambda work, request, channel: (print('at work', flush=True), time.sleep(60))\n"
+        f"sys.argv = ['worker', '2']; runpy.run_module('{module}', run_name='__main__')\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    started.stdin.write(b"{}\n")
+    started.stdin.flush()
+    assert started.stdout.readline() == b"at work\n"
+    started.stdin.close()
+    # a measurement ends at once, a training gets the signal on which it saves a checkpoint
+    assert started.wait(timeout=20) == (1 if module == "favor.measure.worker" else -signal.SIGTERM)
 
 
 def test_waiting_uses_no_processor_time():

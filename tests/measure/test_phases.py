@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from favor.measure.request import Request
 
 from favor.machine import timing
 from favor.machine.energy import EnergyError
@@ -12,6 +11,7 @@ from favor.machine.stopping import Estimate, StoppingRule
 from favor.machine.timing import time_end_to_end
 from favor.measure.bench import per_second
 from favor.measure.inference import measure_inference
+from favor.measure.job import MeasureJob
 from favor.measure.training import StepTime, measure_training
 from favor.trace.workload import Call
 from measure.fakes import FakeClock, FakeDevice, FakeWork, fake_bench
@@ -19,30 +19,9 @@ from measure.fakes import FakeClock, FakeDevice, FakeWork, fake_bench
 FIXED, PER_IMAGE = 1000, 100
 
 
-def a_request(**changes) -> Request:
-    usual = {
-        "name": "vit_s16",
-        "phase": "inference",
-        "img_size": 224,
-        "num_classes": 1000,
-        "device": "cpu",
-        "device_label": "cpu",
-        "precision": "fp32",
-        "compiled": False,
-        "batch_size": None,
-        "budget": 20.0,
-        "time_limit": 600.0,
-        "memory_limit": None,
-        "threads": 2,
-        "optimizer": "lamb",
-        "reference_batch": 2048,
-        "epoch_images": 1_281_167,
-        "fit_memory": None,
-        "grid_intensity": None,
-        "price_per_hour": None,
-        "plugins": (),
-    }
-    return Request(**usual | changes)
+def a_job(**changes) -> MeasureJob:
+    usual = {"name": "vit_s16", "phase": "inference", "img_size": 224, "precision": "fp32"}
+    return MeasureJob(**usual | {"device": "cpu", "device_label": "cpu", "threads": 2} | changes)
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +52,7 @@ def saturating(batch: int) -> float:
 
 def test_inference_gives_latency_throughput_and_memory():
     bench, device, findings = fake_bench()
-    measure_inference(bench, FakeWork(device, saturating), a_request())
+    measure_inference(bench, FakeWork(device, saturating), a_job())
     value = {name: reading.value for name, reading in findings.metrics.items()}
     assert value["latency_p50"] == value["latency_p99"] == pytest.approx(0.008)
     assert value["best_batch_size"] in (48, 64, 80, 96)
@@ -88,7 +67,7 @@ def test_inference_gives_latency_throughput_and_memory():
 def test_a_given_batch_size_is_not_searched():
     bench, device, findings = fake_bench()
     work = FakeWork(device, saturating)
-    measure_inference(bench, work, a_request(batch_size=16))
+    measure_inference(bench, work, a_job(batch_size=16))
     assert set(work.calls) == {1, 16}
     assert "best_batch_size" not in findings.metrics
     assert findings.metrics["throughput"].value == pytest.approx(16 / saturating(16))
@@ -96,7 +75,7 @@ def test_a_given_batch_size_is_not_searched():
 
 def test_the_search_stays_within_the_memory():
     bench, device, findings = fake_bench(memory=FIXED + 30 * PER_IMAGE)
-    measure_inference(bench, FakeWork(device, lambda batch: 0.01), a_request())
+    measure_inference(bench, FakeWork(device, lambda batch: 0.01), a_job())
     # 26 images take the nine tenths of the memory that a batch may be predicted to take.
     assert findings.metrics["best_batch_size"].value == 26
     assert findings.environment["throughput_search_ended"] == "memory"
@@ -105,7 +84,7 @@ def test_the_search_stays_within_the_memory():
 def test_a_batch_that_was_predicted_to_fit_and_does_not_ends_the_search_without_failing():
     bench, device, findings = fake_bench(memory=FIXED + 100 * PER_IMAGE)
     device.room = lambda held, limit: 10**9
-    measure_inference(bench, FakeWork(device, lambda batch: 0.01), a_request())
+    measure_inference(bench, FakeWork(device, lambda batch: 0.01), a_job())
     assert 64 <= findings.metrics["best_batch_size"].value <= 100
 
 
@@ -115,7 +94,7 @@ def test_memory_that_ends_while_it_is_looked_at_bounds_the_search_and_fails_noth
     bench, device, findings = fake_bench(memory=12_000)
     work = FakeWork(device, lambda batch: 0.2, fixed=10_000, per_image=100, always=100)
     measured = measure_inference if phase == "inference" else measure_training
-    measured(bench, work, a_request(phase=phase))
+    measured(bench, work, a_job(phase=phase))
     assert max(work.calls) == 8  # the nine tenths of the memory that a batch may be predicted to take
     assert "throughput" in findings.metrics or "train_throughput" in findings.metrics
 
@@ -123,7 +102,7 @@ def test_memory_that_ends_while_it_is_looked_at_bounds_the_search_and_fails_noth
 def test_a_steeper_line_that_memory_does_not_hold_bounds_the_search_and_fails_nothing():
     bench, device, findings = fake_bench(memory=12_000)
     device.room = lambda held, limit: 10**9  # so that nothing but the attempt tells
-    measure_inference(bench, FakeWork(device, lambda batch: 0.01, fixed=10_000, per_image=100, always=100), a_request())
+    measure_inference(bench, FakeWork(device, lambda batch: 0.01, fixed=10_000, per_image=100, always=100), a_job())
     assert findings.metrics["best_batch_size"].value == 19  # of 20
     assert findings.environment["throughput_search_ended"] == "memory"
 
@@ -131,7 +110,7 @@ def test_a_steeper_line_that_memory_does_not_hold_bounds_the_search_and_fails_no
 def test_the_largest_batch_in_more_memory_than_there_is_comes_from_the_line_below_it():
     bench, device, findings = fake_bench(memory=12_000)
     work = FakeWork(device, lambda batch: 0.01, fixed=10_000, per_image=100, always=100)
-    measure_training(bench, work, a_request(phase="training", batch_size=4, fit_memory=50_000))
+    measure_training(bench, work, a_job(phase="training", batch_size=4, fit_memory=50_000))
     found = findings.metrics["train_max_batch_size"]
     assert found.value == 400
     assert found.low < 100  # a steeper line could not be ruled out
@@ -141,7 +120,7 @@ def test_the_largest_batch_in_more_memory_than_there_is_comes_from_the_line_belo
 def test_where_two_images_do_not_fit_there_is_no_line_and_the_search_stays_at_one():
     bench, device, findings = fake_bench(memory=FIXED + PER_IMAGE + 50)
     device.room = lambda held, limit: 10**9
-    measure_inference(bench, FakeWork(device, saturating), a_request(fit_memory=10**6))
+    measure_inference(bench, FakeWork(device, saturating), a_job(fit_memory=10**6))
     assert findings.metrics["best_batch_size"].value == 1
     assert "max_batch_size" not in findings.metrics
     assert "max_batch_size:unverified" in findings.flags
@@ -158,7 +137,7 @@ class NeedsTwo(FakeWork):
 
 def test_training_that_one_image_is_too_few_for_is_searched_from_two():
     bench, device, findings = fake_bench()
-    request = a_request(phase="training", batch_size=None, fit_memory=FIXED + 3 * PER_IMAGE)
+    request = a_job(phase="training", batch_size=None, fit_memory=FIXED + 3 * PER_IMAGE)
     measure_training(bench, NeedsTwo(device, saturating), request)
     assert findings.environment["smallest_batch"].startswith("2, since 1 fails: ValueError: Expected more than 1 value")
     assert findings.environment["train_search_curve"].startswith("2:")
@@ -167,7 +146,7 @@ def test_training_that_one_image_is_too_few_for_is_searched_from_two():
 
 def test_where_not_even_the_two_images_that_training_needs_fit_the_largest_batch_is_zero():
     bench, device, findings = fake_bench()
-    request = a_request(phase="training", batch_size=4, fit_memory=FIXED + PER_IMAGE)
+    request = a_job(phase="training", batch_size=4, fit_memory=FIXED + PER_IMAGE)
     measure_training(bench, NeedsTwo(device, saturating), request)
     assert findings.metrics["train_max_batch_size"].value == 0
 
@@ -179,7 +158,7 @@ def test_work_that_fails_with_two_images_as_well_fails_with_its_own_error():
         raise ValueError(f"not with {batch}")
 
     with pytest.raises(ValueError, match="not with 2"):
-        measure_training(bench, FakeWork(device, seconds), a_request(phase="training", batch_size=None))
+        measure_training(bench, FakeWork(device, seconds), a_job(phase="training", batch_size=None))
 
 
 @pytest.mark.parametrize(("budget", "largest"), [(1.0, 2), (2.0, 4), (20.0, 32)])
@@ -195,7 +174,7 @@ def test_memory_passes_stay_within_the_budget(budget, largest):
 def test_a_model_of_which_no_image_fits_raises_what_the_device_raised():
     bench, device, findings = fake_bench(memory=FIXED)
     with pytest.raises(RuntimeError, match="needs 1100 of 1000 bytes"):
-        measure_inference(bench, FakeWork(device, saturating), a_request())
+        measure_inference(bench, FakeWork(device, saturating), a_job())
     assert findings.metrics == {}
 
 
@@ -208,7 +187,7 @@ def test_a_crash_in_the_search_keeps_the_latency():
         return 0.01
 
     with pytest.raises(ZeroDivisionError):
-        measure_inference(bench, FakeWork(device, seconds), a_request(batch_size=8))
+        measure_inference(bench, FakeWork(device, seconds), a_job(batch_size=8))
     assert findings.step == "throughput"
     assert "latency_p50" in findings.metrics
     assert "throughput" not in findings.metrics
@@ -217,20 +196,20 @@ def test_a_crash_in_the_search_keeps_the_latency():
 def test_a_device_that_throttles_is_flagged():
     bench, device, findings = fake_bench()
     hot = FakeWork(device, lambda batch: 0.5, (1.0 + 0.02 * max(0, n - 10) for n in range(10**4)))
-    measure_inference(bench, hot, a_request(batch_size=1))
+    measure_inference(bench, hot, a_job(batch_size=1))
     assert "latency:drift" in findings.flags
 
 
 def test_a_high_quantile_of_few_calls_is_flagged():
     bench, device, findings = fake_bench()
-    measure_inference(bench, FakeWork(device, lambda batch: 0.5), a_request(batch_size=1))
+    measure_inference(bench, FakeWork(device, lambda batch: 0.5), a_job(batch_size=1))
     assert [flag for flag in findings.flags if flag.endswith(":few")] == ["latency_p99:few"]
     assert findings.metrics["latency_p99"].high is None
 
 
 def test_the_largest_batch_beyond_what_was_measured_comes_from_a_verified_line():
     bench, device, findings = fake_bench()
-    measure_inference(bench, FakeWork(device, saturating), a_request(batch_size=1, fit_memory=FIXED + 777 * PER_IMAGE))
+    measure_inference(bench, FakeWork(device, saturating), a_job(batch_size=1, fit_memory=FIXED + 777 * PER_IMAGE))
     found = findings.metrics["max_batch_size"]
     assert (found.value, found.low, found.high) == (777, 777, 777)
     assert "verified at 4" in found.method
@@ -238,7 +217,7 @@ def test_the_largest_batch_beyond_what_was_measured_comes_from_a_verified_line()
 
 def test_the_largest_batch_within_what_was_measured_is_measured():
     bench, device, findings = fake_bench()
-    measure_inference(bench, FakeWork(device, saturating), a_request(batch_size=1, fit_memory=FIXED + 3 * PER_IMAGE))
+    measure_inference(bench, FakeWork(device, saturating), a_job(batch_size=1, fit_memory=FIXED + 3 * PER_IMAGE))
     found = findings.metrics["max_batch_size"]
     assert found.value == 3
     assert found.method.startswith("measured")
@@ -247,7 +226,7 @@ def test_the_largest_batch_within_what_was_measured_is_measured():
 def test_energy_carbon_and_money_of_inference_are_those_of_one_image():
     bench, device, findings = fake_bench()
     bench = type(bench)(device, device.clock, bench.channel, bench.budget, energy=FakeMeter(device.clock))
-    request = a_request(batch_size=4, grid_intensity=360.0, price_per_hour=3.6)
+    request = a_job(batch_size=4, grid_intensity=360.0, price_per_hour=3.6)
     measure_inference(bench, FakeWork(device, lambda batch: 0.1 * batch), request)
     assert findings.metrics["energy_per_image"].value == pytest.approx(50 * 0.1)
     assert findings.metrics["energy_per_image"].method.startswith("counter: fake")
@@ -257,7 +236,7 @@ def test_energy_carbon_and_money_of_inference_are_those_of_one_image():
 
 def test_without_a_meter_no_energy_and_no_carbon_is_put_down():
     bench, device, findings = fake_bench()
-    measure_inference(bench, FakeWork(device, saturating), a_request(batch_size=4, grid_intensity=400.0))
+    measure_inference(bench, FakeWork(device, saturating), a_job(batch_size=4, grid_intensity=400.0))
     assert not {"energy_per_image", "carbon_per_image"} & findings.metrics.keys()
 
 
@@ -273,7 +252,7 @@ def test_a_meter_that_fails_is_flagged_and_everything_else_is_measured(phase, fa
     setattr(meter, failing, fail)
     bench = type(bench)(device, device.clock, bench.channel, bench.budget, energy=meter)
     measured = measure_inference if phase == "inference" else measure_training
-    measured(bench, FakeWork(device, saturating), a_request(phase=phase, grid_intensity=400.0))
+    measured(bench, FakeWork(device, saturating), a_job(phase=phase, grid_intensity=400.0))
     assert {"inference_memory_best_batch", "train_memory"} & findings.metrics.keys()
     assert not [name for name in findings.metrics if "energy" in name or "carbon" in name]
     assert "energy:failed" in findings.flags
@@ -296,13 +275,13 @@ def test_a_counter_that_stands_still_gives_no_energy():
     meter = FakeMeter(device.clock)
     meter.stop = lambda: 0.0
     bench = type(bench)(device, device.clock, bench.channel, bench.budget, energy=meter)
-    measure_inference(bench, FakeWork(device, saturating), a_request(batch_size=4))
+    measure_inference(bench, FakeWork(device, saturating), a_job(batch_size=4))
     assert "energy_per_image" not in findings.metrics
 
 
 def test_a_training_step_at_a_given_batch_is_timed_as_it_is_and_the_epoch_by_accumulation():
     bench, device, findings = fake_bench()
-    request = a_request(phase="training", batch_size=8, epoch_images=36_000, reference_batch=80, price_per_hour=2.0)
+    request = a_job(phase="training", batch_size=8, epoch_images=36_000, reference_batch=80, price_per_hour=2.0)
     measure_training(bench, FakeWork(device, lambda batch: 0.1 + 0.05 * batch), request)
     value = {name: reading.value for name, reading in findings.metrics.items()}
     assert value["train_step_time"] == pytest.approx(0.5)
@@ -318,7 +297,7 @@ def test_a_training_step_at_a_given_batch_is_timed_as_it_is_and_the_epoch_by_acc
 def test_a_training_step_at_the_best_batch_is_one_of_the_reference_batch_by_accumulation():
     bench, device, findings = fake_bench()
     work = FakeWork(device, lambda batch: 0.1 + 0.05 * batch * (1 + max(0, batch - 32)))
-    measure_training(bench, work, a_request(phase="training", batch_size=None, reference_batch=320))
+    measure_training(bench, work, a_job(phase="training", batch_size=None, reference_batch=320))
     batch = findings.environment["train_batch_size"]
     assert 20 <= batch <= 40
     once = work.seconds(batch) - 0.1
@@ -330,7 +309,7 @@ def test_a_training_step_at_the_best_batch_is_one_of_the_reference_batch_by_accu
 def test_a_step_that_is_hardly_more_than_its_update_is_not_multiplied(batch_size):
     bench, device, findings = fake_bench()
     work = FakeWork(device, lambda batch: 0.102 * batch**2)  # of one image the update takes 0.1 s
-    measure_training(bench, work, a_request(phase="training", batch_size=batch_size, price_per_hour=1.0))
+    measure_training(bench, work, a_job(phase="training", batch_size=batch_size, price_per_hour=1.0))
     assert "update:unresolved" in findings.flags
     assert not {"train_hours_per_epoch", "train_money_per_epoch"} & findings.metrics.keys()
     assert ("train_step_time" in findings.metrics) == (batch_size == 1)

@@ -1,7 +1,8 @@
 """A study, jobs and records that nobody measured, and a clock that tests turn."""
 
+from favor.measure.job import MeasureJob
 from favor.records.schema import CardFields, Record, reading
-from favor.study.plan import Job, MeasureJob
+from favor.study.plan import Job
 from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Budget, Report, Train
 

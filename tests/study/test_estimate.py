@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from favor.study.estimate import PAGE_SECONDS, Forecast, observed_before, work_from
-from favor.study.plan import MeasureJob, jobs_of
+from favor.measure.job import MeasureJob
+from favor.study.estimate import LEAST_BUDGET, PAGE_SECONDS, Forecast, observed_before, work_from
+from favor.study.plan import jobs_of
 from favor.study.progress import states_of
-from favor.study.schema import LEAST_BUDGET, Budget, Train
+from favor.study.schema import Budget, Train
 from favor.study.study_files import open_study
 from favor.study.train_jobs import TrainJob
 from study.made_up import MACHINE, FakeClock, a_record, a_study
@@ -37,9 +38,9 @@ class Computer:
         return a_record(job, metrics=metrics)
 
 
-def run(jobs, budget, computer, clock):
+def run(jobs, total, computer, clock):
     """Let a study run; the forecasts by the time they were made, the jobs that were done, and the end."""
-    forecast = Forecast(jobs, budget, clock, computer.work_of)
+    forecast = Forecast(jobs, clock, computer.work_of, total=total)
     told, done, budgets = [(clock.now(), forecast.seconds_left())], [], []
     for job in jobs:
         its_budget = forecast.budget_for(job)
@@ -55,8 +56,9 @@ def run(jobs, budget, computer, clock):
     return told, done, budgets
 
 
-def jobs_of_file(study, phases):
-    return [job for job in jobs_of(a_study(names=study.models, phases=phases)) if isinstance(job, MeasureJob)]
+def jobs_of_file(study, phases, budget=HOUR):
+    planned = jobs_of(a_study(names=study.models, phases=phases, budget=budget))
+    return [job for job in planned if isinstance(job, MeasureJob)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,7 +68,7 @@ def jobs_of_file(study, phases):
 def test_the_time_left_is_honest_within_30_percent_from_early_on(study, macs_per_second, start, seed):
     jobs = jobs_of_file(QUICK, ("inference",)) if study == "quick" else jobs_of_file(FULL, ("inference",))
     clock = FakeClock()
-    told, _, _ = run(jobs, HOUR, Computer(start, macs_per_second, 1.5, seed), clock)
+    told, _, _ = run(jobs, None, Computer(start, macs_per_second, 1.5, seed), clock)
     end, began = clock.now(), told[0][0]
     early = began + 0.15 * (end - began)
     # At the very end 30 % are a few seconds: less than a job is no error to speak of.
@@ -79,9 +81,9 @@ def test_the_time_left_is_honest_within_30_percent_from_early_on(study, macs_per
 )
 def test_quick_keeps_its_time_on_machines_of_all_kinds_and_does_all_it_can(start, macs_per_second):
     clock = FakeClock()
-    jobs = jobs_of_file(QUICK, ("inference",))
+    jobs = jobs_of_file(QUICK, ("inference",), QUICK.budget)
     began = clock.now()
-    told, done, budgets = run(jobs, QUICK.budget, Computer(start, macs_per_second, 1.4), clock)
+    told, done, budgets = run(jobs, QUICK.budget.total, Computer(start, macs_per_second, 1.4), clock)
     assert clock.now() - began <= 360
     assert len(done) == len(jobs)
     assert all(LEAST_BUDGET <= budget <= QUICK.budget.measurement for budget in budgets)
@@ -91,9 +93,9 @@ def test_quick_keeps_its_time_on_machines_of_all_kinds_and_does_all_it_can(start
 
 def test_where_the_whole_is_too_short_the_run_ends_in_time_with_the_first_jobs_done():
     clock = FakeClock()
-    jobs = jobs_of_file(QUICK, ("inference",))
+    jobs = jobs_of_file(QUICK, ("inference",), QUICK.budget)
     began = clock.now()
-    _, done, budgets = run(jobs, QUICK.budget, Computer(30.0, 5e9, 1.2), clock)
+    _, done, budgets = run(jobs, QUICK.budget.total, Computer(30.0, 5e9, 1.2), clock)
     assert 0 < len(done) < len(jobs)
     assert done == jobs[: len(done)]
     assert budgets[-1] == LEAST_BUDGET
@@ -102,12 +104,12 @@ def test_where_the_whole_is_too_short_the_run_ends_in_time_with_the_first_jobs_d
 
 def test_without_a_budget_for_the_whole_each_measurement_gets_its_own():
     jobs = jobs_of_file(QUICK, ("inference",))
-    assert Forecast(jobs, HOUR, FakeClock(), work_from(())).budget_for(jobs[0]) == 5.0
+    assert Forecast(jobs, FakeClock(), work_from(())).budget_for(jobs[0]) == 5.0
 
 
 def test_the_time_left_runs_down_while_a_job_runs():
     clock, jobs = FakeClock(), jobs_of_file(QUICK, ("inference",))
-    forecast = Forecast(jobs, HOUR, clock, work_from(()))
+    forecast = Forecast(jobs, clock, work_from(()))
     before = forecast.seconds_left()
     forecast.begin(jobs[0], 5.0)
     assert forecast.seconds_left() == pytest.approx(before)
@@ -118,12 +120,12 @@ def test_the_time_left_runs_down_while_a_job_runs():
 def test_minutes_of_training_are_foreseen_as_what_they_are():
     train = Train(recipe="laptop-cifar10", data="cifar10", minutes=5)
     jobs = [TrainJob(name, 0, train, "cpu", 2, ()) for name in ("vit_ti16", "vit_s16")]
-    assert Forecast(jobs, HOUR, FakeClock(), work_from(()), page=False).seconds_left() == pytest.approx(600, rel=0.05)
+    assert Forecast(jobs, FakeClock(), work_from(()), page=False).seconds_left() == pytest.approx(600, rel=0.05)
 
 
 def test_epochs_of_training_are_foreseen_from_the_multiply_adds_and_the_images():
     light, heavy = (
-        Forecast([TrainJob(name, 0, train, "cpu", 2, ())], HOUR, FakeClock(), work_from(()), page=False).seconds_left()
+        Forecast([TrainJob(name, 0, train, "cpu", 2, ())], FakeClock(), work_from(()), page=False).seconds_left()
         for name, train in (
             ("vit_ti16", Train(recipe="laptop-cifar10", data="cifar10", epochs=1)),
             ("vit_ti16", Train(recipe="laptop-cifar10", data="cifar10", epochs=3)),
@@ -134,11 +136,9 @@ def test_epochs_of_training_are_foreseen_from_the_multiply_adds_and_the_images()
 
 def test_multiply_adds_grow_with_the_image_and_what_was_never_counted_is_taken_for_usual():
     work_of = work_from(())
-    small, large = (
-        MeasureJob("vit_s16", "inference", size, "fp32", 1000, None, "cpu", "cpu", 2, ()) for size in (224, 448)
-    )
+    small, large = (MeasureJob("vit_s16", "inference", size, "fp32", "cpu", "cpu", 2) for size in (224, 448))
     assert work_of(large) == 4 * work_of(small)
-    assert work_of(MeasureJob("mine", "inference", 224, "fp32", 1000, None, "cpu", "cpu", 2, ())) > 0
+    assert work_of(MeasureJob("mine", "inference", 224, "fp32", "cpu", "cpu", 2)) > 0
 
 
 def test_a_resumed_study_learns_from_what_it_did_before_and_not_from_the_pause():

@@ -3,11 +3,12 @@
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from favor.errors import RequestError
-from favor.study.folder import REQUEST_FILE, is_at_work, locked, save_request, saved_request
+from favor.study.folder import REQUEST_FILE, is_at_work, locked, save_requests, saved_requests
 from favor.study.schema import Budget, Report, Train
 from study.made_up import a_study
 
@@ -28,8 +29,8 @@ def test_what_was_asked_for_comes_back_as_it_was(tmp_path):
         train=Train(recipe="laptop-digits", data="digits", minutes=0.5, seeds=(0, 1)),
         report=Report(min_accuracy=80, pipeline="vix"),
     )
-    save_request(tmp_path, study)
-    assert saved_request(tmp_path) == study
+    save_requests(tmp_path, [study, a_study()])
+    assert saved_requests(tmp_path) == (study, a_study())
     assert [path.name for path in tmp_path.iterdir()] == [REQUEST_FILE]
 
 
@@ -39,26 +40,31 @@ def test_what_was_asked_for_comes_back_as_it_was(tmp_path):
         ("vit_s16", "vit_b16", "was changed since the study began"),
         ("measurement: 20.0 s", "measurement: 30.0 s", "was changed since the study began"),
         ("num_classes: 1000", "num_classes: many", "was changed: num_classes"),
-        ("precisions:", "precision:", "was changed: precisions: Field required"),
-        ("format: 1", "format: 9", "was not written by `favor run`"),
+        ("precisions:", "precision:", "was changed: precision: Extra inputs are not permitted"),
+        ("format: 2", "format: 9", "was not written by this version of favor"),
     ],
 )
 def test_a_request_that_was_changed_or_is_foreign_is_refused_with_the_reason(tmp_path, old, new, told):
-    save_request(tmp_path, a_study())
+    save_requests(tmp_path, [a_study()])
     file = tmp_path / REQUEST_FILE
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(RequestError) as refused:
-        saved_request(tmp_path)
+        saved_requests(tmp_path)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_folder_without_a_study_says_how_to_begin_one(tmp_path):
-    with pytest.raises(RequestError, match="there is no such folder; `favor run --out .*nowhere` begins one"):
-        saved_request(tmp_path / "nowhere")
-    with pytest.raises(RequestError, match="it has no study.yaml"):
-        saved_request(tmp_path)
+    with pytest.raises(RequestError, match="there is no such folder; `favor run --study .*nowhere` starts one"):
+        saved_requests(tmp_path / "nowhere")
+    with pytest.raises(RequestError, match="the folder has neither study.yaml nor records.jsonl"):
+        saved_requests(tmp_path)
+
+
+def test_a_folder_with_records_alone_is_a_study_in_which_nothing_was_asked_for(tmp_path):
+    (tmp_path / "records.jsonl").write_text("")
+    assert saved_requests(tmp_path) == ()
 
 
 def test_two_at_once_in_one_folder_are_refused_and_a_killed_one_leaves_no_lock(tmp_path):
@@ -66,7 +72,7 @@ def test_two_at_once_in_one_folder_are_refused_and_a_killed_one_leaves_no_lock(t
     try:
         assert other.stdout.readline() == "locked\n"
         assert is_at_work(tmp_path)
-        refused = f"another favor \\(process {other.pid}\\) is at work there"
+        refused = f"another favor \\(process {other.pid} since [0-9:]+\\) is at work there; --wait waits for it"
         with pytest.raises(RequestError, match=refused), locked(tmp_path):
             pass
     finally:
@@ -81,7 +87,15 @@ def test_two_at_once_in_one_folder_are_refused_and_a_killed_one_leaves_no_lock(t
 def test_a_folder_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "a-file").write_text("")
     with (
-        pytest.raises(RequestError, match="cannot be written to: .*; choose another --out"),
+        pytest.raises(RequestError, match="cannot be written to: .*; choose another folder"),
         locked(tmp_path / "a-file"),
     ):
         pass
+
+
+def test_one_that_waits_gets_the_folder_when_the_other_is_done(tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "locked\n"
+    threading.Timer(0.5, other.kill).start()
+    with locked(tmp_path, wait=True):
+        assert other.wait() == -signal.SIGKILL

@@ -5,9 +5,9 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from favor.records.schema import request_of
+from favor.measure.job import MeasureJob
 from favor.study.local_executor import count_record
-from favor.study.plan import CountJob, MeasureJob, jobs_of
+from favor.study.plan import CountJob, jobs_of
 from favor.study.resolved import PlannedModel
 from favor.study.schema import Train
 from favor.zoo.taxonomy import How
@@ -59,18 +59,56 @@ def test_sizes_and_precisions_multiply_the_smallest_image_and_the_first_precisio
     ]
 
 
-def test_a_job_asks_for_the_same_as_favor_measure_does():
-    from favor.measure.meters import requests_for
-    from favor.measure.request import Settings
+def test_a_job_of_a_study_file_asks_for_the_same_as_favor_measure_does():
+    from favor.cli.options import study_from_options
+    from favor.study.resolve import resolve
+    from favor.study.schema import study_in
+    from favor.yaml_file import YamlFile
 
-    from favor.machine.device import Cpu
+    text = (
+        "models: [vit_s16]\nphases: [inference, training]\nimg_sizes: [224]\nthreads: 2\ncompile: true\n"
+        "optimizer: sgd\nbudget: {measurement: 5 s}\ntime_limit: 99 s\nmemory_limit: 2GB\nfit_memory: 8GiB\n"
+        "reference_batch: 64\nepoch_images: 10\ngrid_intensity: 400\nprice_per_hour: 2.5\nbatch_size: 4\n"
+        "precisions: [bf16]\nenergy: false\nnum_classes: 10\n"
+    )
+    source = YamlFile("my.yaml", text)
+    options = {
+        "img_sizes": [224],
+        "threads": 2,
+        "compile": True,
+        "optimizer": "sgd",
+        "budget": "5",
+        "time_limit": "99",
+        "memory_limit": "2GB",
+        "fit_memory": "8GiB",
+        "reference_batch": 64,
+        "epoch_images": 10,
+        "energy": False,
+        "grid_intensity": 400.0,
+        "price_per_hour": 2.5,
+        "batch_size": "4",
+        "precisions": ["bf16"],
+        "num_classes": 10,
+    }
+    from_file = jobs_of(resolve(study_in(source, "my"), source))
+    from_options = jobs_of(study_from_options("measure", ["vit_s16"], ("inference", "training"), options))
+    assert from_file == from_options
+    job = from_file[0]
+    assert (job.compile, job.optimizer, job.budget, job.time_limit) == (True, "sgd", 5.0, 99.0)
+    assert (job.memory_limit, job.fit_memory, job.reference_batch) == (2 * 10**9, 8 * 2**30, 64)
+    assert (job.epoch_images, job.grid_intensity, job.price_per_hour) == (10, 400, 2.5)
+    assert (job.batch_size, job.precision, job.energy, job.num_classes) == (4, "bf16", False, 10)
 
-    settings = Settings(phases=("inference", "training"), img_size=224, threads=2)
-    asked = {request.phase: request for request in requests_for(["vit_s16"], settings, Cpu())}
-    for job in jobs_of(a_study(names=("vit_s16",), phases=("inference", "training"))):
-        own = job.request(budget=5.0, time_limit=9.0, memory_limit=None)
-        hashes = [request_of(r.name, r.phase, r.conditions()) for r in (own, asked[job.phase])]
-        assert hashes[0] == hashes[1]
+
+def test_every_option_of_a_job_can_be_asked_for():
+    from dataclasses import fields
+
+    from favor.study.plan import SHARED_OPTIONS
+    from favor.study.schema import MeasureOptions
+
+    by_the_plan = {"name", "phase", "img_size", "precision", "device", "device_label", "threads", "batch_size"}
+    assert {field.name for field in fields(MeasureJob)} == SHARED_OPTIONS | by_the_plan | {"budget", "plugins"}
+    assert set(MeasureOptions.model_fields) == SHARED_OPTIONS | {"precisions", "batch_size"}
 
 
 def test_a_count_is_of_one_image_at_the_size_and_classes_of_the_study():
@@ -87,6 +125,6 @@ def test_a_count_at_an_operating_point_says_so_in_its_conditions():
 
 def test_energy_is_left_out_where_the_study_says_so_and_asks_for_the_same_otherwise():
     with_energy, without = (jobs_of(a_study(names=("vit_s16",), energy=energy))[-1] for energy in (True, False))
-    assert with_energy.request(1.0, 1.0, None).energy
-    assert not without.request(1.0, 1.0, None).energy
+    assert with_energy.energy
+    assert not without.energy
     assert with_energy.conditions == without.conditions

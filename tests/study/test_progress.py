@@ -75,11 +75,47 @@ def test_counts_that_come_with_favor_are_done_and_others_are_left_until_counted(
     assert state(job, record)[0] == "done"
 
 
+@pytest.mark.parametrize(("repeat", "again"), [(None, []), ("failed", [0]), ("flagged", [1]), ("all", [0, 1, 2])])
+def test_failed_flagged_or_all_jobs_are_repeated_after_those_that_are_left(repeat, again):
+    failed = a_record(JOBS[0], status="failed", reason="building: no")
+    flagged = a_record(JOBS[1], environment={**ENVIRONMENT, "flags": "busy latency:wide"})
+    states = states_of(JOBS, [failed, flagged, a_record(JOBS[2])], MACHINE)
+    assert jobs_to_do(states, repeat) == (*JOBS[3:], *(JOBS[place] for place in again))
+
+
+def test_the_newest_record_is_the_last_of_the_file_whatever_the_clock_said():
+    old = a_record(JOBS[0], "2026-11-16T02:00:00Z", environment={**ENVIRONMENT, "flags": "busy"})
+    (found,) = states_of([JOBS[0]], [old, a_record(JOBS[0], "2026-11-16T01:00:00Z")], MACHINE)
+    assert jobs_to_do([found], "flagged") == ()
+
+
+def test_what_two_requests_ask_for_is_one_job():
+    from favor.study.progress import states_of_all
+    from favor.study.schema import Budget
+
+    longer = a_study(names=("swin_ti",), budget=Budget(measurement="99 s"))
+    states = states_of_all([a_study(names=("vit_s16", "swin_ti")), longer], [])
+    assert [state.job.name for state in states if state.job.phase == "inference"] == ["vit_s16", "swin_ti"]
+
+
+def test_a_training_that_starts_from_other_weights_is_another_one():
+    from favor.study.resolved import FirstWeights
+
+    plain = Train(recipe="laptop-digits", data="digits")
+    fresh = TrainJob("vit_ti16", 3, plain, "cpu", 2, ())
+    tuned = TrainJob("vit_ti16", 3, plain, "cpu", 2, (), FirstWeights(pretraining="digits", img_size=32))
+    record = of_stage(plain, "digits")
+    further = {**record.conditions, "pretraining": "digits", "pretraining_img_size": 32}
+    other = Record("vit_ti16", CardFields(), "accuracy", "measured", further, record.metrics)
+    assert [state(job, record)[0] for job in (fresh, tuned)] == ["done", "left"]
+    assert [state(job, other)[0] for job in (fresh, tuned)] == ["left", "done"]
+
+
 def test_failed_jobs_are_tried_again_on_demand_only_and_after_the_others():
     failed = a_record(JOBS[0], status="failed", reason="building: no")
     states = states_of(JOBS, [failed, a_record(JOBS[1])], MACHINE)
-    assert jobs_to_do(states, retry=False) == tuple(JOBS[2:])
-    assert jobs_to_do(states, retry=True) == (*JOBS[2:], JOBS[0])
+    assert jobs_to_do(states, None) == tuple(JOBS[2:])
+    assert jobs_to_do(states, "failed") == (*JOBS[2:], JOBS[0])
 
 
 TRAIN = Train(recipe="laptop-digits", data="digits", finetune=Stage(recipe="laptop-digits", data="cifar10", epochs=7))

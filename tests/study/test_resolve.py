@@ -15,7 +15,7 @@ from favor.zoo.registry import card, list_models
 
 def resolved(text, place="my.yaml"):
     source = YamlFile(str(place), text)
-    return resolve(study_in(source, "my"), source)[0]
+    return resolve(study_in(source, "my"), source)
 
 
 def names(study):
@@ -139,13 +139,13 @@ def test_plugins_recipes_and_images_are_looked_for_beside_the_study_file(tmp_pat
 def test_the_studies_inside_the_package_can_be_run_here(name, monkeypatch, tmp_path):
     (tmp_path / "cifar-10-batches-bin").mkdir()
     monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
-    study, _ = resolve(*open_study(name))
+    study = resolve(*open_study(name))
     assert all(card(model.name).name == model.name for model in study.models)
 
 
 def test_laptop_is_twelve_families_or_more(monkeypatch, tmp_path):
     (tmp_path / "cifar-10-batches-bin").mkdir()
     monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
-    study, _ = resolve(*open_study("laptop"))
+    study = resolve(*open_study("laptop"))
     assert len({card(model.name).family for model in study.models}) >= 12
     assert len({model.how for model in study.models}) == 12

@@ -1,17 +1,21 @@
 """Jobs done one after the other: kept as they come, stopped and gone on with."""
 
-import pytest
-from favor.measure.meters import Interrupted
+import shutil
 
+import pytest
+
+from favor.errors import RequestError
+from favor.measure.measurement import Interrupted
 from favor.records.store import read
 from favor.study.estimate import Forecast, work_from
+from favor.study.folder import save_requests
 from favor.study.plan import jobs_of
 from favor.study.progress import jobs_to_do, records_of, states_of
-from favor.study.runner import run_jobs
+from favor.study.runner import Keeper, UnwrittenError, run_jobs
 from favor.study.schema import Budget
 from study.made_up import MACHINE, FakeClock, a_record, a_study
 
-STUDY = a_study(phases=("inference", "training"))
+STUDY = a_study(phases=("inference", "training"), budget=Budget(measurement="3 s"))
 JOBS = jobs_of(STUDY)
 
 
@@ -23,7 +27,7 @@ class FakeExecutor:
         self.seconds = seconds
         self.asked = []
 
-    def execute(self, job, budget, on_step):
+    def execute(self, job, budget, on_step, on_note):
         self.asked.append((job, budget))
         on_step("working")
         self.clock.sleep(self.seconds)
@@ -46,16 +50,20 @@ class Told:
     def at_step(self, job, step):
         self.lines.append(f"{step} {job}")
 
+    def note(self, text):
+        self.lines.append(text)
+
     def ended(self, job, records, seconds):
         self.lines.append(f"ended {job} after {seconds:g} s")
 
 
-def go(folder, executor, budget=Budget(measurement="3 s"), retry=False):  # noqa: B008 - frozen
+def go(folder, executor, total=None, repeat=None):
+    save_requests(folder, [STUDY])
     states = states_of(JOBS, records_of(folder), MACHINE)
-    jobs = jobs_to_do(states, retry)
+    jobs = jobs_to_do(states, repeat)
     told = Told()
-    forecast = Forecast(jobs, budget, executor.clock, work_from(()))
-    return run_jobs(jobs, folder, executor, forecast, told), told
+    forecast = Forecast(jobs, executor.clock, work_from(()), total=total)
+    return run_jobs(jobs, Keeper(folder), executor, forecast, told), told
 
 
 def test_every_job_is_done_in_its_order_told_and_kept_at_once(tmp_path):
@@ -95,7 +103,7 @@ def test_a_failure_is_a_record_the_run_goes_on_and_only_retry_tries_it_again(tmp
     go(tmp_path, without)
     assert without.asked == []
     again = FakeExecutor(FakeClock())
-    go(tmp_path, again, retry=True)
+    go(tmp_path, again, repeat="failed")
     assert [job for job, _ in again.asked] == list(JOBS[2:4])
     assert {state.status for state in states_of(JOBS, records_of(tmp_path), MACHINE)} == {"done"}
 
@@ -111,8 +119,33 @@ def test_ctrl_c_keeps_what_was_found_and_the_job_is_done_again(tmp_path):
 
 def test_when_the_time_of_the_whole_has_run_out_the_rest_is_named_and_left(tmp_path):
     clock = FakeClock()
-    result, _ = go(tmp_path, FakeExecutor(clock, seconds=20.0), Budget(measurement="3 s", total="1.5 min"))
+    result, _ = go(tmp_path, FakeExecutor(clock, seconds=20.0), total=90.0)
     assert 0 < len(result.done) < len(JOBS)
     assert (*result.done, *result.out_of_time) == JOBS
     states = states_of(JOBS, records_of(tmp_path), MACHINE)
-    assert jobs_to_do(states, retry=False) == result.out_of_time
+    assert jobs_to_do(states, None) == result.out_of_time
+
+
+def test_a_request_that_is_refused_is_told_not_recorded_and_the_next_one_goes_on(tmp_path):
+    class Refusing(FakeExecutor):
+        def execute(self, job, budget, on_step, on_note):
+            if job == JOBS[0]:
+                raise RequestError("it was begun already")
+            return super().execute(job, budget, on_step, on_note)
+
+    result, _ = go(tmp_path, Refusing(FakeClock()))
+    assert [str(refusal) for refusal in result.refused] == ["it was begun already"]
+    assert len(read(tmp_path).records) == len(JOBS) - 1
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_not_made_again(tmp_path):
+    folder = tmp_path / "study"
+
+    class Deleting(FakeExecutor):
+        def execute(self, job, budget, on_step, on_note):
+            shutil.rmtree(folder)
+            return super().execute(job, budget, on_step, on_note)
+
+    with pytest.raises(UnwrittenError, match="study was deleted or moved while favor was working in it"):
+        go(folder, Deleting(FakeClock()))
+    assert not folder.exists()

@@ -24,7 +24,7 @@ def read(text):
         ("models: [a]\n\nphases: [inferense]\n", "my.yaml:3: phases[0]: unknown phase 'inferense'; did you mean"),
         ("models: [a]\nprecisions: [fp32, fp8]\n", "my.yaml:2: precisions[1]: unknown precision 'fp8'"),
         ("models: [a]\nbudget:\n  measurement: 20\n", "my.yaml:3: budget.measurement: 20 of what? Write it with its"),
-        ("models: [a]\nbudget: {total: 6 parsecs}\n", "my.yaml:2: budget.total: value: cannot read '6 parsecs'"),
+        ("models: [a]\nbudget: {total: 6 parsecs}\n", "my.yaml:2: budget.total: cannot read '6 parsecs'"),
         ("models: [a]\nbudget: {measurement: 1 ms}\n", "my.yaml:2: budget.measurement: 1 ms is too short"),
         ("models: [a]\nbatch_size: {inference: 0}\n", "my.yaml:2: batch_size.inference: write best or a whole number"),
         ("models: [a]\nimg_sizes: 224\n", "my.yaml:2: img_sizes: write own (each model's), or a list"),

@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -11,14 +14,16 @@ import typer
 from typer.testing import CliRunner
 
 import favor.report
-from favor.cli import study
+from favor.cli import count, measure, study
 from favor.cli.study import add_commands
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Cpu
+from favor.machine.locks import measuring
 from favor.machine.messages import Channel, Findings
-from favor.machine.process import InterruptedMeasurement
-from favor.measure import meters
+from favor.machine.process import InterruptedJob
+from favor.measure import measurement
 from favor.records.store import read
+from favor.study import runner
 from favor.study.folder import locked
 from favor.study.summary import Answer
 from favor.zoo import registry
@@ -37,6 +42,8 @@ def app() -> typer.Typer:
     made = typer.Typer()
     made.callback()(lambda: None)
     add_commands(made)
+    measure.add_commands(made)
+    count.add_commands(made)
     return made
 
 
@@ -45,7 +52,7 @@ def world(monkeypatch, tmp_path):
     """A folder to work in, children that find something at once, and a page that is only noted."""
     state = {"calls": [], "failing": set(), "busy": set(), "interrupted_at": None, "pages": []}
 
-    def supervise(request, time_limit, on_step, environment):
+    def supervise(command, request, *, time_limit, on_step, environment):
         asked = json.loads(request)
         state["calls"].append(asked["name"])
         findings = Findings()
@@ -60,7 +67,7 @@ def world(monkeypatch, tmp_path):
             channel.flag("busy")
         if len(state["calls"]) == state["interrupted_at"]:
             channel.failed("failed", "interrupted")
-            raise InterruptedMeasurement(findings)
+            raise InterruptedJob(findings)
         if asked["name"] in state["failing"]:
             channel.failed("out_of_memory", "too large")
         else:
@@ -71,7 +78,7 @@ def world(monkeypatch, tmp_path):
         state["pages"].append((list(sources), output))
         output.write_text("a page")
 
-    monkeypatch.setattr(meters, "supervise", supervise)
+    monkeypatch.setattr(measurement, "supervise", supervise)
     monkeypatch.setattr(favor.report, "write_report", write_report)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(STUDY)
@@ -82,7 +89,7 @@ def world(monkeypatch, tmp_path):
 def working(world, monkeypatch):
     """The same world without an answer, which takes longer than all the rest and has tests of its own."""
     blank = Answer(favored={}, undecided={}, figures={}, standing=(), disagreement=None, models=3)
-    monkeypatch.setattr(study, "_answer", lambda session: blank)
+    monkeypatch.setattr(study, "_answer", lambda study, folder: blank)
     return world
 
 
@@ -108,30 +115,30 @@ def test_a_study_is_run_kept_shown_and_answered(app, world, tmp_path):
 
 
 def test_a_second_run_of_the_same_does_nothing_and_says_so(app, working):
-    first = run(app, "run", "mine.yaml", "--out", "here")
-    again = run(app, "run", "mine.yaml", "--out", "here")
+    first = run(app, "run", "mine.yaml", "--study", "here")
+    again = run(app, "run", "mine.yaml", "--study", "here")
     assert again.exit_code == 0
     assert len(working["calls"]) == 3
     assert len(working["pages"]) == 1
-    assert "6 of 6 jobs are in here already; nothing is left to do, and nothing was done" in again.stderr
+    assert "6 of 6 jobs are done already; nothing is left to do" in again.stderr
     assert again.stdout == first.stdout
 
 
 def test_killed_before_its_page_was_written_the_next_run_writes_the_page_and_measures_nothing(app, working, tmp_path):
-    run(app, "run", "mine.yaml", "--out", "here")
+    run(app, "run", "mine.yaml", "--study", "here")
     (tmp_path / "here" / "report.html").unlink()
     resumed = run(app, "resume", "here")
-    assert "nothing is left to do, and only the page is written" in resumed.stderr
+    assert "6 of 6 jobs are done already; nothing is left to do" in resumed.stderr
     assert "Page: here/report.html" in resumed.stdout
     records = tmp_path / "here" / "records.jsonl"
     later = (tmp_path / "here" / "report.html").stat().st_mtime_ns + 1
     os.utime(records, ns=(later, later))
-    assert "only the page is written" in run(app, "run", "mine.yaml", "--out", "here").stderr
+    run(app, "run", "mine.yaml", "--study", "here")
     assert (len(working["pages"]), len(working["calls"])) == (3, 3)
 
 
 def test_a_record_that_cannot_be_read_is_told_and_done_again(app, working, tmp_path):
-    run(app, "run", "mine.yaml", "--out", "here")
+    run(app, "run", "mine.yaml", "--study", "here")
     records = tmp_path / "here" / "records.jsonl"
     records.write_bytes(records.read_bytes()[:-40])
     assert "records.jsonl:3" in run(app, "status", "here").stderr
@@ -149,10 +156,10 @@ def test_measurements_on_a_busy_machine_are_told_at_the_end(app, working):
 
 
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(app, working, tmp_path):
-    run(app, "run", "mine.yaml", "--out", "here")
+    run(app, "run", "mine.yaml", "--study", "here")
     (tmp_path / "mine.yaml").write_text(STUDY.replace("cvt_13", "tome_r8_s16").replace("2 s", "3 s"))
     with pytest.raises(RequestError, match=r"here has another study \(mine; it differs in models, budget\)"):
-        run(app, "run", "mine.yaml", "--out", "here")
+        run(app, "run", "mine.yaml", "--study", "here")
 
 
 def test_json_is_the_same_answer_and_nothing_else(app, world):
@@ -168,7 +175,7 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_resume_does(app, work
     working["interrupted_at"] = 2
     stopped = run(app, "run", "mine.yaml")
     assert stopped.exit_code == 130
-    assert "interrupted; runs/mine keeps what was found: `favor resume runs/mine` goes on" in stopped.stderr
+    assert "stopped by SIGINT; saved in runs/mine: `favor resume runs/mine` goes on" in stopped.stderr
     status = json.loads(run(app, "status", "runs/mine", "--json").stdout)
     assert (status["done"], status["left"]) == (4, ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"])
     assert status["seconds_left"] > 10
@@ -183,10 +190,10 @@ def test_a_failure_is_told_with_its_reason_and_tried_again_on_demand_only(app, w
     assert result.exit_code == 0
     assert "Failed: swin_ti@224 inference fp32: out_of_memory: latency: too large" in result.stdout
     again = run(app, "resume", "runs/mine")
-    assert "1 failed (`favor resume runs/mine --retry` tries them again)" in again.stderr
+    assert "1 failed (--repeat failed tries them again)" in again.stderr
     assert len(working["calls"]) == 3
     working["failing"] = set()
-    retried = run(app, "resume", "runs/mine", "--retry")
+    retried = run(app, "resume", "runs/mine", "--repeat", "failed")
     assert working["calls"][3:] == ["swin_ti"]
     assert "Failed" not in retried.stdout
 
@@ -294,3 +301,104 @@ def test_a_request_that_is_refused_leaves_no_folder_behind(app, working, tmp_pat
     with pytest.raises(RequestError, match="mine.yaml:3: models\\[2\\]: unknown model 'cvt_31'"):
         run(app, "run", "mine.yaml")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_measure_made_has_a_status_can_be_resumed_and_extended(app, working, tmp_path):
+    folder = tmp_path / "here"
+    assert run(app, "measure", "vit_s16", "--study", "here").exit_code == 0
+    working["interrupted_at"] = 2
+    stopped = run(app, "measure", "swin_ti", "cvt_13", "--study", "here")
+    assert stopped.exit_code == 130
+    assert "stopped by SIGINT; saved in here: the same command goes on from there" in stopped.stderr
+    status = json.loads(run(app, "status", "here", "--json").stdout)
+    assert (status["study"], status["jobs"], status["done"]) == ("measure", 3, 1)
+    assert status["left"] == ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"]
+    resumed = run(app, "resume", "here")
+    assert resumed.exit_code == 0
+    assert working["calls"] == ["vit_s16", "swin_ti", "swin_ti", "cvt_13"]
+    assert "nothing is left to do" in resumed.stdout
+    assert not (folder / "report.html").exists()
+    assert [record.name for record in read(folder).records if record.status == "ok"] == ["vit_s16", "swin_ti", "cvt_13"]
+
+
+def test_measure_extends_a_study_of_run_and_resume_goes_on_with_both(app, working):
+    run(app, "run", "mine.yaml", "--study", "here")
+    working["interrupted_at"] = 4
+    assert run(app, "measure", "vit_s16", "vit_ti16", "--study", "here").exit_code == 130
+    assert working["calls"][3:] == ["vit_ti16"]
+    assert json.loads(run(app, "status", "here", "--json").stdout)["left"] == ["vit_ti16@224 inference fp32"]
+    assert run(app, "resume", "here").exit_code == 0
+    assert working["calls"][4:] == ["vit_ti16"]
+
+
+def test_counts_are_kept_in_a_study_and_those_that_come_with_favor_are_not_made_again(app, working, tmp_path):
+    result = run(app, "count", "vit_ti16", "--study", "here", "--num-classes", "7", "--img-size", "32", "--json")
+    (record,) = json.loads(result.stdout)
+    assert (record["task"], record["conditions"]["num_classes"]) == ("count", 7)
+    assert [kept.name for kept in read(tmp_path / "here").records] == ["vit_ti16"]
+    again = run(app, "count", "vit_ti16", "vit_s16", "--study", "there")
+    assert "2 of 2 jobs are done already; nothing is left to do" in again.stderr
+    assert "5.722 M" in again.stdout
+    with pytest.raises(RequestError, match="--study keeps counts of inference at batch size 1"):
+        run(app, "count", "vit_ti16", "--study", "here", "--phase", "training")
+
+
+def test_a_folder_with_records_alone_has_a_status(app, working, tmp_path):
+    (tmp_path / "records.jsonl").write_text("")
+    assert "nothing was asked for in it" in run(app, "status", ".").stdout
+    assert run(app, "resume", ".").exit_code == 0
+
+
+@pytest.mark.parametrize("command", [("measure", "vit_s16"), ("measure", "vit_s16", "--study", "there"), ("run",)])
+def test_a_device_is_measured_by_one_process_at_a_time_whatever_the_folder(app, working, tmp_path, command):
+    words = ("run", "mine.yaml") if command == ("run",) else command
+    with (
+        measuring("cpu", tmp_path / "elsewhere", wait=False),
+        pytest.raises(RequestError, match=f"cpu is being measured by process {os.getpid()} in .*elsewhere since"),
+    ):
+        run(app, *words)
+    assert working["calls"] == []
+    assert run(app, *words).exit_code == 0
+
+
+HOLD = (
+    "import time\nfrom favor.machine.locks import measuring\n"
+    "with measuring('cpu', None, False):\n    print('locked', flush=True); time.sleep(60)"
+)
+
+
+def test_the_lock_of_a_device_vanishes_with_a_killed_process_and_one_that_waits_gets_it(app, working):
+    other = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "locked\n"
+    with pytest.raises(RequestError, match=f"process {other.pid} since .*; --wait waits for it"):
+        run(app, "measure", "vit_s16")
+    threading.Timer(0.5, other.kill).start()
+    assert run(app, "measure", "vit_s16", "--wait").exit_code == 0
+    assert other.wait() == -signal.SIGKILL
+    assert working["calls"] == ["vit_s16"]
+
+
+def test_a_study_folder_deleted_while_it_runs_is_an_error_and_is_not_made_again(app, working, tmp_path, monkeypatch):
+    find = measurement.supervise
+
+    def delete(*arguments, **options):
+        shutil.rmtree(tmp_path / "runs" / "mine")
+        return find(*arguments, **options)
+
+    monkeypatch.setattr(measurement, "supervise", delete)
+    result = run(app, "run", "mine.yaml")
+    assert isinstance(result.exception, WorkError)
+    assert "runs/mine was deleted or moved while favor was working in it" in str(result.exception)
+    assert "[1/3] vit_s16@224 inference fp32: 11 img/s" in result.stderr
+    assert not (tmp_path / "runs" / "mine").exists()
+
+
+def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(app, working, monkeypatch):
+    def full(folder, records):
+        raise WorkError("cannot write records to x: No space left on device")
+
+    monkeypatch.setattr(runner, "append", full)
+    result = run(app, "run", "mine.yaml")
+    assert "[1/3] vit_s16@224 inference fp32: 11 img/s" in result.stderr
+    assert isinstance(result.exception, WorkError)
+    assert "No space left on device; the last figures (vit_s16) are printed above" in str(result.exception)

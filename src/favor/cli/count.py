@@ -113,16 +113,16 @@ def _count_into(
 
         emit_json([to_data(record) for record in ended.records])
     else:
-        rows = [record for record in ended.records if record.status == "ok"]
+        counted = [record for record in ended.records if record.status == "ok"]
         _print_table(
             f"Counts per image, inference, batch size 1, {num_classes} classes",
             [
                 (
                     record.name,
                     str(record.conditions["img_size"]),
-                    *(_scaled(int(record.metrics[name].value)) for name in TABLE_COLUMNS),
+                    *(_scaled(int(entry.value)) if entry else "" for entry in map(record.metrics.get, TABLE_COLUMNS)),
                 )
-                for record in rows
+                for record in counted
             ],
         )
     ended.finish("the same command goes on from there")

@@ -2,14 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 
-from favor.errors import RequestError
+from favor.errors import RequestError, Step
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -148,18 +147,22 @@ def _word(name: str, is_list: bool) -> str:
     return "--" + (name.removesuffix("s") if is_list else name).replace("_", "-")
 
 
-@dataclass(frozen=True)
 class CommandLine:
     """Options as a study, whose errors name the option."""
 
-    content: Mapping[str, object]
-    place = "command line"
+    def __init__(self, content: dict[str, object]) -> None:
+        self.place = "command line"
+        self._content = content
 
-    def line(self, path: Sequence[str | int]) -> int:
+    def mapping(self, what: str) -> dict[str, object]:
+        """The options by the names of their fields."""
+        return self._content
+
+    def line(self, path: Sequence[Step]) -> int:
         """There is one."""
         return 1
 
-    def error(self, path: Sequence[str | int], why: object) -> RequestError:
+    def error(self, path: Sequence[Step], why: object) -> RequestError:
         """The error for an option."""
         names = [str(step) for step in path if step not in ("train", "models", "report")][:1]
         text = str(why)

@@ -32,7 +32,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
     names = _names(study.models, source)
     train = None if study.train is None else _resolved_train(study.train, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
-    options = {name: getattr(study, name) for name in MeasureOptions.model_fields}
+    options = study.model_dump(include=set(MeasureOptions.model_fields))
     options["batch_size"] = BatchSizes(
         inference=study.batch_size.inference or "best",
         training=study.batch_size.training or TRAINING_BATCH.get(device.kind, TRAINING_BATCH_ELSEWHERE),

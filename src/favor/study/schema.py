@@ -76,7 +76,7 @@ def _quantity(unit: str, least: float, example: str) -> Callable[[object], objec
 def _batch(value: object) -> object:
     if value == "best":
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         check_batch_size(value)
         return value
     raise ValueError(f"write best or a whole number of 1 or more, not {shown(value)}")
@@ -233,7 +233,7 @@ class StudyFile(MeasureOptions):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     doc: str = ""
-    models: Annotated[Texts, AT_LEAST_ONE]
+    models: Annotated[tuple[str, ...], AT_LEAST_ONE, AfterValidator(_each_once)]
     plugins: Texts = ()
     img_sizes: ImgSizes = Field("own", description="Image side in px; each model's own unless given; repeatable.")
     phases: Annotated[

@@ -1,0 +1,132 @@
+"""Training as a job: a worker that writes its own records, and what is written for it where it could not."""
+
+import json
+import sys
+
+import pytest
+
+from favor.errors import RequestError, WorkError
+from favor.records.schema import CardFields, Record, reading
+from favor.records.store import append, read
+from favor.study import local_executor
+from favor.study.progress import states_of
+from favor.study.schema import Stage, Train
+from favor.study.train_jobs import TrainJob, stage_conditions, stage_request
+from favor.train.request import TrainingRequest
+from study.made_up import MACHINE
+
+TRAIN = Train(recipe="laptop-digits", data="digits", minutes=0.5)
+JOB = TrainJob("vit_ti16", 1, TRAIN, "cpu", 2, ("my_models.py",))
+TWO_STAGES = TRAIN.model_copy(update={"finetune": Stage(recipe="laptop-cifar10", data="cifar10", epochs=3)})
+LONG_JOB = TrainJob("vit_ti16", 1, TWO_STAGES, "cpu", 2, ())
+
+# It stands in for the worker: says how far it is, writes what it is told to, and ends as it is told to.
+WORKER = """
+import json, os, sys
+from pathlib import Path
+request = json.loads(sys.stdin.readline())
+plan = Path(sys.argv[1])
+def tell(**message):
+    os.write(int(sys.argv[2]), (json.dumps(message) + "\\n").encode())
+tell(step="training"); tell(progress="epoch 1 of 2")
+print("last words", file=sys.stderr)
+with (Path(request["study"]) / "records.jsonl").open("ab") as file:
+    file.write((plan / "lines").read_bytes())
+for message in json.loads((plan / "messages").read_text()):
+    tell(**message)
+sys.exit(int((plan / "code").read_text()))
+"""
+
+
+def final(stage, dataset, run="run-1"):
+    conditions = {"dataset": dataset, "final": True, **stage_conditions(stage, 1)}
+    metrics = {"top1": reading("top1", 97.0, method="made up")}
+    return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, environment={"run": run})
+
+
+@pytest.fixture
+def worker(monkeypatch, tmp_path):
+    """A worker that writes the given records, tells the given messages and ends with the given code."""
+    from favor.records.schema import to_line
+
+    (tmp_path / "study").mkdir()
+    command = (sys.executable, "-c", WORKER, str(tmp_path))
+    monkeypatch.setattr(local_executor, "worker_command", lambda module: command)
+
+    def run(job, records=(), code=0, messages=({"status": "ok", "reason": None},), resume=True):
+        (tmp_path / "lines").write_bytes(b"".join(to_line(record) for record in records))
+        (tmp_path / "code").write_text(str(code))
+        (tmp_path / "messages").write_text(json.dumps(messages))
+        steps = []
+        found = local_executor.train(job, tmp_path / "study", steps.append, steps.append, resume)
+        append(tmp_path / "study", found)
+        return found, steps
+
+    run.folder = tmp_path / "study"
+    return run
+
+
+def test_the_request_says_all_that_the_study_asks(tmp_path):
+    request = stage_request(JOB, TRAIN, tmp_path, (), resume=True)
+    assert (request.model, request.recipe.name, request.recipe.seed) == ("vit_ti16", "laptop-digits", 1)
+    assert (request.data, request.minutes, request.study, request.resume) == ("digits", 0.5, tmp_path, True)
+    assert (request.device, request.threads, request.plugins) == ("cpu", 2, ("my_models.py",))
+    records = [final(TWO_STAGES, "digits", "run-7")]
+    later = stage_request(LONG_JOB, TWO_STAGES.finetune, tmp_path, records, resume=True)
+    assert (later.recipe.name, later.recipe.epochs, later.init) == ("laptop-cifar10", 3, tmp_path / "runs" / "run-7")
+
+
+def test_a_request_survives_the_way_to_the_worker(tmp_path):
+    request = stage_request(JOB, TRAIN, tmp_path, (), resume=False)
+    assert TrainingRequest.from_json(request.to_json()) == request
+
+
+def test_a_training_that_ended_well_leaves_its_own_records_and_nothing_of_ours(worker):
+    found, steps = worker(JOB, [final(TRAIN, "digits")])
+    assert found == ()
+    assert steps == ["laptop-digits on digits", "training", "epoch 1 of 2"]
+    assert len(read(worker.folder).records) == 1
+
+
+def test_what_is_trained_already_is_not_trained_again(worker):
+    append(worker.folder, [final(TRAIN, "digits")])
+    assert worker(JOB, code=1) == ((), [])
+
+
+def test_a_crash_without_a_word_becomes_a_record_that_the_study_knows(worker):
+    (found,), _ = worker(JOB, code=7, messages=())
+    assert (found.status, found.reason) == ("failed", "training: ended with exit code 7; its last words: last words")
+    (state,) = states_of([JOB], read(worker.folder).records, MACHINE)
+    assert state.status == "failed"
+
+
+def test_a_failure_that_the_training_wrote_itself_is_not_written_twice(worker):
+    conditions = {"dataset": "digits", **stage_conditions(TRAIN, 1)}
+    own = Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, status="failed", reason="not finite")
+    assert worker(JOB, [own], code=1, messages=({"status": "failed", "reason": "training: not finite"},))[0] == ()
+    (state,) = states_of([JOB], read(worker.folder).records, MACHINE)
+    assert state.reason == "failed: not finite"
+
+
+def test_a_training_that_was_told_to_stop_is_left(worker):
+    assert worker(JOB, messages=({"status": "failed", "reason": "training: interrupted"},))[0] == ()
+    (state,) = states_of([JOB], (), MACHINE)
+    assert state.status == "left"
+
+
+def test_a_training_that_is_refused_is_a_failure_of_the_study_and_an_error_of_the_command(worker):
+    with pytest.raises(RequestError, match="^begun already$"):
+        worker(JOB, messages=({"refused": "begun already"},), resume=False)
+    assert read(worker.folder).records == ()
+    (found,), _ = worker(JOB, messages=({"refused": "another recipe"},))
+    assert (found.status, found.reason) == ("failed", "training: another recipe")
+
+
+def test_the_second_stage_needs_the_end_of_the_first(worker, tmp_path):
+    with pytest.raises(WorkError, match="cannot be fine-tuned"):
+        stage_request(LONG_JOB, TWO_STAGES.finetune, tmp_path, (), resume=True)
+    append(worker.folder, [final(TWO_STAGES, "digits")])
+    _, steps = worker(LONG_JOB, [final(TWO_STAGES.finetune, "cifar10")])
+    assert steps[0] == "laptop-cifar10 on cifar10"
+    (state,) = states_of([LONG_JOB], read(worker.folder).records, MACHINE)
+    assert state.status == "done"
