@@ -42,8 +42,8 @@ def train_all(jobs: Iterable[tuple[str, int]], out: Path, minutes: float, data: 
             "train",
             model,
             *asked,
-            "--out",
-            str(out),
+            "--study",
+            str(out / f"{model}-seed{seed}"),  # one process at a time works in a study
             "--threads",
             "1",
             "--resume",
@@ -57,7 +57,7 @@ def train_all(jobs: Iterable[tuple[str, int]], out: Path, minutes: float, data: 
 def results(out: Path) -> dict[str, list[Record]]:
     """The last records of all runs, by model."""
     found: dict[str, list[Record]] = defaultdict(list)
-    for record in read(out).records if (out / FILE_NAME).exists() else ():
+    for record in read(*out.glob(f"*/{FILE_NAME}")).records:
         if record.status == "ok" and record.conditions.get("final") is True:
             found[record.name].append(record)
     return found
