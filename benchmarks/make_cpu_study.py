@@ -121,8 +121,8 @@ def _head(study: Study, records: Sequence[Record]) -> str:
     disturbed = f"{busy} of {len(records)} measurements were flagged as disturbed by other load."
     return f"""# All of Table 5 on a CPU of two cores
 
-Made by `favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study`; do not edit. The records are
-in the package: `favor recommend --study example:cpu --prefer throughput --min-accuracy 80` uses them, and says that
+Made by `favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study`; do not edit. The records
+are in the package: `favor recommend --study example:cpu --prefer throughput --min-accuracy 80` uses them, and says that
 they are another machine's.
 
 {setting}

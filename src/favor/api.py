@@ -115,27 +115,31 @@ def measure(
     >>> found[0].metrics["latency_p50"].value  # doctest: +SKIP
     0.0021
     """
-    from favor.machine.device import find_device
-    from favor.measure.meters import measure_all, requests_for
-    from favor.measure.request import Settings
+    from favor.cli.options import study_from_options
+    from favor.cli.running import run_session
+    from favor.study.session import extend, working_in
     from favor.trace.conditions import phases_named
 
-    settings = Settings(
-        phases=phases_named(phase),
-        device=device,
-        precision=precision,
-        compiled=compiled,
-        img_size=img_size,
-        num_classes=num_classes,
-        batch_size=batch_size,
-        budget=budget,
-        optimizer=optimizer,
-        threads=threads,
-    )
-    place = find_device(device)
-    requests = requests_for(_names(models), settings, place)
+    options = {
+        "device": device,
+        "precisions": [precision],
+        "compile": compiled,
+        "img_sizes": None if img_size is None else [img_size],
+        "num_classes": num_classes,
+        "batch_size": batch_size,
+        "budget": budget,
+        "optimizer": optimizer,
+        "threads": threads,
+    }
+    names = [models] if isinstance(models, str) else list(models)
+    asked = study_from_options("measure", names, phases_named(phase), options)
     folder = None if study is None else Path(study)
-    return Records(tuple(measured.record for measured in measure_all(requests, place, folder)))
+    with working_in(folder, wait=False):
+        ended = run_session(extend(asked, folder))
+    if ended.stopped_by is not None:
+        raise KeyboardInterrupt
+    ended.finish("call it again to go on")
+    return Records(tuple(ended.records))
 
 
 def simulate(
@@ -220,7 +224,7 @@ def train(
         model=model,
         recipe=resolved,
         data=data or resolved.data,
-        out=Path(study),
+        study=Path(study),
         resume=resume,
         init=None if init is None else Path(init),
         minutes=minutes,
@@ -345,9 +349,9 @@ def _several(words: str | Iterable[str]) -> Iterator[str]:
 
 
 def _names(models: str | Iterable[str]) -> list[str]:
-    from favor.cli.count import expand
+    from favor.zoo.matching import matching_models
 
-    return expand([models] if isinstance(models, str) else list(models))
+    return matching_models([models] if isinstance(models, str) else list(models))
 
 
 def _folders(study: Studies) -> list[Path]:

@@ -8,7 +8,6 @@ from favor.cli.console import emit_json, emit_table, examples, note
 from favor.cli.options import add_command, study_from_options
 from favor.cli.running import RepeatOption, StudyFolder, Wait, repeat_of, run_session
 from favor.cli.zoo import AsJson, load_plugins
-from favor.errors import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from favor.measure.doctor import Diagnosis
     from favor.measure.variability import Spread
     from favor.records.schema import Record
-    from favor.trace.conditions import Phase
 
 MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
@@ -93,7 +91,9 @@ def measure_command(
 
     A model that fails is a record with its reason, and the next one goes on. `docs/protocol.md` says how it is done.
     """
-    asked_repeat, phases = repeat_of(repeat), _phases(phase)
+    from favor.trace.conditions import phases_named
+
+    asked_repeat, phases = repeat_of(repeat), phases_named(phase)
     load_plugins()
     asked = study_from_options("measure", names, phases, options)
     from favor.study.session import extend, working_in
@@ -117,8 +117,9 @@ def variability_command(
 ) -> None:
     """Measure a model several times and print how much every metric varies: its range and standard deviation."""
     from favor.measure.variability import spreads
+    from favor.trace.conditions import phases_named
 
-    phases = _phases(phase)
+    phases = phases_named(phase)
     load_plugins()
     asked = study_from_options("measure", [name], phases, options)
     from favor.study.session import extend
@@ -151,15 +152,6 @@ def doctor_command(as_json: AsJson = False) -> None:
         emit_json(asdict(found))
     else:
         _print_diagnosis(found)
-
-
-def _phases(phase: str) -> "tuple[Phase, ...]":
-    from favor.trace.conditions import PHASES
-
-    chosen: dict[str, tuple[Phase, ...]] = {"both": PHASES, **{name: (name,) for name in PHASES}}
-    if phase not in chosen:
-        raise unknown_name("phase", phase, chosen, "choose from inference, training, both")
-    return chosen[phase]
 
 
 def _print(records: "list[Record]", as_json: bool) -> None:
