@@ -1,4 +1,4 @@
-"""The tables of docs/simulation.md beside the papers: Figure 1 and Table 6 of the benchmark, and training memory.
+"""The tables of docs/simulation-accuracy.md that compare with the papers: Figure 1, Table 6 and training memory.
 
 python benchmarks/simulation_tables.py        about 4 minutes; prints Markdown
 """

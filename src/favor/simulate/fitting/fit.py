@@ -45,10 +45,10 @@ FULL_PRECISION = {
     "gemm_tf32": 0.6,
     "conv_tf32": 0.65,
 }
-"""Products of float32, on lanes or rounded to TF32 on matrix units, as shares of the sustained peak. Tables of mixed
-precision do not show them: these are set, those on lanes from published times on a V100 (docs/simulation.md). Above 1
-where float32 holds more of the peak than half precision does, which `sustained` is about, and far above by Winograd's
-short cut, which makes so many times fewer products than are counted."""
+"""Float32 products, on lanes or as TF32 on matrix units, as shares of the sustained peak. Tables of mixed precision do
+not contain them, so these are set; those on lanes come from published V100 times (docs/simulation-accuracy.md). They
+exceed 1 where float32 sustains more of its peak than half precision, which `sustained` describes, and by far with
+Winograd convolution, which needs fewer products than are counted."""
 USUAL_MEMORY, USUAL_LOADS, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
 OPERATIONS = {
     **dict.fromkeys(("copy", "batch_norm", "batch_norm_last"), 16.0),
@@ -59,12 +59,12 @@ OPERATIONS = {
     "activation": 55.0,
     **dict.fromkeys(("elementwise_strided", "transpose", "cat_strided", "rearrange", "gather"), 70.0),
 }
-"""Operations of float32 that lanes make for every element: conversions, places in memory, and what is asked for. They
-hide behind memory on the device of the fit, which has 128 lanes a multiprocessor, and show where there are 64 and more
-bandwidth. So they are not fitted. How they compare is about what the kernels do: what does not lie in order has its
-place worked out element by element, and PyTorch's casts ask for every element's type, which takes 5.4 ps on an A100 and
-4.1 ps on an H100 PCIe (its pull requests 195542 and 137053). How many they are was set by published times in half
-precision on V100, T4 and A100 (docs/simulation.md)."""
+"""Float32 operations per element on lanes: conversions, address computation and the arithmetic itself. They hide behind
+memory on the device of the fit, which has 128 lanes per multiprocessor, and show on devices with 64 lanes and more
+bandwidth, so they are not fitted. Their ratios follow the kernels: strided elements need an address each, and PyTorch's
+casts check the type of every element, which takes 5.4 ps on an A100 and 4.1 ps on an H100 PCIe (its pull requests
+195542 and 137053). Their level was set by published half-precision times on V100, T4 and A100
+(docs/simulation-accuracy.md)."""
 DEVIATION = 0.7
 """Standard deviation of the logarithm of what an efficiency loses against the largest one, and of what lanes load."""
 USUAL_CYCLES = {"tile_cycles": 600.0, "step_cycles": 500.0}
