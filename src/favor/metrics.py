@@ -57,14 +57,14 @@ _GLOSSARY = (
         "Parameters, as the X-formers paper counts",
         "1",
         "lower",
-        "Elements of `weight` and `bias` of standard modules only, which leaves out bare parameters.",
+        "Elements of `weight` and `bias` of standard modules only, without bare parameters.",
     ),
     _counted(
         "model_size_paper",
         "Model size, as the X-formers paper counts",
         "B",
         "lower",
-        "Bytes of one float32 input image, of twice the output of every standard module, and of `params_paper`.",
+        "Bytes of one float32 image, twice the outputs of all standard modules, and `params_paper`.",
     ),
     _counted("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
     _counted(
@@ -72,14 +72,14 @@ _GLOSSARY = (
         "Multiply-adds (matmul)",
         "1",
         "lower",
-        "Multiply-adds of matrix products, convolutions and attention products for one image: the closed form.",
+        "Multiply-adds of matrix products, convolutions and attention, per image.",
     ),
     _counted(
         "macs",
         "Multiply-adds",
         "1",
         "lower",
-        "`macs_matmul` plus half of the operations of Fourier transforms, one image.",
+        "`macs_matmul` plus half of the FLOPs of Fourier transforms, per image.",
     ),
     _counted(
         "flops", "FLOPs", "1", "lower", "All arithmetic for one image: two per multiply-add plus everything else."
@@ -89,7 +89,7 @@ _GLOSSARY = (
         "Operations, as the benchmark counts",
         "1",
         "lower",
-        "Multiply-adds as one plus element-wise operations, one image: what the benchmark paper calls FLOPS.",
+        "Multiply-adds (counted as one) plus element-wise operations, per image: the benchmark paper's FLOPS.",
     ),
     _counted(
         "activations", "Activations", "1", "lower", "Elements put out by convolutions and matrix products, one image."
@@ -99,7 +99,7 @@ _GLOSSARY = (
         "Memory access",
         "B",
         "lower",
-        "Bytes read and written by every operator that is not a view, one image.",
+        "Bytes read and written by all operators except views, per image.",
     ),
     _speed(
         "throughput",
@@ -146,7 +146,7 @@ _GLOSSARY = (
         "Pipeline idle time",
         "s",
         "lower",
-        "End-to-end step time less the step time: the wait for data.",
+        "Time per step spent waiting for data: end-to-end step time minus step time.",
     ),
     _speed(
         "train_hours_per_epoch",
@@ -162,14 +162,14 @@ _GLOSSARY = (
         "Inference memory",
         "B",
         "lower",
-        "Peak of allocated bytes in a forward pass at batch size 1, weights included.",
+        "Peak allocated memory of a forward pass at batch size 1, including weights.",
     ),
     _memory(
         "inference_memory_best_batch",
         "Inference memory, best batch",
         "B",
         "lower",
-        "Peak of allocated bytes in a forward pass at the best batch size.",
+        "Peak allocated memory of a forward pass at the best batch size.",
     ),
     _memory(
         "train_memory",
