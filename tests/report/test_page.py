@@ -223,8 +223,8 @@ def test_what_an_environment_tells_has_its_unit_and_says_which_records_are_flagg
     ]
     facts = dict(method_of(own(*flagged)).environments[0].facts)
     assert facts["device memory"] == "16.0 GiB"
-    assert facts["budget of each measurement"] == "2.50 s"
-    assert facts["used by others meanwhile"] == "0.25 processors"
+    assert facts["budget per measurement"] == "2.50 s"
+    assert facts["used by other programs during"] == "0.25 processors"
     assert facts["flags"] == "busy on 2 records, wide on 1"
 
 

@@ -1,4 +1,4 @@
-"""How the numbers came about: machines, protocol, failures and sources, as the page's last section tells them."""
+"""How the numbers were obtained: machines, protocol, failures and sources, for the page's last section."""
 
 import re
 from collections import Counter
@@ -18,15 +18,15 @@ _PAPERS = {
     "hybrid_x_formers_for_vision": "Resource-efficient Hybrid X-formers for Vision (Jeevan and Sethi, WACV 2022)",
 }
 _FLAGS = "flags"
-_COUNTS = "counts of our own models, which come with favor"
-_MEASURED_HERE = "the reader's records"
-# What an environment's key is called for people, and the unit of its numbers, which the record leaves to the protocol.
+_COUNTS = "counts shipped with favor"
+_MEASURED_HERE = "your records"
+# How the page names a key of the environment, and the unit of its numbers, which is not part of the record.
 _FACTS = {
-    "budget": ("budget of each measurement", "s"),
+    "budget": ("budget per measurement", "s"),
     "device_memory": ("device memory", "B"),
     "memory_limit": ("memory limit", "B"),
-    "others_before": ("used by others before", "processors"),
-    "others_during": ("used by others meanwhile", "processors"),
+    "others_before": ("used by other programs before", "processors"),
+    "others_during": ("used by other programs during", "processors"),
     "load_average": ("load average", "processors"),
 }
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")  # and not the 32 of float32
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")  # and not the 32 of float32
 
 @dataclass(frozen=True)
 class Environment:
-    """One machine with its software, and how many records were made there."""
+    """One machine with its software, and the number of its records and models."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Failure:
-    """Work that did not succeed, and why."""
+    """A failed job, and why it failed."""
 
     name: str
     task: str
@@ -57,7 +57,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where numbers come from: who stands for them, where they are written, and how many there are."""
+    """Where numbers come from, and how many there are."""
 
     source: str
     place: str
@@ -67,7 +67,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A metric of the page with the ways in which its numbers were found."""
+    """A metric of the page and the methods behind its numbers."""
 
     metric: Metric
     methods: tuple[tuple[str, int], ...]
@@ -75,7 +75,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Method:
-    """All that the section shows; `unreadable` are lines of the reader's files that had to be skipped."""
+    """The content of the section; `unreadable` are lines that had to be skipped."""
 
     environments: tuple[Environment, ...]
     protocols: tuple[Protocol, ...]
@@ -97,12 +97,12 @@ def method_of(gathered: Gathered) -> Method:
 
 
 def _environments(records: Iterable[Record]) -> tuple[Environment, ...]:
-    """The machines of the reader's measurements, the busiest first."""
+    """The machines of the user's measurements, those with most records first."""
     made: dict[str, list[Record]] = {}
     for record in records:
         if record.source == "measured" and record.environment:
             machine = machine_text(*(record.environment.get(key) for key in MACHINE_COLUMNS.values()))
-            made.setdefault(machine or "a machine without a name", []).append(record)
+            made.setdefault(machine or "unnamed machine", []).append(record)
     found = [
         Environment(
             machine,
@@ -116,10 +116,10 @@ def _environments(records: Iterable[Record]) -> tuple[Environment, ...]:
 
 
 def _in_common(environments: Sequence[Mapping[str, Scalar]]) -> tuple[tuple[str, str], ...]:
-    """What all environments share, the range of numbers that vary, and the flags; other texts are of single records.
+    """What all environments share, the range of numbers that vary, and the flags; texts that vary are left out.
 
     >>> _in_common([{"threads": 2, "budget": 2, "curve": "1 2"}, {"threads": 2, "budget": 3.5, "curve": "1 3"}])
-    (('budget of each measurement', '2.00 s to 3.50 s'), ('threads', '2'))
+    (('budget per measurement', '2.00 s to 3.50 s'), ('threads', '2'))
     """
     facts = []
     for key in sorted({key for environment in environments for key in environment} - {_FLAGS}):
@@ -135,7 +135,7 @@ def _in_common(environments: Sequence[Mapping[str, Scalar]]) -> tuple[tuple[str,
 
 
 def _flags(environments: Sequence[Mapping[str, Scalar]]) -> list[tuple[str, str]]:
-    """How many records have each flag, which says that a number is to be trusted less.
+    """How many records have each flag; a flag is a reason to distrust a number.
 
     >>> _flags([{"flags": "busy latency:wide"}, {"flags": "busy"}, {}])
     [('flags', 'busy on 2 records, latency:wide on 1')]
@@ -148,7 +148,7 @@ def _flags(environments: Sequence[Mapping[str, Scalar]]) -> list[tuple[str, str]
 
 
 def _text(value: Scalar, unit: str | None = None) -> str:
-    """A value for people, with its unit where it has one.
+    """A value as text, with its unit if it has one.
 
     >>> _text(True), _text(0.25), _text(25274793984, "B"), _text(1.019, "processors")
     ('yes', '0.25', '23.5 GiB', '1.02 processors')
@@ -164,12 +164,12 @@ def _protocols(records: Iterable[Record]) -> tuple[Protocol, ...]:
     methods: dict[str, Counter[str]] = {}
     for record in records:
         for name, reading in record.metrics.items():
-            methods.setdefault(name, Counter())[reading.method or "not told"] += 1
+            methods.setdefault(name, Counter())[reading.method or "not stated"] += 1
     return tuple(Protocol(metric, _ways(methods[name])) for name, metric in METRICS.items() if name in methods)
 
 
 def _ways(methods: Counter[str]) -> tuple[tuple[str, int], ...]:
-    """The methods, those that differ in nothing but numbers as one with the numbers' ranges, the most used first.
+    """The methods, most used first; those that differ only in numbers are joined, with the ranges of the numbers.
 
     >>> _ways(Counter({"21 calls at batch size 1": 2, "9 calls at batch size 1": 1, "printed": 5}))
     (('printed', 5), ('9 to 21 calls at batch size 1', 3))

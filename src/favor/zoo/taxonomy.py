@@ -11,16 +11,16 @@ from enum import Enum
 class Where(Enum):
     """The part of ViT that is changed."""
 
-    BASELINE = ("baseline", "Baseline", "Nothing is changed: the models that the others are compared with.")
+    BASELINE = ("baseline", "Baseline", "The unchanged models that all others are compared with.")
     TOKEN_MIXING = (
         "token_mixing",
         "Token mixing",
-        "The self-attention, whose cost is quadratic in the number of tokens, is approximated, restricted or replaced.",
+        "Self-attention, whose cost is quadratic in the number of tokens, is approximated, restricted or replaced.",
     )
     TOKEN_SEQUENCE = (
         "token_sequence",
         "Token sequence",
-        "Redundant tokens are removed, merged or summarised, so that all later blocks work on a shorter sequence.",
+        "Redundant tokens are removed, merged or summarized, so that later blocks process a shorter sequence.",
     )
     MLP_BLOCK = (
         "mlp_block",
@@ -42,7 +42,7 @@ class How(Enum):
         "low_rank",
         "Low-Rank Attention",
         Where.TOKEN_MIXING,
-        "Uses that the attention matrix has a low rank: keys and values are projected, sampled or transposed.",
+        "Exploits the low rank of the attention matrix: keys and values are projected, sampled or transposed.",
     )
     SPARSE = (
         "sparse",
@@ -54,13 +54,13 @@ class How(Enum):
         "fixed",
         "Fixed Attention",
         Where.TOKEN_MIXING,
-        "Attention weights depend on the tokens' positions or on one token alone, not on pairs of tokens.",
+        "Attention weights depend on positions or on a single token, not on pairs of tokens.",
     )
     KERNEL = (
         "kernel",
         "Kernel Attention",
         Where.TOKEN_MIXING,
-        "Replaces the softmax by a product of feature maps, so that keys and values are summed up first.",
+        "Replaces the softmax with a product of feature maps, so that keys and values can be summed first.",
     )
     HYBRID = (
         "hybrid",
@@ -72,13 +72,13 @@ class How(Enum):
         "fourier",
         "Fourier Attention",
         Where.TOKEN_MIXING,
-        "Mixes the tokens in Fourier space, reached by the fast Fourier transform.",
+        "Mixes the tokens in Fourier space, using the fast Fourier transform.",
     )
     SHUFFLING = (
         "shuffling",
         "Non-Attention Shuffling",
         Where.TOKEN_MIXING,
-        "Mixes the tokens without attention: by fully connected layers, convolutions or modulation.",
+        "Mixes the tokens without attention, with fully connected layers, convolutions or modulation.",
     )
     REMOVAL = (
         "removal",
@@ -90,7 +90,7 @@ class How(Enum):
         "merging",
         "Token Merging",
         Where.TOKEN_SEQUENCE,
-        "Combines tokens that are alike or unimportant into fewer ones.",
+        "Merges tokens that are similar or unimportant.",
     )
     SUMMARY = (
         "summary",
@@ -102,7 +102,7 @@ class How(Enum):
         "more_mlps",
         "More MLPs",
         Where.MLP_BLOCK,
-        "Adds MLPs: several experts per block, or MLP blocks in place of early attention.",
+        "Adds MLPs: several experts per block, or MLP blocks instead of early attention.",
     )
 
     def __init__(self, key: str, title: str, where: Where, definition: str) -> None:

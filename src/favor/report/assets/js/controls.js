@@ -75,7 +75,7 @@ function drawLimits() {
   const others = [...METRICS.values()].filter(
     ({ name, better }) => better !== "neither" && !limited.includes(name) && howMany(current(name)) > 0,
   );
-  fillSelect(byId("more-limits"), [["", "Limit another indicator…"], ...others.map(({ name, title }) => [name, title])], "");
+  fillSelect(byId("more-limits"), [["", "Add a limit…"], ...others.map(({ name, title }) => [name, title])], "");
 }
 
 function limitRow(metric) {

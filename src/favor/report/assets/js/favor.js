@@ -23,7 +23,7 @@ function drawFavor() {
   const views = DATA.accuracies.map((view, index) => [index, view.dataset, view.any]).filter(([, , any]) => !any);
   fillSelect(byId("wish"), wishes.map((wish) => [wish ?? "", WISH_TITLES.get(wish) ?? wish]), state.wish ?? "");
   fillSelect(byId("dataset"), views, state.dataset);
-  fillSelect(byId("device"), devices.map((device) => [device ?? "", device ?? "where most was measured"]), state.device ?? "");
+  fillSelect(byId("device"), devices.map((device) => [device ?? "", device ?? "the device with most measurements"]), state.device ?? "");
   byId("device-box").hidden = devices.length < 2;
   byId("asked").replaceChildren(...DATA.limits.map(askedField));
   drawAnswer();
@@ -72,7 +72,7 @@ function drawAnswer() {
   }
   const wrong = [...state.asked].filter(([, value]) => !(value >= 0)).map(([option]) => option);
   if (wrong.length) {
-    box.replaceChildren(make("p", { class: "flag" }, `${wrong.join(", ")}: write a number from zero up; an accuracy is at most 100.`));
+    box.replaceChildren(make("p", { class: "flag" }, `${wrong.join(", ")}: write a number of at least 0 (accuracy: at most 100).`));
     return;
   }
   const answer = decide(questionNow());
@@ -109,8 +109,8 @@ function favoredHead(model, answer) {
 }
 
 function noneTitle({ undecided, question }) {
-  if (undecided.length) return "No model is favored, for want of numbers.";
-  return question.limits.length ? "No model is known to keep the limits." : "No model can be favored.";
+  if (undecided.length) return "No model can be favored: numbers are missing.";
+  return question.limits.length ? "No model is known to meet the limits." : "No model can be favored.";
 }
 
 const some = (rows) => {
@@ -151,7 +151,7 @@ function choiceTable({ choices, question, deciding, values }, chances) {
     ),
   );
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
-  const hint = "the favored model first; best in: share of draws from the intervals in which a model is the best";
+  const hint = "the favored model first; best in: share of draws from the intervals in which a model is best";
   return make("div", { class: "scroll" }, make("table", { class: "choices", "aria-label": hint }, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
@@ -167,7 +167,7 @@ function relaxList({ each, together, unknown }) {
   const told = [
     ...each.map((one) => `Relax one limit: ${way(one)}`),
     ...(isNew ? [`Relax least in all: ${way(together)}`] : []),
-    ...(unknown ? [`${countOf(unknown)} without a number for a limit: nobody knows how far they are`] : []),
+    ...(unknown ? [`Not considered: ${countOf(unknown)} without a number for one of the limits`] : []),
   ];
   return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
 }

@@ -21,7 +21,7 @@ function toggleTheme() {
 function openView(fragment) {
   const strange = fragment.includes("=") ? decodeState(fragment) : [];
   byId("strange").hidden = !strange.length;
-  byId("strange").textContent = `This link names what this page does not have: ${strange.join(", ")}`;
+  byId("strange").textContent = `This page does not have what the link asks for: ${strange.join(", ")}`;
   applyTheme();
   drawControls();
   drawExplorer();

@@ -172,7 +172,7 @@ function drawStatus({ known, drawn, kept, flags }, front, hasFront, width, heigh
   if (hasFront) told.push(`${front.length} on the front`);
   if (drawn.length > kept.length) told.push(`${drawn.length - kept.length} outside the limits`);
   const lacking = MODELS.length - known.length;
-  if (lacking) told.push(`${lacking} without one of the numbers`);
+  if (lacking) told.push(`${lacking} lack a number`);
   byId("status").textContent = told.join(" · ");
   byId("front").textContent = front.map((row) => MODELS[row].label).join(", ");
   byId("front-box").hidden = !hasFront || !front.length;
