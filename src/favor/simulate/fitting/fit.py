@@ -45,9 +45,9 @@ FULL_PRECISION = {
     "gemm_tf32": 0.6,
     "conv_tf32": 0.65,
 }
-"""Float32 products, on lanes or as TF32 on matrix units, as shares of the sustained peak. Tables of mixed precision do
-not contain them, so these are set; those on lanes come from published V100 times (docs/simulation-accuracy.md). They
-exceed 1 where float32 sustains more of its peak than half precision, which `sustained` describes, and by far with
+"""Float32 products, on CUDA cores or as TF32 on tensor cores, as shares of the sustained peak. Tables of mixed precision
+do not contain them, so these are set; those on CUDA cores come from published V100 times (docs/simulation-accuracy.md).
+They exceed 1 where float32 sustains more of its peak than half precision, which `sustained` describes, and by far with
 Winograd convolution, which needs fewer products than are counted."""
 USUAL_MEMORY, USUAL_LOADS, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
 OPERATIONS = {
@@ -59,19 +59,19 @@ OPERATIONS = {
     "activation": 55.0,
     **dict.fromkeys(("elementwise_strided", "transpose", "cat_strided", "rearrange", "gather"), 70.0),
 }
-"""Float32 operations per element on lanes: conversions, address computation and the arithmetic itself. They hide behind
-memory on the device of the fit, which has 128 lanes per multiprocessor, and show on devices with 64 lanes and more
-bandwidth, so they are not fitted. Their ratios follow the kernels: strided elements need an address each, and PyTorch's
-casts check the type of every element, which takes 5.4 ps on an A100 and 4.1 ps on an H100 PCIe (its pull requests
-195542 and 137053). Their level was set by published half-precision times on V100, T4 and A100
+"""Float32 operations per element on CUDA cores: conversions, address computation and the arithmetic itself. They hide
+behind memory on the device of the fit, which has 128 CUDA cores per multiprocessor, and show on devices with 64 and
+more bandwidth, so they are not fitted. Their ratios follow the kernels: strided elements need an address each, and
+PyTorch's casts check the type of every element, which takes 5.4 ps on an A100 and 4.1 ps on an H100 PCIe (its pull
+requests 195542 and 137053). Their level was set by published half-precision times on V100, T4 and A100
 (docs/simulation-accuracy.md)."""
 DEVIATION = 0.7
-"""Standard deviation of the logarithm of what an efficiency loses against the largest one, and of what lanes load."""
+"""Standard deviation of the log of an efficiency relative to the largest one, and of the loads of CUDA cores."""
 USUAL_CYCLES = {"tile_cycles": 600.0, "step_cycles": 500.0}
 USUAL_KERNEL_SECONDS = 4e-6
 _SHARED_DEVIATIONS = (0.5, 0.5, 0.05)
-"""Of the logarithms of tile cycles, step cycles and kernel seconds. The last is held: kernels of the tables' batches
-take a millisecond, which tells little of the microseconds at their start, and faster devices have shorter ones."""
+"""Of the logarithms of tile cycles, step cycles and kernel seconds. The last is almost fixed: kernels at the tables'
+batch sizes take a millisecond, which says little about the microseconds of their start-up."""
 NOISE = 0.05
 """Deviation of the logarithm of a time that the prior is weighed against."""
 OUTLIER = 0.08
