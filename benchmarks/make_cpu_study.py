@@ -211,8 +211,8 @@ def _why(study: Study) -> str:
 
 - **Multiply-adds differ in cost.** Throughput follows them only in part: its Spearman correlation is
   {compute.spearman:+.2f} with multiply-adds and {size.spearman:+.2f} with parameters. Multiply-adds per second differ
-  by a factor of {rate.max() / rate.min():.0f} between models: large dense matrix products run near the processor's peak;
-  depthwise convolutions, gathers, many small operators and element-wise work do not.
+  by a factor of {rate.max() / rate.min():.0f} between models: large dense matrix products run near the processor's
+  peak; depthwise convolutions, gathers, many small operators and element-wise work do not.
 - **Two cores are not fourteen.** The i9-12900H has 6 fast and 8 slow cores. More cores help large matrix products a lot
   and small operators little, so models with few multiply-adds should rank better on two cores.
 - **What was timed.** Here: eager PyTorch in fp32, models in their inference form (`favor.fuse`), best batch size. D.3
