@@ -46,9 +46,9 @@ FULL_PRECISION = {
     "conv_tf32": 0.65,
 }
 """Float32 products, on CUDA cores or as TF32 on tensor cores, as shares of the sustained peak. Tables of mixed
-precision do not contain them, so these are set; those on CUDA cores come from published V100 times (docs/simulation-accuracy.md).
-They exceed 1 where float32 sustains more of its peak than half precision, which `sustained` describes, and by far with
-Winograd convolution, which needs fewer products than are counted."""
+precision do not contain them, so these are set; those on CUDA cores come from published V100 times
+(docs/simulation-accuracy.md). They exceed 1 where float32 sustains more of its peak than half precision, which
+`sustained` describes, and by far with Winograd convolution, which needs fewer products than are counted."""
 USUAL_MEMORY, USUAL_LOADS, USUAL_OTHER_MATRIX = 0.85, 4.0, 0.5
 OPERATIONS = {
     **dict.fromkeys(("copy", "batch_norm", "batch_norm_last"), 16.0),
