@@ -1,5 +1,6 @@
 """What the documents show works as it stands there."""
 
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -89,8 +90,30 @@ def test_a_link_to_a_missing_page_or_heading_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    named = re.findall(r"`(?:src/favor|tests|benchmarks|docs)/[\w./-]*`", page.read_text())
-    assert [name for name in named if not (ROOT / name.strip("`")).exists()] == []
+    packages = "|".join(folder.name for folder in (ROOT / "src" / "favor").iterdir() if folder.is_dir())
+    named = re.findall(rf"`((?:src|tests|benchmarks|docs|favor|{packages})/[\w./-]*)`", page.read_text())
+    places = (ROOT, ROOT / "src", ROOT / "src" / "favor")
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_names_that_are_shown_can_be_imported(page: Path) -> None:
+    named = re.findall(r"`(favor(?:\.\w+)+)", page.read_text())
+    assert [name for name in named if not importable(name)] == []
+
+
+def importable(name: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_a_python_name_that_does_not_exist_is_found() -> None:
+    assert importable("favor.zoo.registry.card")
+    assert not importable("favor.zoo.registry.no_such_function")
 
 
 def commands() -> list[tuple[str, str]]:
