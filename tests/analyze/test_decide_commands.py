@@ -309,7 +309,7 @@ def test_the_study_that_comes_with_favor_decides_until_there_is_an_own_one(study
     assert (answer["favored"]["name"], [one["name"] for one in answer["runners_up"]]) == ("swin_ti", ["vit_s16"])
     speed = answer["favored"]["metrics"]["throughput"]
     assert (speed["source"], speed["setting"], speed["provenance"]) == ("imported", "cpu, fp32", "example:cpu, swin_ti")
-    assert answer["next_steps"][0] == "favor measure swin_ti vit_s16 --into my-study"
+    assert answer["next_steps"][0] == "favor measure swin_ti vit_s16 --study my-study"
     assert run_json(*asked, "--study", "example:cpu", "--device", "cpu")["favored"]["name"] == "swin_ti"
     both = run_json(*asked, "--study", "example:cpu", "--study", str(study))
     assert (both["favored"]["name"], both["favored"]["metrics"]["throughput"]["source"]) == ("tome_r8_s16", "measured")

@@ -166,7 +166,7 @@ def test_without_numbers_the_papers_advice_stands_in_and_claims_no_order_of_spee
     assert "says nothing about throughput" in answer.notes[0]
     assert answer.why is not None
     assert "throughput" not in answer.why.summary
-    assert answer.next_steps[0] == "favor measure nextvit_s vit_s16 tome_r8_s16 --into my-study"
+    assert answer.next_steps[0] == "favor measure nextvit_s vit_s16 tome_r8_s16 --study my-study"
 
 
 def test_the_papers_advice_is_for_its_own_device(unmeasured: pd.DataFrame) -> None:
@@ -199,7 +199,7 @@ def test_a_limit_without_numbers_cannot_be_checked_and_nothing_is_favored(wide_t
     answer = recommend(table, Request(limits=(BELOW_1_GIB,)))
     assert (answer.favored, answer.relax) == (None, None)
     assert answer.undecided == ("max_memory cannot be checked: no numbers for inference_memory",)
-    assert answer.next_steps[0] == "favor measure vit_s16 vit_ti16 --into my-study"
+    assert answer.next_steps[0] == "favor measure vit_s16 vit_ti16 --study my-study"
     on_front = recommend(table, Request(prefer="throughput", limits=(BELOW_1_GIB,)), SPEED_FRONT)
     assert on_front.favored is None
 

@@ -25,7 +25,7 @@ FLAGS = (
 )
 
 
-_FILL = to_fill("throughput", "favor measure vit_s16 --into mine").replace(" -o report.html", "")
+_FILL = to_fill("throughput", "favor measure vit_s16 --study mine").replace(" -o report.html", "")
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ def test_a_hostile_record_stays_text(visit: Visit, hostile_page: Path) -> None:
 
 def test_a_figure_without_data_says_what_to_run(visit: Visit, hostile_page: Path) -> None:
     figure = visit(hostile_page).locator(".not-yet + .figures #figure-missing")
-    assert figure.locator("pre").inner_text() == "favor measure vit_s16 --into mine\nfavor report mine"
+    assert figure.locator("pre").inner_text() == "favor measure vit_s16 --study mine\nfavor report mine"
     assert "Needs throughput." in figure.inner_text()
 
 

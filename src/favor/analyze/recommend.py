@@ -231,7 +231,7 @@ class _Decision:
         ]
         if not names:
             return ()
-        measure = f"favor measure {' '.join(dict.fromkeys(names))} --into my-study"
+        measure = f"favor measure {' '.join(dict.fromkeys(names))} --study my-study"
         return measure, " ".join(["favor recommend --study my-study", *self.request.options()])
 
 

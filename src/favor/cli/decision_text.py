@@ -213,7 +213,7 @@ def print_comparison(pair: PairComparison) -> None:
         if only:
             note(f"known of {name} alone: {', '.join(only)}")
     if not pair.metrics:
-        note("no metric is known of both; measure them with `favor measure NAME --into STUDY` and add --study STUDY")
+        note("no metric is known of both; measure them with `favor measure NAME --study STUDY` and add --study STUDY")
 
 
 def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:

@@ -1,12 +1,12 @@
 """What to run so that a figure that lacks numbers gets them."""
 
-QUICK = "favor run --out mine"
+QUICK = "favor run --study mine"
 """Inference of one or two models of every class."""
-FULL = "favor run full --out mine"
+FULL = "favor run full --study mine"
 """Inference and training step of all models of the benchmark's Table 5."""
-MISNOMER = "favor run misnomer --out mine"
-X_FORMERS = "favor run vix --out mine"
-LAPTOP = "favor run laptop --out mine"
+MISNOMER = "favor run misnomer --study mine"
+X_FORMERS = "favor run vix --study mine"
+LAPTOP = "favor run laptop --study mine"
 """Accuracies: many families trained on CIFAR-10 for a few minutes each."""
 REPORT = "favor report mine -o report.html"
 
@@ -15,6 +15,6 @@ def to_fill(needs: str, *commands: str) -> str:
     """What a figure wants and the commands that give it, the page's own last.
 
     >>> to_fill("throughput", QUICK)
-    'Needs throughput. Run: favor run --out mine; then: favor report mine -o report.html'
+    'Needs throughput. Run: favor run --study mine; then: favor report mine -o report.html'
     """
     return f"Needs {needs}. Run: " + "; then: ".join([*commands, REPORT])

@@ -30,7 +30,7 @@ _SHORT = {"params": "Parameters", "macs": "Multiply-adds", "throughput": "Time p
 # Figure 1: a plain Transformer, one that shares its weights over the depth, and one with sparse experts.
 _KINDS = {"vit": "Transformer", "universal": "Universal Transformer", "switch": "Switch Transformer"}
 _SIZES = {"vit": "vit_{}16", "universal": "universal_{}16", "switch": "switch_8_{}16"}
-_MEASURE_KINDS = "favor measure vit_s16 universal_s16 switch_8_s16 --into mine"
+_MEASURE_KINDS = "favor measure vit_s16 universal_s16 switch_8_s16 --study mine"
 _KIND_COLOURS = {"vit": "#767c85", "universal": FIRST_SERIES, "switch": SECOND_SERIES}
 
 _DEPTHS = tuple(f"misnomer_d{depth}" for depth in (6, 8, 16, 24, 32, 48))

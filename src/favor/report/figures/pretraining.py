@@ -85,10 +85,10 @@ def pretraining_figure(table: pd.DataFrame) -> Figure:
     except RequestError:
         said = "The paper found 0.16 % less accuracy for pretraining that is 1.39 times faster, on average (D.6)."
         commands = [
-            f"favor train vit_s16 --recipe deit3-pretrain --data {_PRETRAINING_DATA} --set img_size={size} --out mine"
+            f"favor train vit_s16 --recipe deit3-pretrain --data {_PRETRAINING_DATA} --set img_size={size} --study mine"
             for size in (LOWER, USUAL)
         ]
-        commands.append("favor finetune CHECKPOINT --recipe deit3-finetune --out mine")
+        commands.append("favor finetune CHECKPOINT --recipe deit3-finetune --study mine")
         needs = f"models pretrained at {LOWER} and at {USUAL} px and fine-tuned alike"
         return Figure(*identity, said, None, to_fill(needs, *commands))
     interval = "" if info.low is None or info.high is None else f" (95 % interval {info.low:+.2f} to {info.high:+.2f})"

@@ -68,9 +68,9 @@ def scaling_figure(evidence: Evidence) -> Figure:
     if not info.steps:
         names = " ".join(dict.fromkeys(name for pair in PAIRS for name in pair))
         commands = (
-            f"favor measure {names} --phase both --into mine",
-            f"favor measure {names} --phase both --img-size {LARGER_IMAGE} --into mine",
-            f"favor finetune CHECKPOINT --recipe deit3-finetune --img-size {LARGER_IMAGE} --out mine",
+            f"favor measure {names} --phase both --study mine",
+            f"favor measure {names} --phase both --img-size {LARGER_IMAGE} --study mine",
+            f"favor finetune CHECKPOINT --recipe deit3-finetune --img-size {LARGER_IMAGE} --study mine",
         )
         needs = f"accuracies at two image sizes and costs at both of {names.replace(' ', ', ')}"
         return Figure(*identity, "The two ways of scaling up.", None, to_fill(needs, *commands))
