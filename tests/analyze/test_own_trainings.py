@@ -172,7 +172,8 @@ def test_the_spread_between_seeds_is_in_the_interval_and_in_the_chances(tmp_path
     answer = recommend(table, Request())
     assert answer.favored is not None
     assert answer.favored.name == "vit_s16"
-    assert 0.3 < (answer.favored.probability_best or 0.0) < 0.8
+    # The two others are above it in nearly half of the draws each.
+    assert 0.2 < (answer.favored.probability_best or 0.0) < 0.4
     counted = rows.loc[list(MODELS)].reset_index()
     front = {point.name: point.probability for point in pareto(counted, ["top1", "params"]).points}
     assert 0.2 < (front["swin_ti"] or 0.0) < 0.8
