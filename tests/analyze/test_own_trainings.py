@@ -1,11 +1,11 @@
 """Records as users make them: own trainings with several seeds, unfinished ones, two machines, two precisions."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import typer
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from favor.analyze import Comparison, Request, Scope, compare, pareto, recommend
@@ -113,7 +113,7 @@ def test_only_the_models_that_are_asked_about_choose_the_pipeline(own: pd.DataFr
 
 
 def test_a_run_that_was_killed_is_no_result_unless_it_is_asked_for(tmp_path: Path) -> None:
-    killed = [a_training("cvt_13", 45.0, epoch=2), a_training("cvt_13", 30.0, epoch=1)]
+    killed = [a_training("cvt_13", 30.0, epoch=1), a_training("cvt_13", 45.0, epoch=2)]
     table = study(tmp_path, *(a_training(name, 60.0) for name in MODELS[:2]), *killed)
     assert set(top1_of(table)) == set(MODELS[:2])
     assert "cvt_13" not in set(evidence_of(table).rows(["top1"])["name"])

@@ -184,9 +184,13 @@ class Comparison:
 
     def run_setting(self, metrics: Sequence[str], device: str | None = None) -> Setting | None:
         """The run setting in which to compare by all the metrics; see the function of that name."""
-        key = tuple(metrics), device
+        # A metric that no record has changes nothing, and most of the page's questions are about such.
+        known = tuple(name for name in metrics if METRICS[name].depends_on_device and name in self.models.columns)
+        if metrics and not known and device is None:
+            return None
+        key = (known or tuple(metrics)), device
         if key not in self._runs:
-            self._runs[key] = run_setting(self.models, metrics, device)
+            self._runs[key] = run_setting(self.models, key[0], device)
         return self._runs[key]
 
     def compare(self, metrics: Sequence[str] = (), device: str | None = None) -> Compared:
