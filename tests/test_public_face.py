@@ -5,11 +5,11 @@ import inspect
 import pkgutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 import favor
 from favor.api import Records
