@@ -9,6 +9,7 @@ import pytest
 
 from favor.cli import main
 from favor.errors import RequestError
+from favor.zoo.taxonomy import How
 
 Favor = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -61,7 +62,7 @@ def test_list_as_json_is_a_list_of_cards_and_nothing_else(favor: Favor) -> None:
 
 def test_list_groups_by_taxonomy_with_its_definitions(favor: Favor) -> None:
     done = favor("list", "--where", "token_sequence")
-    assert "Token sequence: Token Merging - Combines tokens" in done.stdout
+    assert f"Token sequence: Token Merging - {How.MERGING.definition}" in done.stdout
     assert "tome_r8_s16" in done.stdout
 
 
