@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -348,6 +349,19 @@ def test_weights_without_names_are_refused(tmp_path: Path) -> None:
     torch.save({1: torch.zeros(2)}, tmp_path / "weights.pth")
     with pytest.raises(RequestError, match="not a table of weights by name"):
         start_from(tmp_path / "weights.pth", "tiny_vit")
+
+
+def test_a_weight_file_whose_parts_do_not_fit_each_other_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    torch.save({"a": torch.zeros(2)}, file, _use_new_zipfile_serialization=False)
+    content = bytearray(file.read_bytes())
+    key = re.findall(rb"X.\0\0\0(\d{6,})", bytes(content))[
+        0
+    ]  # of the storage: named with the weight, and before its bytes
+    content[content.rindex(key)] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match="cannot be read as weights.*AssertionError: storage key"):
+        start_from(file, "tiny_vit")
 
 
 def test_a_weight_that_is_larger_than_its_file_is_refused(tmp_path: Path) -> None:
