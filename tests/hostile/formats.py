@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import yaml
 from PIL import Image
 from safetensors.torch import save
 from scipy.io import savemat
@@ -29,7 +28,7 @@ from favor.data.sources import Splits
 from favor.data.tiny_imagenet import open_tiny_imagenet
 from favor.records.timm_results import import_timm, join_on_architecture
 from favor.simulate.devices import device
-from favor.study.folder import saved_request
+from favor.study.folder import save_requests, saved_requests
 from favor.study.resolved import ResolvedStudy
 from favor.study.study_files import open_study
 from favor.train.initial_weights import start_from
@@ -86,9 +85,7 @@ _REQUEST = {
 
 
 def _write_study_folder(into: Path, rng: random.Random) -> Sequence[Path]:
-    known = ResolvedStudy.model_validate_json(json.dumps(_REQUEST))
-    content = {"format": 1, "hash": known.hash(), **known.to_data()}
-    (into / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    save_requests(into, [ResolvedStudy.model_validate_json(json.dumps(_REQUEST))])
     return [into / "study.yaml"]
 
 
@@ -362,7 +359,7 @@ def _read_matlab(folder: Path) -> object:
 
 FORMATS = (
     Format("study", _yaml("favor.study", "built_in"), spoiled_text, lambda folder: open_study(str(folder / "my.yaml"))),
-    Format("study folder", _write_study_folder, spoiled_text, saved_request),
+    Format("study folder", _write_study_folder, spoiled_text, saved_requests),
     Format(
         "recipe", _yaml("favor.train", "recipes"), spoiled_text, lambda folder: load_recipe(str(folder / "my.yaml"))
     ),
