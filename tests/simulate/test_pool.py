@@ -2,9 +2,9 @@
 
 import os
 import signal
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from favor.errors import WorkError
 from favor.simulate import pool
@@ -17,7 +17,7 @@ ASKED = Asked(batch_size=4, num_classes=10)
 
 
 def without_times(found: list[Simulated]) -> list[tuple[str, list[object]]]:
-    return [(each.name, [replace(record, time="") for record in each.records]) for each in found]
+    return [(each.name, [structs.replace(record, time=None) for record in each.records]) for each in found]
 
 
 def test_two_processes_give_what_one_gives_and_a_refusal_stops_none(calibration):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from favor.records.schema import CardFields, Record, reading
 from favor.simulate.correction import NO_CORRECTION, Correction, correction_from, measurements_on
@@ -107,9 +108,9 @@ def test_only_like_measurements_of_the_device_count():
         measured("vit_s16", 100.0, precision="fp32"),
         measured("vit_s16", 100.0, compile=True),
         measured("vit_s16", 100.0, layout="nhwc"),
-        replace(like, name="vit_s16", source="simulated"),
-        replace(like, name="vit_s16", status="failed", reason="why not", metrics={}),
-        replace(like, name="vit_s16", source="published"),
+        structs.replace(like, name="vit_s16", source="simulated"),
+        structs.replace(like, name="vit_s16", status="failed", reason="why not", metrics={}),
+        structs.replace(like, name="vit_s16", source="published"),
     ]
     assert measurements_on(device("h100"), [like, *others], "amp") == [like]
 
