@@ -27,7 +27,7 @@ from favor.machine.device import Cpu, Device, Peak
 from favor.machine.messages import Channel
 from favor.machine.stopping import StoppingRule
 from favor.machine.timing import time_calls
-from favor.measure.bench import SAMPLE_SECONDS, SHARE_OF_ROOM, Bench
+from favor.measurement.bench import SAMPLE_SECONDS, SHARE_OF_ROOM, Bench
 from favor.trace.workload import Call, Workload
 
 BUDGET = 20.0

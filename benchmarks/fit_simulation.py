@@ -1,4 +1,4 @@
-"""Make src/favor/simulate/calibration.json from timm's published tables of one GPU.
+"""Make src/favor/simulation/calibration.json from timm's published tables of one GPU.
 
 python benchmarks/fit_simulation.py --inference benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv \\
     --training benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv --on rtx3090 --cache DIR
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from favor.simulate.calibration import FILE_NAME, Calibration, Residuals, Training
-from favor.simulate.devices import Device, device
-from favor.simulate.fitting.fit import Observation, fit, fit_training, hold_out_families, times_on
-from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.spread import Z
+from favor.simulation.calibration import FILE_NAME, Calibration, Residuals, Training
+from favor.simulation.devices import Device, device
+from favor.simulation.fitting.fit import Observation, fit, fit_training, hold_out_families, times_on
+from favor.simulation.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
+from favor.simulation.spread import Z
 
 FOLDS = 10
 TRAINING_ROWS = 90
@@ -39,7 +39,7 @@ def main() -> None:
     training, left = _training(arguments, place, calibration, within)
     residuals = Residuals(within=within, training=left, **SET_BY_HAND)
     calibration = replace(calibration, residuals=residuals, training=training)
-    (files("favor.simulate") / FILE_NAME).write_text(calibration.to_json(), encoding="utf-8")
+    (files("favor.simulation") / FILE_NAME).write_text(calibration.to_json(), encoding="utf-8")
 
 
 def _training(

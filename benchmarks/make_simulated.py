@@ -1,4 +1,4 @@
-"""Make src/favor/simulate/simulated.csv: every model of the zoo on every built-in device, inference in mixed precision.
+"""Make src/favor/simulation/simulated.csv: every model of the zoo on every built-in device, inference with amp.
 
 python benchmarks/make_simulated.py --keep DIR        about 6 minutes on two cores
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from favor.records.store import FILE_NAME as STUDY_FILE
 from favor.records.store import append, read
-from favor.simulate.calibration import shipped_calibration
-from favor.simulate.devices import built_in_devices
-from favor.simulate.pool import simulate_several
-from favor.simulate.shipped import FILE_NAME, to_csv
-from favor.simulate.simulation import Asked
+from favor.simulation.calibration import shipped_calibration
+from favor.simulation.devices import built_in_devices
+from favor.simulation.pool import simulate_several
+from favor.simulation.shipped import FILE_NAME, to_csv
+from favor.simulation.simulation import Asked
 from favor.zoo.registry import list_models
 
 HERE = Path(__file__).parent.parent / "src" / "favor" / "simulate"

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from favor.errors import FavorError, RequestError
-from favor.simulate.calibration import shipped_calibration
-from favor.simulate.correction import NO_CORRECTION
-from favor.simulate.devices import Device, device, known_as
-from favor.simulate.fitting.fit import Observation, hold_out_families
-from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.spread import Z, spread
-from favor.simulate.time_model import estimate_counted
+from favor.simulation.calibration import shipped_calibration
+from favor.simulation.correction import NO_CORRECTION
+from favor.simulation.devices import Device, device, known_as
+from favor.simulation.fitting.fit import Observation, hold_out_families
+from favor.simulation.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
+from favor.simulation.spread import Z, spread
+from favor.simulation.time_model import estimate_counted
 
 FOLDS = 10
 

@@ -7,10 +7,10 @@ from scipy.stats import pearsonr, spearmanr
 
 from favor.analyze import pareto
 from favor.records import counted_records, published, published_table
-from favor.simulate.devices import device
-from favor.simulate.networks import network
-from favor.simulate.shipped import shipped_records
-from favor.simulate.simulation import Passes
+from favor.simulation.devices import device
+from favor.simulation.networks import network
+from favor.simulation.shipped import shipped_records
+from favor.simulation.simulation import Passes
 
 BATCH = 2048
 MEMORY_MODELS = ("vit_ti16", "vit_s16", "vit_b16", "deit_s16", "swin_ti", "xcit_s12_p16", "nextvit_s", "resnet50")

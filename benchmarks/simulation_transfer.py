@@ -17,14 +17,14 @@ from unittest import mock
 import numpy as np
 from scipy.optimize import least_squares
 
-from favor.simulate import time_model
-from favor.simulate.calibration import Efficiency, shipped_calibration
-from favor.simulate.correction import NO_CORRECTION
-from favor.simulate.devices import Device, device
-from favor.simulate.fitting.fit import OPERATIONS
-from favor.simulate.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
-from favor.simulate.spread import Z, spread
-from favor.simulate.time_model import Estimate, estimate_counted
+from favor.simulation import time_model
+from favor.simulation.calibration import Efficiency, shipped_calibration
+from favor.simulation.correction import NO_CORRECTION
+from favor.simulation.devices import Device, device
+from favor.simulation.fitting.fit import OPERATIONS
+from favor.simulation.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
+from favor.simulation.spread import Z, spread
+from favor.simulation.time_model import Estimate, estimate_counted
 
 PUBLISHED = Path(__file__).parent / "published"
 HALF = {

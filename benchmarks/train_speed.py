@@ -2,7 +2,7 @@
 
     FAVOR_DATA=... python benchmarks/train_speed.py [--model vit_xs4] [--batch-size 128] [--rounds 7]
 
-Ours is the loop itself, run by `favor.train.run.train` and stopped after some steps as a cluster would stop it. timm's
+Ours is `favor.training.run.train`, stopped after some steps as a cluster would stop it. timm's
 is what its script puts together from its library: `create_loader` with its prefetcher and worker processes, the
 transforms of `create_transform`, `create_optimizer_v2`, `dispatch_clip_grad`, its meters. Rounds alternate, so that
 other work on the machine slows both, and the ratio is taken within each pair. Both get all threads for the model;
@@ -30,10 +30,10 @@ from torch.utils.data import Dataset
 from favor.data.in_memory import InMemory
 from favor.data.opening import open_data
 from favor.records.schema import Record
-from favor.train.callbacks import StepNews
-from favor.train.recipe import Recipe, load_recipe
-from favor.train.request import TrainingRequest
-from favor.train.run import train
+from favor.training.callbacks import StepNews
+from favor.training.recipe import Recipe, load_recipe
+from favor.training.request import TrainingRequest
+from favor.training.run import train
 from favor.zoo.registry import create_model
 
 IGNORED_STEPS = 3

@@ -9,8 +9,6 @@ What is named here is imported when it is first used, so that `import favor` cos
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from favor.version import __version__
@@ -67,15 +65,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Face(ModuleType):
-    """Keeps `favor.measure`, `favor.train` and `favor.simulate` functions: importing the package of that name, which
-    Python then sets as an attribute here, does not replace them. Goes when the packages have other names."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Face

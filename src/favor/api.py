@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from favor.analyze.recommendation import Recommendation
     from favor.records.schema import Record
     from favor.trace.counts import Counts
-    from favor.train.run import Outcome
+    from favor.training.run import Outcome
 
 PhaseWord = Literal["inference", "training", "both"]
 PathLike = str | Path
@@ -165,11 +165,11 @@ def simulate(
     True
     """
     from favor.records.store import FILE_NAME, append, read
-    from favor.simulate.calibration import shipped_calibration
-    from favor.simulate.devices import device as described
-    from favor.simulate.pool import simulate_several
-    from favor.simulate.simulation import Asked
-    from favor.simulate.study_correction import local_corrections
+    from favor.simulation.calibration import shipped_calibration
+    from favor.simulation.devices import device as described
+    from favor.simulation.pool import simulate_several
+    from favor.simulation.simulation import Asked
+    from favor.simulation.study_correction import local_corrections
     from favor.trace.conditions import phases_named
 
     places = [described(name) for name in _several(device)]
@@ -213,9 +213,9 @@ def train(
     >>> done.record.metrics["top1"].value  # doctest: +SKIP
     85.3
     """
-    from favor.train.recipe import load_recipe
-    from favor.train.request import TrainingRequest
-    from favor.train.run import train as run
+    from favor.training.recipe import load_recipe
+    from favor.training.request import TrainingRequest
+    from favor.training.run import train as run
 
     if minutes is not None and epochs is not None:
         raise RequestError("minutes and epochs both say how long to train; give one of them")

@@ -24,7 +24,7 @@ def load_evidence(
     simulated: tuple[Record, ...] = ()
     if device is not None or every_device:
         # Descriptions of devices take a fifth of a second to import.
-        from favor.simulate.shipped import shipped_devices, shipped_records
+        from favor.simulation.shipped import shipped_devices, shipped_records
 
         devices = (device,) if device is not None else shipped_devices()
         simulated = tuple(record for name in devices for record in shipped_records(name))
@@ -34,7 +34,7 @@ def load_evidence(
 
 def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":
     from favor.analyze.setting import condition_of
-    from favor.simulate.shipped import is_called
+    from favor.simulation.shipped import is_called
 
     names = condition_of(table, "device_name")
     called = [name for name in names.dropna().unique() if is_called(device, str(name))]

@@ -320,7 +320,7 @@ def test_no_command_needs_torch() -> None:
     script = (
         "import sys, typer\nfrom favor.cli import decide\napp = typer.Typer()\ndecide.add_commands(app)\n"
         "sys.argv = ['favor', 'recommend', '--json']\n"
-        "try:\n    app()\nfinally:\n    heavy = {'torch', 'timm', 'scipy', 'yaml', 'favor.simulate'}\n"
+        "try:\n    app()\nfinally:\n    heavy = {'torch', 'timm', 'scipy', 'yaml', 'favor.simulation'}\n"
         "    assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -212,9 +212,7 @@ def test_pretraining_resolutions_are_compared_all_else_equal() -> None:
     def epoch(at: int, hours: float, host: str) -> Record:
         record = a_training("vit_s16", 0.0, dataset="imagenet-21k", img_size=at, pipeline="deit3-pretrain@1")
         metrics = {"train_hours_per_epoch": reading("train_hours_per_epoch", hours, method="clock")}
-        return replace(
-            record, metrics=metrics, environment={"host": host, "device_name": "a card", "threads": 8}
-        )
+        return replace(record, metrics=metrics, environment={"host": host, "device_name": "a card", "threads": 8})
 
     records = [tuned("vit_s16", 82.0, 224), tuned("vit_s16", 81.9, 192)]
     # The same model for fewer epochs, on another data set, at another size, each at one resolution only.

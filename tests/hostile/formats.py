@@ -27,13 +27,13 @@ from favor.data.opening import open_data
 from favor.data.sources import Splits
 from favor.data.tiny_imagenet import open_tiny_imagenet
 from favor.records.timm_results import import_timm, join_on_architecture
-from favor.simulate.devices import device
+from favor.simulation.devices import device
 from favor.study.folder import save_requests, saved_requests
 from favor.study.resolved import ResolvedStudy
 from favor.study.study_files import open_study
-from favor.train.initial_weights import start_from
-from favor.train.predict import load_trained
-from favor.train.recipe import load_recipe
+from favor.training.initial_weights import start_from
+from favor.training.predict import load_trained
+from favor.training.recipe import load_recipe
 from favor.zoo.registry import create_model, load_plugin
 from hostile.harness import Format
 from hostile.spoil import (
@@ -361,9 +361,11 @@ FORMATS = (
     Format("study", _yaml("favor.study", "built_in"), spoiled_text, lambda folder: open_study(str(folder / "my.yaml"))),
     Format("study folder", _write_study_folder, spoiled_text, saved_requests),
     Format(
-        "recipe", _yaml("favor.train", "recipes"), spoiled_text, lambda folder: load_recipe(str(folder / "my.yaml"))
+        "recipe", _yaml("favor.training", "recipes"), spoiled_text, lambda folder: load_recipe(str(folder / "my.yaml"))
     ),
-    Format("device", _yaml("favor.simulate", "devices"), spoiled_text, lambda folder: device(str(folder / "my.yaml"))),
+    Format(
+        "device", _yaml("favor.simulation", "devices"), spoiled_text, lambda folder: device(str(folder / "my.yaml"))
+    ),
     Format("timm table", _write_table, spoiled_text, _read_table),
     Format("safetensors", _write_safetensors, either(spoiled_bytes, in_safetensors_header), _read_safetensors),
     Format("pth", _write_pth, _spoil_pth, lambda folder: _read_weights(folder / "my.pth")),

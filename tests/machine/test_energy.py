@@ -19,7 +19,7 @@ from favor.machine.energy import (
     energy_sources,
     find_energy_meter,
 )
-from measure.fakes import FakeClock
+from measurement.fakes import FakeClock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import torch
 
 from favor.errors import RequestError
 from favor.machine.precision import Precision, resolve_precision
-from favor.train.recipe import load_recipe
+from favor.training.recipe import load_recipe
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])

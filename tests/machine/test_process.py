@@ -246,7 +246,7 @@ def test_a_request_that_the_worker_refuses_is_a_wrong_request():
         run('tell(refused="no such data")')
 
 
-@pytest.mark.parametrize("module", ["favor.measure.worker", "favor.train.worker"])
+@pytest.mark.parametrize("module", ["favor.measurement.worker", "favor.training.worker"])
 def test_every_worker_ends_when_the_one_that_started_it_is_gone(module, tmp_path):
     script = (
         "import sys, time, runpy\n"
@@ -262,7 +262,7 @@ def test_every_worker_ends_when_the_one_that_started_it_is_gone(module, tmp_path
     assert started.stdout.readline() == b"at work\n"
     started.stdin.close()
     # a measurement ends at once, a training gets the signal on which it saves a checkpoint
-    assert started.wait(timeout=20) == (1 if module == "favor.measure.worker" else -signal.SIGTERM)
+    assert started.wait(timeout=20) == (1 if module == "favor.measurement.worker" else -signal.SIGTERM)
 
 
 def test_waiting_uses_no_processor_time():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from favor.machine.stopping import Estimate, StoppingRule, are_too_few, collect, has_drifted, interval_ranks, quantile
-from measure.fakes import FakeClock
+from measurement.fakes import FakeClock
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
 

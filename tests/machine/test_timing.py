@@ -6,7 +6,7 @@ import pytest
 
 from favor.machine.stopping import StoppingRule
 from favor.machine.timing import time_calls, warm_up
-from measure.fakes import FakeClock, FakeDevice, FakeWork
+from measurement.fakes import FakeClock, FakeDevice, FakeWork
 
 RULE = StoppingRule(budget=20.0)
 

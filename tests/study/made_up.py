@@ -1,6 +1,6 @@
 """A study, jobs and records that nobody measured, and a clock that tests turn."""
 
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.records.schema import CardFields, Record, reading
 from favor.study.plan import Job
 from favor.study.resolved import Machine, PlannedModel, ResolvedStudy

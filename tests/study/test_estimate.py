@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.study.estimate import LEAST_BUDGET, PAGE_SECONDS, Forecast, observed_before, work_from
 from favor.study.plan import jobs_of
 from favor.study.progress import states_of

@@ -5,7 +5,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.study.local_executor import count_record
 from favor.study.plan import CountJob, jobs_of
 from favor.study.resolved import PlannedModel

@@ -6,8 +6,8 @@ from favor.errors import RequestError
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
 from favor.study.study_files import open_study
-from favor.train.epoch_record import pipeline_of
-from favor.train.recipe import load_recipe
+from favor.training.epoch_record import pipeline_of
+from favor.training.recipe import load_recipe
 from favor.yaml_file import YamlFile
 from favor.zoo import registry
 from favor.zoo.registry import card, list_models

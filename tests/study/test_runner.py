@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from favor.errors import RequestError
-from favor.measure.measurement import Interrupted
+from favor.measurement.measure import Interrupted
 from favor.records.store import read
 from favor.study.estimate import Forecast, work_from
 from favor.study.folder import save_requests

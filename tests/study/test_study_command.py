@@ -21,7 +21,7 @@ from favor.machine.device import Cpu
 from favor.machine.locks import measuring
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
-from favor.measure import measurement
+from favor.measurement import measurement
 from favor.records.store import read
 from favor.study import runner
 from favor.study.folder import locked

@@ -12,7 +12,7 @@ from favor.study import local_executor
 from favor.study.progress import states_of
 from favor.study.schema import Stage, Train
 from favor.study.train_jobs import TrainJob, stage_conditions, stage_request
-from favor.train.request import TrainingRequest
+from favor.training.request import TrainingRequest
 from study.made_up import MACHINE
 
 TRAIN = Train(recipe="laptop-digits", data="digits", minutes=0.5)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from favor.errors import RequestError
-from favor.simulate.networks import network
-from favor.simulate.simulation import Passes
+from favor.simulation.networks import network
+from favor.simulation.simulation import Passes
 from favor.trace.attention import attention_implementation
 from favor.trace.counts import count
 from favor.zoo.registry import create_model

@@ -2,8 +2,8 @@
 
 import pytest
 
-from favor.simulate.networks import network
-from favor.simulate.simulation import Passes
+from favor.simulation.networks import network
+from favor.simulation.simulation import Passes
 from favor.trace.counts import count
 from favor.trace.peak_memory import peak_memory
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import favor
-from favor.simulate.batch_scaling import MARK
+from favor.simulation.batch_scaling import MARK
 from favor.trace import shape_cache
 from favor.trace.fake_device import trace_on
 from favor.trace.shape_cache import _BY_META_KERNEL, _DIRECT, ShapeCache

@@ -20,10 +20,10 @@ import favor
 from equality import largest_difference
 from favor.data.framing import centre_cut
 from favor.data.opening import open_data
-from favor.train.preprocessing import framing_of, normalization_of
-from favor.train.recipe import load_recipe
-from favor.train.request import TrainingRequest
-from favor.train.run import Outcome, train
+from favor.training.preprocessing import framing_of, normalization_of
+from favor.training.recipe import load_recipe
+from favor.training.request import TrainingRequest
+from favor.training.run import Outcome, train
 from favor.zoo import registry
 from favor.zoo.encoder import Size
 from favor.zoo.fuse import fuse

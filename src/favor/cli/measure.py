@@ -12,8 +12,8 @@ from favor.cli.zoo import AsJson, load_plugins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from favor.measure.doctor import Diagnosis
-    from favor.measure.variability import Spread
+    from favor.measurement.doctor import Diagnosis
+    from favor.measurement.variability import Spread
     from favor.records.schema import Record
 
 MEASURE_EXAMPLES = examples(
@@ -116,7 +116,7 @@ def variability_command(
     **options: Any,
 ) -> None:
     """Measure a model several times and print how much every metric varies: its range and standard deviation."""
-    from favor.measure.variability import spreads
+    from favor.measurement.variability import spreads
     from favor.trace.conditions import phases_named
 
     phases = phases_named(phase)
@@ -144,7 +144,7 @@ def doctor_command(as_json: AsJson = False) -> None:
     """Say what can be measured on this machine and how well: devices, threads, counters, timer noise, memory, load."""
     from dataclasses import asdict
 
-    from favor.measure.doctor import NOISE_SECONDS, diagnose
+    from favor.measurement.doctor import NOISE_SECONDS, diagnose
 
     note(f"watching the machine and timing the same work again and again: about {NOISE_SECONDS + 1:.0f} s")
     found = diagnose()

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from favor.records.schema import Reading, Record
-    from favor.simulate.calibration import Calibration
-    from favor.simulate.correction import Correction
-    from favor.simulate.devices import Device
+    from favor.simulation.calibration import Calibration
+    from favor.simulation.correction import Correction
+    from favor.simulation.devices import Device
 
 SIMULATE_EXAMPLES = examples(
     ("favor simulate vit_s16 swin_ti --device a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
@@ -55,7 +55,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def complete_devices(incomplete: str) -> list[str]:
     """The devices whose names begin so, for the shell's completion."""
-    from favor.simulate.devices import built_in_devices
+    from favor.simulation.devices import built_in_devices
 
     return [device.name for device in built_in_devices() if device.name.startswith(incomplete)]
 
@@ -98,10 +98,10 @@ def simulate_command(
     source `simulated` with a 95 % interval; docs/simulation.md shows how accurate they are.
     """
     from favor.records.store import append
-    from favor.simulate.calibration import shipped_calibration
-    from favor.simulate.devices import device as described
-    from favor.simulate.pool import simulate_several
-    from favor.simulate.simulation import Asked
+    from favor.simulation.calibration import shipped_calibration
+    from favor.simulation.devices import device as described
+    from favor.simulation.pool import simulate_several
+    from favor.simulation.simulation import Asked
     from favor.trace.conditions import phases_named
 
     batch = _batch_size(batch_size)
@@ -157,7 +157,7 @@ def devices_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the devices that favor can simulate, with their specifications."""
-    from favor.simulate.devices import built_in_devices, device
+    from favor.simulation.devices import built_in_devices, device
 
     shown = built_in_devices() if name is None else (device(name),)
     if as_json:
@@ -201,7 +201,7 @@ def _corrections(
 ) -> "dict[str, Correction]":
     """The corrections that a study's measurements give, told to the user."""
     from favor.records.store import FILE_NAME, read
-    from favor.simulate.study_correction import local_corrections
+    from favor.simulation.study_correction import local_corrections
 
     if study is None or not (study / FILE_NAME).exists():
         return {}

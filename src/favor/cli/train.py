@@ -15,8 +15,8 @@ from favor.errors import WorkError
 if TYPE_CHECKING:
     from favor.records.schema import Record
     from favor.study.resolved import ResolvedStudy
-    from favor.train.callbacks import StepNews
-    from favor.train.request import TrainingRequest
+    from favor.training.callbacks import StepNews
+    from favor.training.request import TrainingRequest
 
 TRAIN_EXAMPLES = examples(
     ("favor train hybrid_vit_xs4", "scikit-learn's digits, on a laptop, in a minute or two"),
@@ -92,7 +92,7 @@ def finetune_command(
     **options: Any,
 ) -> None:
     """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled)."""
-    from favor.train.initial_weights import model_of
+    from favor.training.initial_weights import model_of
 
     size = [] if img_size is None else [f"img_size={img_size}"]
     changed = options | {"set": [*(options["set"] or []), *size], "init": str(checkpoint)}
@@ -112,8 +112,8 @@ def evaluate_command(
 ) -> None:
     """Evaluate a checkpoint, in its inference form: top-1, top-5 and loss over each evaluation image once."""
     from favor.machine.device import find_device
-    from favor.train.distributed import device_of_this_process, joined, workers_of_this_process
-    from favor.train.predict import evaluate_checkpoint
+    from favor.training.distributed import device_of_this_process, joined, workers_of_this_process
+    from favor.training.predict import evaluate_checkpoint
 
     load_plugins()
     found = find_device(device_of_this_process(device))
@@ -145,7 +145,7 @@ def predict_command(
 ) -> None:
     """Say what images show: the five likeliest classes of each, with their probabilities."""
     from favor.machine.device import find_device
-    from favor.train.predict import predict
+    from favor.training.predict import predict
 
     load_plugins()
     trained, predictions = predict(checkpoint, images, find_device(device))
@@ -180,8 +180,8 @@ def predict_command(
 
 def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: bool, options: dict[str, Any]) -> None:
     """Train all that is asked for and print the last record of each."""
-    from favor.train.distributed import is_started_by_torchrun
-    from favor.train.tensorboard_log import require_tensorboard
+    from favor.training.distributed import is_started_by_torchrun
+    from favor.training.tensorboard_log import require_tensorboard
 
     if options["tensorboard"]:
         require_tensorboard()
@@ -224,7 +224,7 @@ def _train_here(asked: "ResolvedStudy", study: Path, resume: bool, machine: dict
 
 
 def _train_or_say(request: "TrainingRequest") -> "Record | None":
-    from favor.train.run import train
+    from favor.training.run import train
 
     try:
         outcome = train(request, _Lines(request.model))
@@ -250,7 +250,7 @@ class _Lines:
         """Steps are not shown."""
 
     def evaluated(self, record: "Record", news: "StepNews") -> None:
-        from favor.train.worker import epoch_line
+        from favor.training.worker import epoch_line
 
         note(epoch_line(self._model, record, news))
 

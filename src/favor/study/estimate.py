@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from favor.machine.clock import Clock
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.records.counted import counted_records
 from favor.records.schema import Record
 from favor.study.plan import CountJob, Job

@@ -7,8 +7,8 @@ from pathlib import Path
 from favor.errors import RequestError
 from favor.machine.messages import one_line
 from favor.machine.process import supervise, worker_command, worker_environment
-from favor.measure.job import MeasureJob
-from favor.measure.measurement import measure
+from favor.measurement.job import MeasureJob
+from favor.measurement.measure import measure
 from favor.records.schema import CardFields, Record, Status, reading, timestamp
 from favor.study.plan import CountJob, Job
 from favor.study.progress import records_of, was_interrupted
@@ -79,7 +79,7 @@ def train(
         request = stage_request(job, stage, folder, records, resume or stage is not job.train)
         try:
             findings = supervise(
-                worker_command("favor.train.worker"),
+                worker_command("favor.training.worker"),
                 request.to_json(),
                 on_step=on_step,
                 on_note=on_note,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import cast
 
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.records.schema import Scalar
 from favor.study.resolved import PlannedModel, ResolvedStudy
 from favor.study.schema import MeasureOptions

@@ -15,8 +15,8 @@ from favor.records import published
 from favor.study.resolved import Command, FirstWeights, Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, MeasureOptions, Source, Stage, StudyFile, Train
 from favor.study.train_jobs import recipe_of
-from favor.train.epoch_record import pipeline_of
-from favor.train.initial_weights import start_from
+from favor.training.epoch_record import pipeline_of
+from favor.training.initial_weights import start_from
 from favor.zoo.matching import matching_models
 from favor.zoo.registry import card, load_plugin, loaded_plugins
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from favor.errors import RequestError, WorkError
-from favor.measure.measurement import Interrupted
+from favor.measurement.measure import Interrupted
 from favor.records.schema import Record
 from favor.records.store import append
 from favor.study.estimate import Forecast

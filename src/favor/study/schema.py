@@ -22,10 +22,10 @@ from pydantic_core import ErrorDetails
 from favor.data.names import SETS
 from favor.errors import RequestError, Step, shown, unknown_name
 from favor.machine.precision import PRECISIONS
-from favor.measure.job import DEFAULT_BUDGET
+from favor.measurement.job import DEFAULT_BUDGET
 from favor.metrics import metric
 from favor.trace.conditions import IMAGENET_IMAGES, OPTIMIZERS, REFERENCE_BATCH, check_batch_size
-from favor.train.request import SAVE_EVERY
+from favor.training.request import SAVE_EVERY
 from favor.units import parse_quantity
 
 StudyPhase = Literal["count", "inference", "training", "accuracy"]

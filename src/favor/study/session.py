@@ -8,7 +8,7 @@ from pathlib import Path
 from favor.errors import RequestError
 from favor.machine.device import find_device
 from favor.machine.locks import measuring
-from favor.measure.job import MeasureJob
+from favor.measurement.job import MeasureJob
 from favor.study.folder import has_requests, locked, save_requests, saved_requests
 from favor.study.plan import Job
 from favor.study.progress import JobState, records_of, states_of_all

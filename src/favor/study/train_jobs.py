@@ -10,8 +10,8 @@ from favor.errors import WorkError
 from favor.records.schema import Record, Scalar
 from favor.study.resolved import FirstWeights
 from favor.study.schema import Stage, Train
-from favor.train.recipe import Recipe, load_recipe
-from favor.train.request import TrainingRequest
+from favor.training.recipe import Recipe, load_recipe
+from favor.training.request import TrainingRequest
 
 UNKNOWN_SET_IMAGES = 50_000
 FRESH = FirstWeights()

@@ -1,0 +1,74 @@
+"""One measurement, the parent's side: limits for the worker, and the record of what it found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from favor.machine.device import Device, find_device
+from favor.machine.messages import Findings
+from favor.machine.process import InterruptedJob, supervise, worker_command, worker_environment
+from favor.measurement.job import MeasureJob
+from favor.records.schema import CardFields, Record, timestamp
+from favor.zoo.registry import card
+
+SHARE_OF_FREE_MEMORY = 0.9
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a measurement; `record` holds what was found by then."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__("interrupted")
+        self.record = record
+
+
+def measure(job: MeasureJob, on_step: Callable[[str], None] = lambda step: None) -> Record:
+    """Measure one model in one phase, in a process of its own; a failure is a record with its status and reason."""
+    started = datetime.now(UTC)
+    limited = _with_limits(job)
+    try:
+        findings = supervise(
+            worker_command("favor.measurement.worker"),
+            limited.to_json(),
+            time_limit=limited.time_limit,
+            on_step=on_step,
+            environment=worker_environment(job.threads),
+        )
+    except InterruptedJob as interruption:
+        raise Interrupted(record_of(job, interruption.findings, started)) from None
+    return record_of(job, findings, started)
+
+
+def record_of(job: MeasureJob, findings: Findings, started: datetime) -> Record:
+    """What a worker found, as a record."""
+    flags = " ".join(dict.fromkeys(findings.flags))
+    return Record(
+        name=job.name,
+        model=CardFields.of(card(job.name)),
+        task=job.phase,
+        source="measured",
+        conditions={**job.conditions, **findings.conditions},
+        metrics=findings.metrics,
+        status=findings.status or "failed",
+        reason=findings.reason,
+        environment=findings.environment | {"flags": flags},
+        time=timestamp(started),
+    )
+
+
+def _with_limits(job: MeasureJob) -> MeasureJob:
+    return replace(
+        job,
+        time_limit=default_time_limit(job.budget, job.compile) if job.time_limit is None else job.time_limit,
+        memory_limit=default_memory_limit(find_device(job.device)) if job.memory_limit is None else job.memory_limit,
+    )
+
+
+def default_memory_limit(device: Device) -> int | None:
+    """The most memory that a worker may take unless told: most of what is free on a CPU, no limit of ours elsewhere."""
+    return int(SHARE_OF_FREE_MEMORY * device.free_memory()) if device.kind == "cpu" else None
+
+
+def default_time_limit(budget: float, compiled: bool) -> float:
+    """The seconds after which a worker counts as hanging: several budgets, and time to build and to compile."""
+    return 180.0 + 15.0 * budget + (1200.0 if compiled else 0.0)

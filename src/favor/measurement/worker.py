@@ -1,0 +1,87 @@
+"""The worker that measures: one model, one phase, every figure handed over as soon as it is known."""
+
+import gc
+import os
+from typing import TYPE_CHECKING
+
+from favor.machine.messages import Channel
+from favor.machine.worker import serve
+from favor.measurement.job import MeasureJob
+
+if TYPE_CHECKING:
+    from favor.measurement.bench import Bench
+
+
+def run(request: str, channel: Channel) -> None:
+    """Measure what is asked."""
+    measure(MeasureJob.from_json(request), channel)
+    channel.done()
+
+
+def measure(job: MeasureJob, channel: Channel) -> None:
+    import torch
+
+    from favor.machine.clock import WallClock
+    from favor.machine.device import find_device
+    from favor.machine.energy import find_energy_meter
+    from favor.machine.environment import describe, glance, is_busy, look_at_load, others_between
+    from favor.machine.memory import process_peak
+    from favor.measurement.bench import Bench
+    from favor.zoo.registry import load_plugin
+
+    torch.set_num_threads(job.threads)
+    device = find_device(job.device)
+    meter = find_energy_meter(device.kind, device.place.index or 0) if job.energy else None
+    environment = describe(device, job.threads, job.plugins)
+    processors = int(environment["processors"])
+    channel.environment(environment | {"budget": job.budget, "energy_meter": meter.method if meter else "none"})
+    if job.compile:
+        channel.environment({"compile_mode": "inductor"})
+    channel.begin("load of the machine")
+    load_before = look_at_load()
+    channel.environment({"others_before": round(load_before, 3), "load_average": round(os.getloadavg()[0], 2)})
+    if is_busy(load_before, processors):
+        channel.flag("busy")
+    channel.begin("building")
+    if job.memory_limit is not None:
+        bounded = device.limit_memory(job.memory_limit)
+        channel.environment({"memory_limit": job.memory_limit, "memory_limit_on": bounded or "nothing"})
+    for plugin in job.plugins:
+        load_plugin(plugin)
+    # What the libraries have made stays: collecting garbage before each timing need not go through it.
+    gc.freeze()
+    start = glance()
+    bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter)
+    try:
+        measure_phase(bench, job)
+    finally:
+        # Pages of libraries that are touched later on are resident, too, and no limit of ours is on them.
+        if device.kind == "cpu" and job.memory_limit is not None and process_peak() > job.memory_limit:
+            channel.flag("memory_limit:exceeded")
+        load_during = others_between(start, glance())
+        channel.environment({"others_during": round(load_during, 3)})
+        if is_busy(load_during, processors):
+            channel.flag("busy")
+
+
+def measure_phase(bench: "Bench", job: MeasureJob) -> None:
+    from favor.measurement.inference import measure_inference
+    from favor.measurement.training import measure_training
+    from favor.trace.workload import Inference, Precision, Training, build
+    from favor.zoo.fuse import inference_form
+    from favor.zoo.operating_point import operating_point
+
+    place, precision = bench.device.place, Precision.named(job.precision, bench.device.kind)
+    model = build(job.name, job.phase, job.img_size, job.num_classes)
+    bench.channel.conditions(operating_point(model))
+    if job.phase == "inference":
+        model, fused = inference_form(model)
+        bench.channel.conditions({"fused": fused})
+        measure_inference(bench, Inference(model, job.img_size, place, precision, job.compile), job)
+    else:
+        training = Training(model, job.img_size, place, precision, job.compile, job.optimizer)
+        measure_training(bench, training, job)
+
+
+if __name__ == "__main__":
+    serve(run, when_the_parent_ends=lambda: os._exit(1))

@@ -1,0 +1,195 @@
+"""Devices are data: what a specification says of a GPU, with its source, checked when it is read. Imports no torch."""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from favor.errors import RequestError, shown, unknown_name
+from favor.yaml_file import YamlFile
+
+Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
+
+_DOUBLED = 96  # products of float32 in a multiprocessor's cycle, between 64 and 128
+_LANES = 32  # a multiprocessor of every generation loads or stores so many numbers in a cycle
+_VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
+
+
+class Peaks(BaseModel):
+    """Dense products summed in float32, in TFLOP/s; null is a type that the device has no units for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fp16: Positive
+    fp32: Positive
+    bf16: Positive | None = None
+    tf32: Positive | None = None
+
+
+class Device(BaseModel):
+    """A GPU as its specification describes it; the units are in the names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    title: str = Field(min_length=1)
+    aliases: tuple[str, ...] = ()
+    compute_capability: Positive
+    multiprocessors: int = Field(ge=1, le=1024)
+    clock_mhz: Positive
+    tflops: Peaks
+    bandwidth_gb_s: Positive
+    cache_mb: Positive
+    memory_gib: Positive
+    launch_us: Positive = Field(description="time that the host takes to issue one operator")
+    sustained: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
+        description="share of the peak that large products hold: below 1 where power or heat cap the clock; of dense "
+        "matrix units, networks use less than that in half precision"
+    )
+    sustained_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        description="relative standard deviation of `sustained`: small where it was measured, large where guessed"
+    )
+    sources: tuple[str, ...] = Field(min_length=1)
+
+    def peak_flops(self, unit: str) -> float:
+        """FLOP/s of products in a type; where the device has no units for TF32 it computes in float32.
+
+        >>> device("rtx3090").peak_flops("fp16")
+        71200000000000.0
+        """
+        known = self.tflops.model_dump()
+        peak = known[unit] if unit != "tf32" or known[unit] is not None else known["fp32"]
+        if peak is None:
+            raise RequestError(f"{self.title} has no units for {unit}; choose amp or fp32")
+        return peak * 1e12
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of the memory."""
+        return self.bandwidth_gb_s * 1e9
+
+    @property
+    def cache(self) -> float:
+        """Bytes of the cache that all multiprocessors share."""
+        return self.cache_mb * 1e6
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory."""
+        return round(self.memory_gib * 2**30)
+
+    @property
+    def clock(self) -> float:
+        """Cycles per second."""
+        return self.clock_mhz * 1e6
+
+    @property
+    def products_per_cycle(self) -> float:
+        """Operations of half precision in a cycle of a multiprocessor, a multiply-add being two."""
+        return self.peak_flops("fp16") / (self.multiprocessors * self.clock)
+
+    @property
+    def loads_per_second(self) -> float:
+        """Numbers that all lanes load or store in a second."""
+        return self.multiprocessors * self.clock * _LANES
+
+    @property
+    def operations_per_second(self) -> float:
+        """Operations of float32 that all lanes make in a second, a multiply-add being one."""
+        return self.peak_flops("fp32") / 2
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether its matrix units take float32, rounded to TF32."""
+        return self.tflops.tf32 is not None
+
+    @property
+    def has_doubled_lanes(self) -> bool:
+        """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says; since Ampere they share."""
+        per_cycle = self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
+        return self.compute_capability >= _AMPERE and per_cycle > _DOUBLED
+
+    @property
+    def has_early_matrix_units(self) -> bool:
+        """Whether its matrix units are those of Volta or Turing."""
+        return _VOLTA <= self.compute_capability < _AMPERE
+
+    @property
+    def has_flash_attention(self) -> bool:
+        """Whether PyTorch's flash attention runs there; before Ampere the memory-efficient kernel does."""
+        return self.compute_capability >= _AMPERE
+
+
+@cache
+def built_in_devices() -> tuple[Device, ...]:
+    """The devices inside the package, by name."""
+    folder: Any = files("favor.simulation") / "devices"
+    found = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
+    texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(found, key=lambda file: file.name))
+    return tuple(_checked(YamlFile(name, text)) for name, text in texts)
+
+
+def device(name: str) -> Device:
+    """The device of this name or alias, or in this file (a path that ends in .yaml).
+
+    >>> device("a100").title
+    'NVIDIA A100 SXM4 40 GB'
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _own(name)
+    by_name = _by_name()
+    if _plain(name) not in by_name:
+        known = [each.name for each in built_in_devices()]
+        remedy = f"known: {', '.join(known)}; your own: a path to a .yaml file, as docs/simulation.md describes"
+        raise unknown_name("device", name, known, remedy)
+    return by_name[_plain(name)]
+
+
+def _own(name: str) -> Device:
+    """The device in a file, which must not go under the name of another: its numbers would be taken for theirs."""
+    source = YamlFile.read(Path(name))
+    found = _checked(source)
+    taken = _by_name().get(_plain(found.name))
+    if taken is not None:
+        why = f"{shown(found.name)} is built in ({taken.title}); give yours another name"
+        raise source.error(("name",), why)
+    return found
+
+
+@cache
+def _by_name() -> dict[str, Device]:
+    """The built-in devices by all that they are called."""
+    return {_plain(each): known for known in built_in_devices() for each in (known.name, *known.aliases)}
+
+
+def known_as(known: Device, name: str) -> bool:
+    """Whether a name, as records and drivers write it, means this device.
+
+    >>> known_as(device("a100"), "NVIDIA A100-SXM4-40GB")
+    True
+    """
+    return _plain(name) in {_plain(each) for each in (known.name, known.title, *known.aliases)}
+
+
+def _plain(name: str) -> str:
+    """A name without what people write differently.
+
+    >>> _plain("RTX_4090"), _plain("rtx-4090")
+    ('rtx4090', 'rtx4090')
+    """
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
+
+
+def _checked(source: YamlFile) -> Device:
+    content, known = source.mapping("a device"), list(Device.model_fields)
+    for key in content:
+        if key not in known:
+            raise source.error((key,), unknown_name("key of a device", key, known))
+    try:
+        return Device.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        given = f", not {shown(first['input'])}" if first["type"] != "missing" else ""
+        raise source.error(first["loc"], first["msg"] + given) from error

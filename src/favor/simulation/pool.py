@@ -1,0 +1,87 @@
+"""Many models: a pool of processes, one per core, because tracing is single-threaded Python."""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from favor.errors import RequestError, WorkError
+from favor.machine.environment import usable_threads
+from favor.records.schema import Record
+from favor.simulation.calibration import Calibration
+from favor.simulation.correction import Correction
+from favor.simulation.devices import Device
+from favor.simulation.simulation import Asked, simulate
+from favor.zoo.registry import load_plugin, loaded_plugins
+
+_OBJECTS_BEFORE_COLLECTION = 200_000
+MANY = 12
+"""The number of models from which a pool pays off: every process imports torch and timm first."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The records of a model, or why it was refused: an image size may suit one model and not the next."""
+
+    name: str
+    records: tuple[Record, ...] = ()
+    refusal: RequestError | None = None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The request that all models share."""
+
+    devices: Sequence[Device]
+    asked: Asked
+    calibration: Calibration
+    corrections: Mapping[str, Correction]
+
+    def of(self, name: str) -> Simulated:
+        try:
+            records = simulate(name, self.devices, self.asked, self.calibration, self.corrections)
+        except RequestError as error:
+            return Simulated(name, refusal=error)
+        return Simulated(name, tuple(records))
+
+
+def simulate_several(
+    names: Sequence[str],
+    devices: Sequence[Device],
+    asked: Asked,
+    calibration: Calibration,
+    corrections: Mapping[str, Correction],
+    processes: int | None = None,
+) -> Iterator[Simulated]:
+    """Simulate models, in the order of their names; by default many models use one process per core."""
+    job = _Job(devices, asked, calibration, corrections)
+    processes = processes or (usable_threads() if len(names) >= MANY else 1)
+    if processes == 1:
+        yield from map(job.of, names)
+        return
+    # A forked process would inherit torch's threads in an unknown state.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (loaded_plugins(),))
+    try:
+        waiting: list[Future[Simulated]] = [pool.submit(job.of, name) for name in names]
+        for name, future in zip(names, waiting, strict=True):
+            try:
+                yield future.result()
+            except BrokenProcessPool as error:
+                raise WorkError(
+                    f"{name}: a worker was killed, perhaps because memory ran out; simulate fewer models at once"
+                ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(plugins: Sequence[Path]) -> None:
+    torch.set_num_threads(1)
+    # A trace is a million small, long-lived objects: garbage collection would take a fifth of the time.
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    for file in plugins:
+        load_plugin(file)

@@ -1,0 +1,306 @@
+"""A model on devices: one trace, priced on each of them, as records of source `simulated` with intervals."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Literal
+
+from favor.errors import FavorError, RequestError, unknown_name
+from favor.machine.best_batch import search_best_batch
+from favor.machine.messages import one_line
+from favor.machine.precision import PRECISIONS, resolve_precision
+from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
+from favor.simulation.batch_scaling import Batches
+from favor.simulation.calibration import Calibration
+from favor.simulation.correction import NO_CORRECTION, Correction
+from favor.simulation.devices import Device, device
+from favor.simulation.kernels import kernels_of
+from favor.simulation.memory import WORKSPACE, Footprint, footprint, usable_memory
+from favor.simulation.networks import Network, network
+from favor.simulation.spread import bounds, spread
+from favor.simulation.time_model import Columns, Estimate, columns_of, estimate
+from favor.trace.attention import attention_conditions, check_attention
+from favor.trace.conditions import (
+    IMAGENET_IMAGES,
+    OPTIMIZERS,
+    PHASES,
+    REFERENCE_BATCH,
+    Phase,
+    check_batch_size,
+)
+from favor.trace.operator_trace import Trace
+from favor.trace.optimizer import steps_on_device
+from favor.units import format_quantity
+from favor.zoo.operating_point import operating_point
+from favor.zoo.registry import card
+
+LARGEST_BATCH = 1024
+TRAINING_BATCH = 64
+_WITHOUT_MODULES = 0.5
+"""What the host takes for an operator that an optimizer calls, of that for one which a network calls by modules."""
+_LIVE = "peak of live storages in the trace; the interval is for the libraries' scratch and the allocator's rounding"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to simulate of every model; a batch size of None is the best one at inference and 64 in training."""
+
+    phase: Phase = "inference"
+    precision: str = "amp"
+    batch_size: int | Literal["best"] | None = None
+    img_size: int | None = None
+    num_classes: int = 1000
+    optimizer: str = "lamb"
+    reference_batch: int = REFERENCE_BATCH
+    epoch_images: int = IMAGENET_IMAGES
+    attention: str = "fused"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("phase", self.phase, PHASES),
+            ("precision", self.precision, PRECISIONS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+        ):
+            if value not in known:
+                raise unknown_name(what, value, known, "choose from " + ", ".join(known))
+        check_batch_size(None if self.batch_size == "best" else self.batch_size)
+        check_attention(self.attention)
+
+    @property
+    def given_batch(self) -> int | None:
+        """The batch that is asked for; None is to be searched."""
+        if self.batch_size is None and self.phase == "training":
+            return TRAINING_BATCH
+        return self.batch_size if isinstance(self.batch_size, int) else None
+
+
+class Passes:
+    """The passes of one network at any batch size, the same for all devices: kernels and memory."""
+
+    def __init__(self, subject: Network, optimizer: str) -> None:
+        self.network = subject
+        self._optimizer = optimizer
+        self._kernels: dict[int, Columns] = {}
+
+    @cached_property
+    def batches(self) -> Batches:
+        return self.network.batches()
+
+    @cached_property
+    def update(self) -> Trace | None:
+        """The optimizer's update, in training."""
+        return self.network.update(self._optimizer) if self.network.phase == "training" else None
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """The memory of the pass."""
+        return footprint(self.batches, self.network.image_bytes, self.update)
+
+    @cached_property
+    def update_kernels(self) -> Columns:
+        """The kernels of the optimizer's update; none at inference."""
+        return columns_of(() if self.update is None else kernels_of(steps_on_device(self.update)))
+
+    def kernels(self, batch_size: int) -> Columns:
+        """The kernels of the pass, without the update."""
+        if batch_size not in self._kernels:
+            self._kernels[batch_size] = columns_of(kernels_of(self.batches.working_steps(batch_size)))
+        return self._kernels[batch_size]
+
+
+class Placed:
+    """A network's passes on one device: times with their spread."""
+
+    def __init__(self, passes: Passes, place: Device, calibration: Calibration, correction: Correction) -> None:
+        self.passes, self.device = passes, place
+        self._training = passes.network.phase == "training"
+        self._calibration = calibration.in_training() if self._training else calibration
+        self._correction = correction
+        self._estimates: dict[int, Estimate] = {}
+
+    def pass_estimate(self, batch_size: int) -> Estimate:
+        """The pass without the optimizer's update, not yet corrected."""
+        if batch_size not in self._estimates:
+            kernels = self.passes.kernels(batch_size)
+            self._estimates[batch_size] = estimate(self.device, kernels, self._calibration)
+        return self._estimates[batch_size]
+
+    @cached_property
+    def _update_seconds(self) -> float:
+        hurried = self.device.model_copy(update={"launch_us": _WITHOUT_MODULES * self.device.launch_us})
+        return estimate(hurried, self.passes.update_kernels, self._calibration).seconds
+
+    def seconds(self, batch_size: int) -> float:
+        """The time of a pass, the update included."""
+        return self.accumulated_seconds(batch_size, batch_size)
+
+    def accumulated_seconds(self, batch_size: int, images: int) -> float:
+        """The time of a step over more images, gathering gradients batch by batch and updating once."""
+        passes = self.pass_estimate(batch_size).seconds * images / batch_size
+        return self._correction.factor * (passes + self._update_seconds)
+
+    def deviation(self, batch_size: int) -> float:
+        """The standard deviation of the logarithm of a time."""
+        reference = device(self._calibration.device)
+        found = self.pass_estimate(batch_size)
+        return spread(found, self.device, reference, self._calibration.residuals, self._correction, self._training)
+
+    def reading(self, metric: str, value: float, batch_size: int, how: str) -> Reading:
+        """A time, or what follows from one, with its interval."""
+        low, high = bounds(value, self.deviation(batch_size))
+        corrected = (
+            f"; corrected by {self._correction.factor:.3f} from {self._correction.measurements} measurements"
+            if self._correction.measurements
+            else ""
+        )
+        return reading(metric, value, low, high, method=f"simulated from the operator trace, {how}{corrected}")
+
+
+def simulate(
+    name: str,
+    devices: Sequence[Device],
+    asked: Asked,
+    calibration: Calibration,
+    corrections: Mapping[str, Correction] | None = None,
+) -> list[Record]:
+    """A model on devices, one record each; a failure is a record with its status and reason."""
+    started = datetime.now(UTC)
+    try:
+        passes = Passes(
+            network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes, asked.attention),
+            asked.optimizer,
+        )
+        known = corrections or {}
+        placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
+        return [_record(passes, on_device, asked, started) for on_device in placed]
+    except RequestError:
+        raise
+    except FavorError as error:  # a network that cannot be traced, at one batch size or at any
+        return [_failed(name, place, asked, str(error), started) for place in devices]
+
+
+def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> Record:
+    img_size = passes.network.img_size
+    smallest = asked.given_batch or 1
+    largest = passes.footprint.largest_batch(placed.device)
+    if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(placed.device):
+        largest = smallest  # a network that rounds has its lines, and with them its largest batch, at every eighth
+    status: Status = "ok"
+    reason, metrics = None, {}
+    environment: dict[str, Scalar] = {}
+    if largest < smallest:
+        status = "out_of_memory"
+        reason = (
+            f"{smallest} images of {img_size} px need {format_quantity(passes.footprint.peak(smallest), 'B')} in "
+            f"{asked.phase}; {placed.device.title} has {format_quantity(usable_memory(placed.device), 'B')} for tensors"
+        )
+    else:
+        batch_size = asked.given_batch or _best_batch(placed, largest)
+        found = _training if asked.phase == "training" else _inference
+        metrics = dict(found(placed, asked, batch_size, largest))
+        if asked.given_batch is None and asked.phase == "training":
+            environment["train_batch_size"] = batch_size  # as on the record of a measurement
+    conditions = _conditions(placed.device, asked, img_size) | operating_point(passes.network.model)
+    return _made(passes.network.name, placed.device, conditions, asked, started, metrics, status, reason, environment)
+
+
+def _best_batch(placed: Placed, largest: int) -> int:
+    """The batch size with the highest throughput, by the search that measurements use."""
+    found = search_best_batch(
+        lambda batch_size: batch_size / placed.seconds(batch_size), largest=min(largest, LARGEST_BATCH)
+    )
+    return found.best
+
+
+def _inference(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
+    memory = placed.passes.footprint
+    yield "latency_p50", placed.reading("latency_p50", placed.seconds(1), 1, "batch size 1")
+    rate = batch_size / placed.seconds(batch_size)
+    yield "throughput", placed.reading("throughput", rate, batch_size, f"batch size {batch_size}")
+    yield "inference_memory", _memory("inference_memory", memory.peak(1), "batch size 1")
+    if asked.given_batch is None:
+        yield "best_batch_size", reading("best_batch_size", batch_size, method="the search of measurements, simulated")
+        peak = _memory("inference_memory_best_batch", memory.peak(batch_size), f"batch size {batch_size}")
+        yield "inference_memory_best_batch", peak
+    yield "max_batch_size", _largest("max_batch_size", largest, placed.device)
+
+
+def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
+    how = f"batch size {batch_size}, {asked.optimizer}"
+    images = max(asked.reference_batch, batch_size)
+    at_reference = placed.accumulated_seconds(batch_size, images)
+    by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimizer}"
+    seconds, size, what = placed.seconds(batch_size), batch_size, how
+    if asked.given_batch is None:  # it differs from device to device; steps are compared over the same number of images
+        seconds, size, what = at_reference, images, by_accumulation
+    yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, what)
+    yield "train_throughput", placed.reading("train_throughput", size / seconds, batch_size, what)
+    hours = at_reference * asked.epoch_images / images / 3600
+    an_epoch = f"{asked.epoch_images} images, steps of {by_accumulation}"
+    yield "train_hours_per_epoch", placed.reading("train_hours_per_epoch", hours, batch_size, an_epoch)
+    yield "train_memory", _memory("train_memory", placed.passes.footprint.peak(batch_size), how)
+    yield "train_max_batch_size", _largest("train_max_batch_size", largest, placed.device)
+
+
+def _memory(metric: str, peak: int, how: str) -> Reading:
+    return reading(metric, peak, peak, peak * 1.02 + WORKSPACE, method=f"{_LIVE}; {how}")
+
+
+def _largest(metric: str, largest: int, place: Device) -> Reading:
+    room = format_quantity(usable_memory(place), "B")
+    return reading(metric, largest, method=f"live storages within {room} of {place.memory_gib:g} GiB")
+
+
+def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]:
+    """As on the record of a measurement of the same; the device is the simulated one."""
+    conditions: dict[str, Scalar] = {
+        "img_size": img_size,
+        "num_classes": asked.num_classes,
+        "device": place.name,
+        "precision": resolve_precision(asked.precision, "cuda"),
+        "compile": False,
+        "batch": "best" if asked.given_batch is None else "given",
+        "fit_memory": place.memory,
+        **attention_conditions(asked.attention),
+    }
+    if asked.given_batch is not None:
+        conditions["batch_size"] = asked.given_batch
+    if asked.phase == "training":
+        conditions |= {
+            "optimizer": asked.optimizer,
+            "reference_batch": asked.reference_batch,
+            "epoch_images": asked.epoch_images,
+        }
+    return conditions
+
+
+def _failed(name: str, place: Device, asked: Asked, why: str, started: datetime) -> Record:
+    img_size = asked.img_size or card(name).image_sizes.default
+    conditions = _conditions(place, asked, img_size)
+    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {one_line(why)}", {})
+
+
+def _made(
+    name: str,
+    place: Device,
+    conditions: Mapping[str, Scalar],
+    asked: Asked,
+    started: datetime,
+    metrics: Mapping[str, Reading],
+    status: Status,
+    reason: str | None,
+    environment: Mapping[str, Scalar],
+) -> Record:
+    return Record(
+        name=name,
+        model=CardFields.of(card(name)),
+        task=asked.phase,
+        source="simulated",
+        conditions=conditions,
+        metrics=metrics,
+        status=status,
+        reason=reason,
+        environment={"device_name": place.title, **environment},
+        time=timestamp(started),
+    )

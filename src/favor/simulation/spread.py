@@ -1,0 +1,57 @@
+"""The uncertainty of simulated times: residuals of held-out families, and what a specification leaves open."""
+
+from math import exp, hypot, log2
+from statistics import NormalDist
+
+from favor.simulation.calibration import Residuals
+from favor.simulation.correction import Correction
+from favor.simulation.devices import Device
+from favor.simulation.time_model import Estimate
+
+Z = NormalDist().inv_cdf(0.975)
+PRODUCTS_PER_DOUBLING, BYTES_PER_DOUBLING = 0.06, 0.15
+"""The extra deviation for every doubling relative to the device of the fit: of the products per cycle of a
+multiprocessor (faster tensor cores are harder to feed), and of the memory bandwidth per CUDA-core operation (work that
+was hidden behind memory traffic becomes visible)."""
+
+
+def spread(
+    estimated: Estimate, device: Device, reference: Device, residuals: Residuals, correction: Correction, training: bool
+) -> float:
+    """The standard deviation of the logarithm of a simulated time.
+
+    On the device of the fit it is that of held-out families, plus that of what no table of the fit shows. On other
+    devices the rates that bound the time are uncertain too, each for its share of the time. With measurements of the
+    device, the standard error of the correction takes the place of these.
+    """
+    total = max(estimated.seconds, 1e-12)
+    own = [residuals.within, residuals.training if training else 0.0]
+    host = residuals.host * estimated.host / total
+    if correction.measurements:
+        return hypot(*own, host, correction.deviation)
+    full = residuals.full * estimated.full / total
+    if device.name == reference.name:
+        return hypot(*own, host, full)
+    denser = PRODUCTS_PER_DOUBLING * abs(log2(device.products_per_cycle / reference.products_per_cycle))
+    wider = BYTES_PER_DOUBLING * max(0.0, log2(_bytes_per_operation(device) / _bytes_per_operation(reference)))
+    return hypot(
+        *own,
+        host,
+        full,
+        hypot(residuals.matrix, device.sustained_deviation, denser) * estimated.matrix / total,
+        hypot(residuals.lanes, wider) * estimated.lanes / total,
+        hypot(residuals.memory, wider) * estimated.memory / total,
+    )
+
+
+def _bytes_per_operation(device: Device) -> float:
+    return device.bandwidth / device.operations_per_second
+
+
+def bounds(value: float, deviation: float) -> tuple[float, float]:
+    """The 95 % interval around a value, given the standard deviation of its logarithm.
+
+    >>> [round(bound, 2) for bound in bounds(1.0, 0.1)]
+    [0.82, 1.22]
+    """
+    return value * exp(-Z * deviation), value * exp(Z * deviation)

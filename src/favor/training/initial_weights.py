@@ -1,0 +1,117 @@
+"""The weights that a training starts from: fresh ones, or those of a file."""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from favor.errors import RequestError, one_line, shown
+from favor.regular_file import open_regular
+from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
+from favor.training.state import Trained
+from favor.zoo.registry import card
+from favor.zoo.weights import head_names, load_weights
+
+
+@dataclass(frozen=True)
+class Start:
+    """First weights, and the data that they were learned from; without `weights` the model's own are kept."""
+
+    pretraining: str
+    weights: Mapping[str, Tensor] | None = None
+    trained: Trained | None = None
+
+    @property
+    def img_size(self) -> int | None:
+        """The image size that the weights were learned at, where it is known."""
+        return self.trained.img_size if self.trained else None
+
+    def give_weights(self, model: nn.Module, classes: tuple[str, ...]) -> str | None:
+        """Put the weights into a model for these classes; what there is to say about it."""
+        if self.weights is None:
+            return None
+        weights = self.weights
+        if self.trained is not None and self.trained.classes != classes:
+            heads = tuple(f"{name}." for name in head_names(model))
+            weights = {name: weight for name, weight in weights.items() if not name.startswith(heads)}
+        size = self.img_size
+        return str(load_weights(model, weights, (size, size) if size else None))
+
+
+def fresh_start() -> Start:
+    """The model's own first weights."""
+    return Start("none")
+
+
+def start_from(path: Path, model: str) -> Start:
+    """The weights of a file for this model: a checkpoint of favor's, or plain weights under the model's own names."""
+    file = checkpoint_file(path)
+    if _is_favors(file):
+        trained, weights = load_model_file(file)
+        if trained.model != card(model).name:
+            raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; ask for that model")
+        return Start(trained.learned_from, weights, trained)
+    return Start(f"file:{file.name}", _plain_weights(file))
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The model file that a path means: the file itself, or the best (else the last) of a run's folder."""
+    if path.is_dir():
+        if (path / BEST).is_file():
+            return path / BEST
+        found, _ = newest_checkpoint(path)
+        if found is None:
+            raise RequestError(f"{path}: no checkpoint in this folder; give a file or the folder of a run")
+        return found.file
+    if not path.is_file():
+        raise RequestError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
+    return path
+
+
+def model_of(path: Path) -> str:
+    """The model that a checkpoint holds."""
+    file = checkpoint_file(path)
+    if not _is_favors(file):
+        raise RequestError(
+            f"{file}: not a checkpoint of `favor train`, so it does not say of which model; add --model NAME"
+        )
+    return load_model_file(file)[0].model
+
+
+def _is_favors(file: Path) -> bool:
+    """Whether a file is a checkpoint of favor's, even a torn one, which is then refused with its reason."""
+    if file.suffix != ".safetensors":
+        return False
+    with open_regular(file) as content:
+        return b"favor.trained" in content.read(4096)
+
+
+def _plain_weights(file: Path) -> dict[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise RequestError(
+            f"{file}: no pickle of weights alone, and what else is in it is not run; save its weights as safetensors"
+        ) from error
+    except Exception as error:  # PyTorch asserts, unpacks and looks up whatever a file says
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise RequestError(f"{file}: cannot be read as weights, torn or of another kind ({reason})") from error
+    for key in ("state_dict", "model"):
+        content = content.get(key, content) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and torch.is_tensor(value) for name, value in content.items()
+    ):
+        raise RequestError(f"{file}: not a table of weights by name")
+    for name, weight in content.items():
+        # Strides and sizes are numbers in the file too: ten bytes can stand for a tensor of any size.
+        if weight.numel() * weight.element_size() > file.stat().st_size:
+            raise RequestError(
+                f"{file}: weight {shown(name)} of shape {shown(tuple(weight.shape))} is larger than the file"
+            )
+    return content

@@ -1,0 +1,319 @@
+"""The loop: steps until an epoch is over, then an evaluation, a record and a checkpoint, until the last step.
+
+Where a run is, is told by its `Progress` alone, and every random number follows from seed, step and sample: so a run
+that was stopped anywhere goes on as if it never had been.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from favor.data.augment import Batch
+from favor.data.broken import BrokenImages
+from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
+from favor.errors import WorkError
+from favor.machine.device import Device
+from favor.machine.environment import Glance, glance, is_busy, others_between
+from favor.records.schema import Record, Scalar
+from favor.training.callbacks import Audience, StepNews
+from favor.training.checkpoint import BEST, optimizer_state, save_checkpoint, save_model
+from favor.training.clocks import Clocks
+from favor.training.diagnosis import diagnose
+from favor.training.distributed import Processes
+from favor.training.energy import TrainingEnergy
+from favor.training.epoch_record import Epoch, Subject, epoch_record
+from favor.training.evaluation import EvaluationStopped, Scores, evaluate
+from favor.training.randomness import SampleDraws, seed_all
+from favor.training.recipe import Recipe
+from favor.training.schedule import Schedule
+from favor.training.signals import StopRequest
+from favor.training.state import Best, RunState, Sums, Survey, Trained
+from favor.training.step import Learner
+from favor.zoo.training import tell_progress
+
+Ending = Literal["done", "stopped"]
+
+# Reading a number off an accelerator makes it wait; a loss that is not finite stays so in the sum.
+LOOK_EVERY = {"cpu": 1}
+LOOK_EVERY_ELSEWHERE = 10
+SMALLEST_SCALE = 2.0**-10
+
+
+class DivergedError(WorkError):
+    """The loss is not finite."""
+
+
+@dataclass
+class Progress:
+    """Where a run is: what changes from step to step besides the weights."""
+
+    step: int = 0
+    evaluated: int = 0
+    sums: Sums = field(default_factory=Sums)
+    best: Best | None = None
+    last_top1: float | None = None
+    stopped: bool = False
+    since: Glance = field(default_factory=glance)
+    """When the epoch that is going on was begun, or the run resumed."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of; nothing here changes but the learner's weights, the clocks and the progress."""
+
+    subject: Subject
+    recipe: Recipe
+    plan: BatchPlan
+    schedule: Schedule
+    learner: Learner
+    draws: SampleDraws
+    loader: TrainingLoader
+    evaluation: EvaluationLoader
+    device: Device
+    processes: Processes
+    clocks: Clocks
+    survey: Survey
+    energy: TrainingEnergy
+    broken: BrokenImages
+    stop: StopRequest
+    audience: Audience
+    folder: Path
+    save_every: float
+    environment: dict[str, Scalar]
+    trained: Trained
+    asked: dict[str, object]
+    keep: Callable[[Record], None]
+    """Puts an epoch's record where it belongs."""
+
+    @property
+    def steps(self) -> int:
+        return self.schedule.steps
+
+    def epochs_after(self, step: int) -> float:
+        return step / self.plan.steps
+
+
+def learn(parts: Parts, progress: Progress) -> tuple[Ending, Record | None]:
+    """Train to the last step; how it ended, and the last epoch's record. A run that is stopped is saved before."""
+    record = None
+    try:
+        while progress.step < parts.steps or progress.evaluated < parts.steps:
+            if progress.evaluated < progress.step == _end_of_epoch(parts, progress.step - 1):
+                record = _finish_epoch(parts, progress)
+            else:
+                _train_epoch(parts, progress)
+            _save(parts, progress)
+            if progress.stopped:
+                return "stopped", record
+    except EvaluationStopped:
+        _save(parts, progress)
+        return "stopped", record
+    return "done", record
+
+
+def _end_of_epoch(parts: Parts, step: int) -> int:
+    """The step at which the epoch of a step is over; the last epoch may be cut off by the schedule."""
+    return min((step // parts.plan.steps + 1) * parts.plan.steps, parts.steps)
+
+
+def _train_epoch(parts: Parts, progress: Progress) -> None:
+    """Take steps until the epoch is over, saving now and then."""
+    epoch, first = divmod(progress.step, parts.plan.steps)
+    batches = parts.loader.epoch(epoch, first)
+    end = _end_of_epoch(parts, progress.step)
+    parts.learner.weights.train()
+    while progress.step < end and not progress.stopped:
+        _train_stretch(parts, progress, batches, end)
+        if progress.step < end and not progress.stopped:
+            _save(parts, progress)
+
+
+def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], end: int) -> None:
+    """Take steps until the epoch is over, a checkpoint is due, or the run is to stop."""
+    look_every = LOOK_EVERY.get(parts.device.kind, LOOK_EVERY_ELSEWHERE)
+    unread: list[Tensor] = []
+    parts.energy.start()
+    start, waited = parts.clocks.now(), 0.0
+    with parts.clocks.training():
+        while progress.step < end:
+            looks = (progress.step + 1) % look_every == 0 or progress.step + 1 == end
+            waited += _take_step(parts, progress, batches, unread, looks)
+            if looks:
+                seconds = parts.clocks.now() - start
+                parts.audience.stepped(_news(parts, progress, seconds))
+                if progress.stopped or seconds >= parts.save_every:
+                    break
+        parts.device.synchronise()
+    seconds = parts.clocks.now() - start
+    joules, sums = parts.energy.stop(), progress.sums
+    known = joules is not None and sums.joules is not None
+    progress.sums = sums.model_copy(
+        update={
+            "seconds": sums.seconds + seconds,
+            "waited": sums.waited + waited,
+            "joules": (sums.joules or 0.0) + (joules or 0.0) if known else None,
+        }
+    )
+
+
+def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unread: list[Tensor], looks: bool) -> float:
+    """One optimizer step; the seconds that were spent waiting for data."""
+    step, seed, learner = progress.step, parts.recipe.seed, parts.learner
+    lr = parts.schedule.at(step)
+    seed_all(seed, step)
+    tell_progress(learner.weights, step / max(parts.steps - 1, 1))
+    waited, images = 0.0, 0
+    for number in range(parts.plan.accumulation):
+        asked = parts.clocks.now()
+        batch = next(batches)
+        waited += parts.clocks.now() - asked
+        parts.draws.begin(step, batch.samples)
+        seed_all(seed, step, 1 + parts.processes.share.process, number)
+        unread.append(learner.gather(batch, last=number + 1 == parts.plan.accumulation))
+        images += len(batch)
+    loss = float(torch.stack(unread).double().sum()) if looks else 0.0
+    images_of_all, stops, loss_of_all = parts.processes.sums([images, parts.stop.asked, loss])
+    if not math.isfinite(loss_of_all):
+        raise _diverged(parts, progress, batch, f"the loss is {loss_of_all}", learner.gradient_norm())
+    norm = learner.clip(int(images_of_all))
+    if looks and norm is not None and not learner.scaler.is_enabled() and not math.isfinite(norm):
+        raise _diverged(parts, progress, batch, "the gradient is not finite", float(norm))
+    learner.update(lr)
+    if looks and learner.scaler.is_enabled() and learner.scaler.get_scale() < SMALLEST_SCALE:
+        raise _diverged(parts, progress, batch, "gradients overflow float16 however small the scale is", math.nan)
+    sums = progress.sums
+    progress.sums = sums.model_copy(
+        update={"loss": sums.loss + loss_of_all, "images": sums.images + int(images_of_all)}
+    )
+    progress.step += 1
+    if looks:
+        unread.clear()
+        progress.stopped = bool(stops)
+    return waited
+
+
+def _finish_epoch(parts: Parts, progress: Progress) -> Record:
+    """Evaluate, write the record, keep the model if it is the best so far."""
+    if not progress.sums.images:
+        raise WorkError(f"{parts.subject.model}: not one of the epoch's training images could be read")
+    with parts.clocks.evaluation():
+        parts.processes.share_buffers(parts.learner.weights)
+        scores = evaluate(
+            parts.learner.weights,
+            parts.evaluation,
+            parts.learner.precision,
+            parts.processes,
+            lambda: parts.stop.asked,
+        )
+    if not math.isfinite(scores.loss):
+        raise _diverged_in_evaluation(parts, progress, scores)
+    progress.evaluated, progress.last_top1 = progress.step, scores.top1
+    record, news = _record(parts, progress, scores), _news(parts, progress, 0.0)
+    progress.sums, progress.since = Sums(), glance()
+    is_best = progress.best is None or scores.top1 > progress.best.top1
+    if is_best:
+        progress.best = Best(top1=scores.top1, epochs=parts.epochs_after(progress.step))
+    if parts.processes.leads:
+        parts.keep(record)
+        if is_best:
+            save_model(parts.folder / BEST, parts.learner.weights, _trained(parts, progress))
+        parts.audience.evaluated(record, news)
+    return record
+
+
+def _record(parts: Parts, progress: Progress, scores: Scores) -> Record:
+    others = others_between(progress.since, glance())
+    busy = is_busy(others, int(parts.environment["processors"])) and parts.processes.count == 1
+    environment: dict[str, Scalar] = {
+        **parts.environment,
+        "others_during": round(others, 3),
+        "flags": "busy" if busy else "",
+        "broken_images": parts.broken.count,
+    }
+    epoch = Epoch(
+        epochs=parts.epochs_after(progress.step),
+        final=progress.step == parts.steps,
+        scores=scores,
+        sums=progress.sums,
+        clocks=parts.clocks.read(),
+        images_of_an_epoch=parts.plan.steps * parts.plan.batch_size,
+        processes=parts.processes.count,
+        energy_method=parts.energy.method,
+    )
+    return epoch_record(parts.subject, epoch, parts.survey, parts.device, environment)
+
+
+def _save(parts: Parts, progress: Progress) -> None:
+    if not parts.processes.leads:
+        return
+    state = RunState(
+        run=parts.trained.run,
+        asked=parts.asked,
+        steps=parts.steps,
+        survey=parts.survey,
+        step=progress.step,
+        evaluated=progress.evaluated,
+        sums=progress.sums,
+        best=progress.best,
+        last_top1=progress.last_top1,
+        clocks=parts.clocks.read(),
+        optimizer=optimizer_state(parts.learner.optimizer),
+        scaler=parts.learner.scaler.state_dict(),
+    )
+    trained = _trained(parts, progress)
+    save_checkpoint(parts.folder, parts.learner.weights, trained, parts.learner.optimizer, state)
+
+
+def _trained(parts: Parts, progress: Progress) -> Trained:
+    top1 = progress.last_top1 if progress.evaluated == progress.step else None
+    update = {"step": progress.step, "epochs": parts.epochs_after(progress.step), "top1": top1}
+    return parts.trained.model_copy(update=update)
+
+
+def _news(parts: Parts, progress: Progress, seconds_of_stretch: float) -> StepNews:
+    sums = progress.sums
+    seconds = sums.seconds + seconds_of_stretch
+    evaluations_left = math.ceil(parts.steps / parts.plan.steps) - math.ceil(progress.evaluated / parts.plan.steps)
+    per_step = seconds * parts.plan.batch_size / sums.images if sums.images else parts.survey.end_to_end
+    return StepNews(
+        step=progress.step,
+        steps=parts.steps,
+        epochs=parts.epochs_after(progress.step),
+        loss=sums.loss / sums.images if sums.images else math.nan,
+        top1=progress.last_top1,
+        images_per_second=sums.images / seconds if seconds else 0.0,
+        seconds_left=per_step * (parts.steps - progress.step) + evaluations_left * parts.survey.evaluation_time,
+    )
+
+
+def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: float) -> DivergedError:
+    """The error with where, what was seen, and what to try."""
+    epoch, step = divmod(progress.step, parts.plan.steps)
+    lr = parts.schedule.at(progress.step)
+    found = diagnose(parts.learner.weights, batch, parts.learner.precision)
+    return DivergedError(
+        f"{parts.subject.model}: {what} in epoch {epoch + 1}, step {step + 1} of {parts.plan.steps} "
+        f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {found}; try {_tries(parts.recipe)}"
+    )
+
+
+def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
+    """The error where the last step of an epoch was one too many, which the next one's loss would have shown."""
+    found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
+    epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
+    return DivergedError(
+        f"{parts.subject.model}: the loss of the evaluation is {scores.loss} after {epochs:g} epochs "
+        f"(learning rate {lr:.3g}): {found}; try {_tries(parts.recipe)}"
+    )
+
+
+def _tries(recipe: Recipe) -> str:
+    tries = [f"--set lr={recipe.lr / 3:.2g}", f"--set warmup_epochs={max(1.0, 2 * recipe.warmup_epochs):g}"]
+    tries += ["--set clip_grad=1.0"] if recipe.clip_grad is None else []
+    tries += ["--set precision=fp32"] if recipe.precision != "fp32" else []
+    return " or ".join(tries)

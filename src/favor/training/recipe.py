@@ -1,0 +1,173 @@
+"""Recipes are data: named files that say how to train, checked when they are read. Imports no torch."""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from favor.errors import RequestError, path_text, shown, unknown_name
+from favor.yaml_file import YamlFile
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Triple = tuple[Share, Share, Share]
+Scalar = str | bool | int | float
+
+_FOR_PEOPLE = frozenset({"doc"})
+
+
+def _fp32_by_its_long_name(precision: object) -> object:
+    """`float32`, which older checkpoints and recipes say, is `fp32`."""
+    return "fp32" if precision == "float32" else precision
+
+
+PrecisionName = Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], BeforeValidator(_fp32_by_its_long_name)]
+
+
+class Recipe(BaseModel):
+    """How a model is trained; every number that could change the result is here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    version: int = Field(ge=1)
+    doc: str
+    data: str
+    img_size: int = Field(ge=1)
+
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=1, description="images in an optimizer step, over all processes and accumulation")
+    optimizer: Literal["adam", "adamw", "lamb", "sgd"]
+    lr: Positive
+    eps: Positive = 1e-8
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    weight_decay: NotNegative = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    min_lr: NotNegative = 0.0
+    warmup_epochs: NotNegative = 0.0
+    warmup_lr: NotNegative = 0.0
+    clip_grad: Positive | None = Field(default=None, description="largest norm of the whole gradient; null: no limit")
+
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    drop_path: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    precision: Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], BeforeValidator(_fp32_by_its_long_name)] = (
+        Field(default="fp32", description="amp: PyTorch's default on the device, float16 on GPUs and bfloat16 on CPUs")
+    )
+
+    crop_padding: int = Field(default=0, ge=0, description="pixels of reflection around an image before a random crop")
+    eval_crop_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    flip: Share = 0.0
+    grey: Share = 0.0
+    solarize: Share = 0.0
+    blur: Share = 0.0
+    color_jitter: Share = 0.0
+    cutmix: Share = 0.0
+    mean: Triple = (0.485, 0.456, 0.406)
+    std: tuple[Positive, Positive, Positive] = (0.229, 0.224, 0.225)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.grey + self.solarize + self.blur > 1.0 + 1e-9:
+            raise ValueError("one of grey, solarize and blur is chosen for an image, so their sum is at most 1")
+        if self.schedule == "cosine" and self.min_lr > self.lr:
+            raise ValueError(f"min_lr {self.min_lr} is above the peak, lr {self.lr}")
+        if self.warmup_epochs and self.warmup_lr > self.lr:
+            raise ValueError(f"warmup_lr {self.warmup_lr} is above the peak, lr {self.lr}")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs {self.warmup_epochs:g} leave nothing of epochs {self.epochs}; set warmup_epochs lower"
+            )
+        return self
+
+    def flat(self) -> dict[str, Scalar]:
+        """The resolved recipe for the conditions of a record: `recipe.lr` and so on; what is null is left out."""
+        values: dict[str, Scalar] = {}
+        for key, value in self.model_dump(exclude=set(_FOR_PEOPLE)).items():
+            if value is not None:
+                values[f"recipe.{key}"] = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        return values
+
+
+KEYS = tuple(Recipe.model_fields)
+
+
+@cache
+def recipe_names() -> tuple[str, ...]:
+    """The recipes inside the package."""
+    return tuple(sorted(Path(file.name).stem for file in _folder().iterdir() if file.name.endswith(".yaml")))
+
+
+def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe of this name, or in this file (a path that ends in .yaml), with `key=value` overrides.
+
+    >>> load_recipe("deit3-pretrain", ["lr=1e-3"]).lr
+    0.001
+    """
+    source = _read(name)
+    written = source.mapping("a recipe")
+    for key in written:
+        if key not in KEYS:
+            raise source.error((key,), unknown_name("key of a recipe", key, KEYS))
+    changed = dict(parse_override(override) for override in overrides)
+    try:
+        return Recipe.model_validate({key: _number_or(value) for key, value in written.items()} | changed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = first["msg"].removeprefix("Value error, ")
+        if first["loc"] and first["type"] != "missing":
+            why += f", not {shown(first['input'])}"
+        if not first["loc"]:  # keys that do not fit each other have no line
+            raise RequestError(f"recipe {name}: {why}") from error
+        if first["loc"][0] in changed:
+            raise RequestError(f"recipe {name}: --set {path_text(first['loc'])}: {why}") from error
+        raise source.error(first["loc"], why) from error
+
+
+def parse_override(text: str) -> tuple[str, object]:
+    """The key and the value of `--set key=value`; values are written as in the files.
+
+    >>> parse_override("epochs=5")
+    ('epochs', 5)
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise RequestError(f"--set {shown(text)}: write key=value, such as --set epochs=5")
+    if key not in KEYS:
+        raise unknown_name("key of a recipe", key, KEYS)
+    if key in ("name", "version", "doc"):
+        raise RequestError(f"--set {key}: it says which recipe it is and cannot be set; write a file of your own")
+    return key, _number_or(YamlFile(f"--set {key}", value).content)
+
+
+def _folder() -> Any:
+    return files("favor.training") / "recipes"
+
+
+def _read(name: str) -> YamlFile:
+    if name.endswith((".yaml", ".yml")):
+        return YamlFile.read(Path(name))
+    if name not in recipe_names():
+        raise unknown_name(
+            "recipe", name, recipe_names(), f"known: {', '.join(recipe_names())}; your own: a path to a .yaml file"
+        )
+    return YamlFile(f"recipe {name}", (_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def _number_or(value: object) -> object:
+    """`1e-3` as the number that it is to everybody but YAML 1.1, which wants a dot in it."""
+    if isinstance(value, tuple):
+        return tuple(_number_or(item) for item in value)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,69 @@
+"""What is asked of a training. Imports no torch."""
+
+import json
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from favor.errors import RequestError
+from favor.training.recipe import Recipe
+
+DEFAULT_STUDY = Path("runs/train")
+SAVE_EVERY = 300.0
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """One model, how it is to learn, and from what; None stands for what fits the machine.
+
+    `minutes` replaces the recipe's epochs by as many steps as fit, evaluation included. `model` may differ from the
+    one in `init` in image size and classes only. `save_every` and `survey_seconds` are in seconds.
+    """
+
+    model: str
+    recipe: Recipe
+    data: str
+    study: Path = DEFAULT_STUDY
+    resume: bool = False
+    init: Path | None = None
+    minutes: float | None = None
+    device: str | None = None
+    threads: int | None = None
+    workers: int | None = None
+    accumulation: int | None = None
+    save_every: float = SAVE_EVERY
+    survey_seconds: float = 2.0
+    tensorboard: bool = False
+    plugins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, count, least in (
+            ("--threads", self.threads, 1),
+            ("--workers", self.workers, 0),
+            ("--accumulation", self.accumulation, 1),
+        ):
+            if count is not None and count < least:
+                raise RequestError(f"{what}: a whole number from {least} up, not {count}")
+        for what, amount in (("--minutes", self.minutes), ("--save-every", self.save_every)):
+            if amount is not None and not (amount > 0 and math.isfinite(amount)):
+                raise RequestError(f"{what}: a number above zero, not {amount}")
+
+    def to_json(self) -> str:
+        """The request on one line."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: None if plain[name] is None else str(plain[name]) for name in ("study", "init")}
+        return json.dumps(plain | paths | {"recipe": self.recipe.model_dump(mode="json")})
+
+    @classmethod
+    def from_json(cls, line: str) -> "TrainingRequest":
+        """The request on a line that `to_json` made."""
+        data = json.loads(line)
+        return cls(
+            **data
+            | {
+                "recipe": Recipe.model_validate_json(json.dumps(data["recipe"])),
+                "study": Path(data["study"]),
+                "init": None if data["init"] is None else Path(data["init"]),
+                "plugins": tuple(data["plugins"]),
+            }
+        )

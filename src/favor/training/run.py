@@ -1,0 +1,410 @@
+"""From a request to a trained model: what is there already, what has to be built, and the loop."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from favor.data.broken import BrokenImages
+from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
+from favor.data.opening import open_data
+from favor.data.sources import DataSet
+from favor.errors import RequestError, WorkError
+from favor.machine.device import Device, find_device
+from favor.machine.environment import describe
+from favor.machine.locks import locked
+from favor.machine.memory import is_out_of_memory
+from favor.machine.messages import one_line
+from favor.machine.precision import Precision
+from favor.records.schema import Record, Scalar, Status
+from favor.records.store import FILE_NAME, append, read
+from favor.training.callbacks import Audience, Nobody
+from favor.training.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
+from favor.training.clocks import Clocks
+from favor.training.distributed import Processes, device_of_this_process, joined, workers_of_this_process
+from favor.training.energy import training_energy
+from favor.training.epoch_record import Subject, epoch_conditions, failure_record
+from favor.training.initial_weights import Start, fresh_start, start_from
+from favor.training.loop import Ending, Parts, Progress, learn
+from favor.training.preprocessing import augmentation_of, framing_of, normalization_of
+from favor.training.randomness import draw_drop_path_by_sample, seed_all
+from favor.training.recipe import Recipe
+from favor.training.request import TrainingRequest
+from favor.training.schedule import Schedule, schedule_of
+from favor.training.signals import StopRequest, heeding_signals
+from favor.training.state import RunState, Survey, Trained, some
+from favor.training.step import Learner
+from favor.training.survey import fitting_steps, survey
+from favor.training.tensorboard_log import Board
+from favor.version import __version__
+from favor.zoo.registry import card, create_model, loaded_plugins
+from favor.zoo.training import tell_progress
+from favor.zoo.weights import load_weights
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its last record, where its files are, and the signal that stopped it."""
+
+    ending: Ending
+    record: Record | None
+    folder: Path
+    stopped_by: str | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a request means on this machine."""
+
+    request: TrainingRequest
+    device: Device
+    processes: Processes
+    data: DataSet
+    start: Start
+    plan: BatchPlan
+    broken: BrokenImages
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.request.recipe
+
+    @property
+    def subject(self) -> Subject:
+        request = self.request
+        name = card(request.model).name
+        return Subject(
+            name, self.recipe, self.dataset, self.start, request.minutes, self.device.label, self.device.kind
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoints are: a folder for each model, recipe, data set, first weights, image size and seed."""
+        recipe, start = self.recipe, self.start
+        learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
+        learned += "" if start.img_size is None else f"-{start.img_size}px"
+        name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
+        name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
+        return self.request.study / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+
+    @property
+    def dataset(self) -> str:
+        """The data set as records name it: two folders of images are two data sets."""
+        return f"{self.data.name}:{Path(self.data.place).name}" if self.data.name == "folder" else self.data.name
+
+    def asked(self) -> dict[str, object]:
+        """What must be the same when the run is resumed."""
+        recipe = self.recipe.model_dump(mode="json", exclude={"doc", "data"})
+        asked = {
+            "model": card(self.request.model).name,
+            "data set": self.dataset,
+            "training images": len(self.data.train),
+            "pretraining": self.start.pretraining,
+            "pretraining image size": self.start.img_size,
+            "minutes": self.request.minutes,
+        }
+        return json.loads(json.dumps(asked | recipe))
+
+    def environment(self) -> dict[str, Scalar]:
+        described = describe(self.device, torch.get_num_threads(), loaded_plugins())
+        return described | {"run": self.folder.name, "processes": self.processes.count}
+
+
+def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome:
+    """Train one model; a failure is written as a record and raised as a WorkError."""
+    card(request.model).image_sizes.check(request.model, (request.recipe.img_size,) * 2)
+    device = find_device(device_of_this_process(request.device))
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    with joined(device.kind) as processes, heeding_signals() as stop:
+        heard = audience if audience is not None and processes.leads else Nobody()
+        setting = _setting(request, device, processes)
+        taken = f"{setting.folder} is being trained by {{holder}}; wait for it, or give another --study"
+        with locked(setting.folder / ".lock", taken, "") if processes.leads else nullcontext():
+            try:
+                return _run(setting, heard, stop)
+            except RequestError:
+                raise
+            except Exception as error:
+                raise _failed(setting, error) from error
+
+
+def _run(setting: Setting, audience: Audience, stop: StopRequest) -> Outcome:
+    checkpoint = _checkpoint(setting, audience)
+    if checkpoint is not None and checkpoint.state.evaluated == checkpoint.state.steps:
+        audience.note(f"{setting.folder} is trained to its end already")
+        return Outcome("done", _final_record(setting, checkpoint.state), setting.folder)
+    clocks = Clocks(checkpoint.state.clocks) if checkpoint else Clocks()
+    found = _kept_survey(setting, checkpoint.state.survey, audience) if checkpoint else _surveyed(setting, audience)
+    setting = replace(setting, plan=replace(setting.plan, accumulation=found.accumulation))
+    schedule = _schedule(setting, found, checkpoint, audience)
+    parts = _parts(setting, schedule, found, checkpoint, clocks, audience, stop)
+    progress = _restored(parts, checkpoint) if checkpoint else Progress()
+    ending, record = learn(parts, progress)
+    return Outcome(ending, record, setting.folder, stop.signal.name if stop.signal else None)
+
+
+def _setting(request: TrainingRequest, device: Device, processes: Processes) -> Setting:
+    data = open_data(request.data)
+    plan = BatchPlan(len(data.train), request.recipe.batch_size, request.accumulation or 1, processes.share)
+    start = start_from(request.init, request.model) if request.init else fresh_start()
+    return Setting(request, device, processes, data, start, plan, BrokenImages())
+
+
+def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
+    """What the run goes on from; None where it starts."""
+    folder, request = setting.folder, setting.request
+    found, refused = newest_checkpoint(folder)
+    if not request.resume:
+        if found is not None:
+            raise RequestError(
+                f"{folder} has a run already, at step {found.state.step} of {found.state.steps}; "
+                "--resume goes on with it, another --study starts anew"
+            )
+        return None
+    for reason in refused:
+        audience.note(f"passed over: {reason}")
+    if found is None:
+        audience.note(f"nothing to resume in {folder}: starting")
+        return None
+    asked = setting.asked()
+    for key, then in found.state.asked.items():
+        if asked.get(key) != then:
+            raise RequestError(
+                f"{found.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
+                "ask for the same, or give another --study"
+            )
+    if found.trained.classes != setting.data.classes:
+        raise RequestError(
+            f"{found.file}: the run tells {some(found.trained.classes)} apart, the data have "
+            f"{some(setting.data.classes)}; give the same data, or another --study"
+        )
+    audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
+    return found
+
+
+def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:
+    """What the run was begun with, unless its steps are to be cut otherwise from now on."""
+    parts = setting.request.accumulation
+    if parts in (None, kept.accumulation):
+        return kept
+    audience.note(
+        f"each batch is done as {parts} micro-batches from here on, not as {kept.accumulation}; the batch of the "
+        "optimizer stays the same, the result is no longer bit-equal to that of a run that was never stopped"
+    )
+    return _surveyed(setting, audience)
+
+
+def _surveyed(setting: Setting, audience: Audience) -> Survey:
+    """The leading process's survey, which all of them then work by."""
+    request = setting.request
+
+    own = survey(
+        lambda plan: _learner(setting, _built(setting), plan),
+        lambda plan: _training_loader(setting, plan),
+        _evaluation_loader(setting, setting.plan),
+        setting.recipe,
+        setting.plan,
+        setting.device,
+        request.survey_seconds,
+        request.accumulation,
+    )
+    setting.device.release()
+    found = Survey.model_validate_json(str(setting.processes.agree(own.model_dump_json())))
+    plan = replace(setting.plan, accumulation=found.accumulation)
+    if request.accumulation is None and found.accumulation > 1:
+        audience.note(
+            f"memory is short: each batch of {plan.batch_size} is done as {found.accumulation} micro-batches of "
+            f"{plan.micro_batch_size} a process; the batch of the optimizer stays {plan.batch_size}"
+        )
+    return found
+
+
+def _schedule(setting: Setting, found: Survey, checkpoint: Checkpoint | None, audience: Audience) -> Schedule:
+    """The learning rates of all steps; a budget of time decides how many there are, once."""
+    per_epoch, minutes = setting.plan.steps, setting.request.minutes
+    if checkpoint is not None:
+        return schedule_of(setting.recipe, per_epoch, checkpoint.state.steps)
+    if minutes is None:
+        return schedule_of(setting.recipe, per_epoch)
+    steps = fitting_steps(60 * minutes, found, per_epoch)
+    if steps < 1:
+        raise RequestError(
+            f"--minutes {minutes:g}: not one step fits; a step takes {found.end_to_end:.3g} s and the evaluation "
+            f"{found.evaluation_time:.3g} s here"
+        )
+    audience.note(
+        f"{minutes:g} minutes: {steps} steps of {found.end_to_end:.3g} s are {steps / per_epoch:.3g} epochs, "
+        f"with {found.evaluation_time:.3g} s for each evaluation; the whole schedule is fitted to them"
+    )
+    return schedule_of(setting.recipe, per_epoch, steps)
+
+
+def _parts(
+    setting: Setting,
+    schedule: Schedule,
+    found: Survey,
+    checkpoint: Checkpoint | None,
+    clocks: Clocks,
+    audience: Audience,
+    stop: StopRequest,
+) -> Parts:
+    """Build what the loop needs."""
+    request, recipe, plan = setting.request, setting.recipe, setting.plan
+    idle = bool(card(request.model).idle_parameters)
+    learner = _learner(setting, setting.processes.wrapped(_built(setting, audience), idle), plan)
+    wants_board = request.tensorboard and setting.processes.leads
+    board = Board(setting.folder / "tensorboard", checkpoint) if wants_board else None
+    written = _written(setting) if checkpoint else frozenset()
+
+    def keep(record: Record) -> None:
+        if record.request not in written:
+            append(request.study, [record])
+        if board is not None:
+            board.add(record)
+
+    return Parts(
+        subject=setting.subject,
+        recipe=recipe,
+        plan=plan,
+        schedule=schedule,
+        learner=learner,
+        draws=draw_drop_path_by_sample(learner.weights, recipe.seed),
+        loader=_training_loader(setting, plan),
+        evaluation=_evaluation_loader(setting, plan),
+        device=setting.device,
+        processes=setting.processes,
+        clocks=clocks,
+        survey=found,
+        energy=training_energy(setting.device, setting.processes.count, audience),
+        broken=setting.broken,
+        stop=stop,
+        audience=audience,
+        folder=setting.folder,
+        save_every=request.save_every,
+        environment=setting.environment() | {"accumulation": plan.accumulation},
+        trained=_trained(setting, checkpoint),
+        asked=setting.asked(),
+        keep=keep,
+    )
+
+
+def _built(setting: Setting, audience: Audience | None = None) -> nn.Module:
+    """The model with its first weights, the same ones every time."""
+    recipe = setting.recipe
+    seed_all(recipe.seed)
+    model = create_model(
+        setting.request.model,
+        num_classes=setting.data.num_classes,
+        img_size=recipe.img_size,
+        drop_path=recipe.drop_path,
+    )
+    said = setting.start.give_weights(model, setting.data.classes)
+    if said and audience is not None:
+        audience.note(said)
+    return model.to(setting.device.place)
+
+
+def _learner(setting: Setting, model: nn.Module, plan: BatchPlan) -> Learner:
+    precision = Precision.named(setting.recipe.precision, setting.device.kind)
+    return Learner(model, setting.recipe, plan, setting.data.num_classes, precision)
+
+
+def _training_loader(setting: Setting, plan: BatchPlan) -> TrainingLoader:
+    recipe = setting.recipe
+    return TrainingLoader(
+        setting.data.train,
+        plan,
+        framing_of(recipe),
+        augmentation_of(recipe),
+        normalization_of(recipe),
+        seed=recipe.seed,
+        broken=setting.broken,
+        workers=workers_of_this_process(setting.request.workers),
+        device=setting.device.place,
+    )
+
+
+def _evaluation_loader(setting: Setting, plan: BatchPlan) -> EvaluationLoader:
+    recipe = setting.recipe
+    return EvaluationLoader(
+        setting.data.evaluation,
+        plan.micro_batch_size,
+        framing_of(recipe),
+        normalization_of(recipe),
+        broken=setting.broken,
+        share=plan.share,
+        workers=workers_of_this_process(setting.request.workers),
+        device=setting.device.place,
+    )
+
+
+def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
+    if checkpoint is not None:
+        return checkpoint.trained
+    return Trained(
+        favor=__version__,
+        run=str(setting.processes.agree(uuid.uuid4().hex)),
+        step=0,
+        epochs=0.0,
+        model=card(setting.request.model).name,
+        img_size=setting.recipe.img_size,
+        in_chans=3,
+        classes=setting.data.classes,
+        dataset=setting.dataset,
+        pretraining=setting.start.pretraining,
+        recipe=setting.recipe,
+        top1=None,
+    )
+
+
+def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
+    """Bring weights, optimizer and scaler to where they were, and say how far the run is."""
+    state, learner = checkpoint.state, parts.learner
+    restore_optimizer(learner.weights, learner.optimizer, state.optimizer, checkpoint.tensors)
+    learner.scaler.load_state_dict(state.scaler)
+    if state.step:
+        # Parts that change with the progress are told what they were told last, not to take the next for the first.
+        tell_progress(learner.weights.train(), (state.step - 1) / max(parts.steps - 1, 1))
+    load_weights(learner.weights, checkpoint.weights, (checkpoint.trained.img_size,) * 2)
+    if parts.processes.sums([state.step]) != (parts.processes.count * state.step,):
+        raise WorkError(f"the processes see different checkpoints in {parts.folder}; it must be one folder for all")
+    return Progress(
+        step=state.step,
+        evaluated=state.evaluated,
+        sums=state.sums,
+        best=state.best,
+        last_top1=state.last_top1,
+    )
+
+
+def _written(setting: Setting) -> frozenset[str]:
+    """The requests of this run that have a record already."""
+    return frozenset(record.request for record in _records(setting) if record.status == "ok")
+
+
+def _records(setting: Setting) -> Iterator[Record]:
+    study = setting.request.study
+    if not (study / FILE_NAME).exists():
+        return
+    for record in read(study).records:
+        if record.name == setting.subject.model and record.environment.get("run") == setting.folder.name:
+            yield record
+
+
+def _final_record(setting: Setting, state: RunState) -> Record | None:
+    wanted = epoch_conditions(setting.subject, state.steps / setting.plan.steps, final=True)
+    return next((record for record in _records(setting) if dict(record.conditions) == wanted), None)
+
+
+def _failed(setting: Setting, error: Exception) -> WorkError:
+    """Write a failure down; the error that says so."""
+    reason = one_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
+    if setting.processes.leads:
+        status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"
+        append(setting.request.study, [failure_record(setting.subject, status, reason, setting.environment())])
+    return WorkError(reason)

@@ -1,0 +1,110 @@
+"""What checkpoints say besides tensors, checked when they are read. Imports no torch."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from favor.training.recipe import Recipe
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class Trained(BaseModel):
+    """All that is needed to use a model file: what to build, how images get in, and what the outputs mean."""
+
+    model_config = _STRICT
+
+    favor: str
+    run: str
+    step: int
+    epochs: float
+    model: str
+    img_size: int = Field(ge=1, le=4096)
+    in_chans: int = Field(ge=1, le=1024)
+    classes: tuple[str, ...] = Field(min_length=1)
+    dataset: str
+    pretraining: str
+    recipe: Recipe
+    top1: float | None
+
+    @property
+    def learned_from(self) -> str:
+        """The data sets that shaped these weights, as the next training's records name them."""
+        return self.dataset if self.pretraining == "none" else f"{self.pretraining}+{self.dataset}"
+
+
+class Survey(BaseModel):
+    """What a step costs, found before the training, in seconds and bytes; `memory` is None where it is unknown."""
+
+    model_config = _STRICT
+
+    accumulation: int
+    step_time: float
+    step_time_low: float | None
+    step_time_high: float | None
+    end_to_end: float
+    end_to_end_low: float | None
+    end_to_end_high: float | None
+    idle: float
+    evaluation_time: float
+    memory: int
+    memory_method: str
+
+
+class Sums(BaseModel):
+    """What has been added up in the epoch that is going on."""
+
+    model_config = _STRICT
+
+    loss: float = 0.0
+    images: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    joules: float | None = 0.0
+
+
+class Best(BaseModel):
+    """The best evaluation so far."""
+
+    model_config = _STRICT
+
+    top1: float
+    epochs: float
+
+
+class Readings(BaseModel):
+    """The three clocks, in seconds."""
+
+    model_config = _STRICT
+
+    training: float = 0.0
+    evaluation: float = 0.0
+    program: float = 0.0
+
+
+class RunState(BaseModel):
+    """A run after some step: what was asked, what was found out before, and how far it is."""
+
+    model_config = _STRICT
+
+    run: str
+    asked: dict[str, Any]
+    steps: int
+    survey: Survey
+    step: int = 0
+    evaluated: int = Field(default=0, description="the step of the last evaluation")
+    sums: Sums = Sums()
+    best: Best | None = None
+    last_top1: float | None = None
+    clocks: Readings = Readings()
+    optimizer: list[dict[str, Any]] = []
+    scaler: dict[str, Any] = {}
+
+
+def some(classes: tuple[str, ...]) -> str:
+    """How many classes, and the first of them.
+
+    >>> some(("ant", "bee", "cat", "dog"))
+    '4 classes (ant, bee, cat, ...)'
+    """
+    return f"{len(classes)} classes ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})"

@@ -1,0 +1,71 @@
+"""The worker that trains: one model, by one recipe; it writes its records and checkpoints into the study itself."""
+
+import os
+import signal
+import time
+
+from favor.errors import RequestError
+from favor.machine.messages import Channel
+from favor.machine.worker import serve
+from favor.records.schema import Record
+from favor.training.callbacks import StepNews
+from favor.training.request import TrainingRequest
+from favor.units import format_span
+
+SECONDS_BETWEEN_STEPS = 0.5
+
+
+class Reporter:
+    """Tells the parent how the training goes: a step now and then, a note for every epoch."""
+
+    def __init__(self, model: str, channel: Channel) -> None:
+        self._model, self._channel = model, channel
+        self._told = 0.0
+
+    def note(self, text: str) -> None:
+        self._channel.note(text)
+
+    def stepped(self, news: StepNews) -> None:
+        if time.monotonic() - self._told < SECONDS_BETWEEN_STEPS:
+            return
+        self._told = time.monotonic()
+        top1 = "" if news.top1 is None else f", top-1 {news.top1:.1f} %"
+        speed = f"{news.images_per_second:.0f} img/s, {format_span(news.seconds_left)} left"
+        self._channel.progress(f"epoch {news.epochs:.2f}, loss {news.loss:.3f}{top1}, {speed}")
+
+    def evaluated(self, record: Record, news: StepNews) -> None:
+        self._channel.note(epoch_line(self._model, record, news))
+
+
+def epoch_line(model: str, record: Record, news: StepNews) -> str:
+    """What an epoch brought, on one line."""
+    top1, top5, loss = (record.metrics[name].value for name in ("top1", "top5", "loss"))
+    return (
+        f"{model} epoch {record.conditions['epochs']}: loss {news.loss:.4f}, top-1 {top1:.2f} %, top-5 {top5:.2f} %, "
+        f"test loss {loss:.4f}, {news.images_per_second:.0f} img/s, {format_span(news.seconds_left)} left"
+    )
+
+
+def run(request: str, channel: Channel) -> None:
+    """Train what is asked; a wrong request is refused, and nothing is written."""
+    from favor.training.run import train
+    from favor.zoo.registry import load_plugin
+
+    asked = TrainingRequest.from_json(request)
+    channel.begin("training")
+    try:
+        for plugin in asked.plugins:
+            load_plugin(plugin)
+        outcome = train(asked, Reporter(asked.model, channel))
+    except RequestError as error:
+        channel.refused(str(error))
+        return
+    if outcome.ending == "stopped":
+        channel.failed("failed", "interrupted")
+    else:
+        channel.done()
+
+
+if __name__ == "__main__":
+    # As a cluster does at the end of a time slot: the training saves a checkpoint and ends.
+    serve(run, when_the_parent_ends=lambda: os.kill(os.getpid(), signal.SIGTERM))

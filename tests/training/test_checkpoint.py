@@ -1,0 +1,200 @@
+"""Checkpoints are whole or refused with their reason, and the one before is used."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from favor.errors import RequestError
+from favor.trace.optimizer import OPTIMIZERS, create_optimizer, parameter_groups
+from favor.training.checkpoint import (
+    UnusableFileError,
+    load_model_file,
+    model_file,
+    newest_checkpoint,
+    optimizer_state,
+    restore_optimizer,
+    save_checkpoint,
+    state_file,
+)
+from favor.training.recipe import load_recipe
+from favor.training.state import RunState, Survey, Trained
+
+SURVEY = Survey(
+    accumulation=1,
+    step_time=1.0,
+    step_time_low=None,
+    step_time_high=None,
+    end_to_end=1.0,
+    end_to_end_low=None,
+    end_to_end_high=None,
+    idle=0.0,
+    evaluation_time=1.0,
+    memory=1,
+    memory_method="",
+)
+
+
+def trained(step: int, run: str = "a") -> Trained:
+    return Trained(
+        favor="0",
+        run=run,
+        step=step,
+        epochs=0.1 * step,
+        model="vit_s16",
+        img_size=32,
+        in_chans=3,
+        classes=("cat", "dog"),
+        dataset="pets",
+        pretraining="none",
+        recipe=load_recipe("laptop-digits"),
+        top1=None,
+    )
+
+
+def taught(optimizer: str, steps: int = 3) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    optimizer = create_optimizer(parameter_groups(model, 0.01), optimizer, lr=0.1)
+    learn(model, optimizer, steps)
+    return model, optimizer
+
+
+def learn(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for step in range(steps):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+def saved(folder: Path, *steps: int, run: str = "a") -> nn.Module:
+    model, optimizer = taught("adamw")
+    for step in steps:
+        state = RunState(run=run, asked={}, steps=9, survey=SURVEY, step=step, optimizer=optimizer_state(optimizer))
+        save_checkpoint(folder, model, trained(step, run), optimizer, state)
+    return model
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_goes_on_as_if_it_had_not_been_saved(name: str, tmp_path: Path) -> None:
+    model, optimizer = taught(name)
+    state = RunState(run="a", asked={}, steps=9, survey=SURVEY, step=3, optimizer=optimizer_state(optimizer))
+    save_checkpoint(tmp_path, model, trained(3), optimizer, state)
+    found, _ = newest_checkpoint(tmp_path)
+    assert found is not None
+    other, fresh = taught(name, steps=0)
+    other.load_state_dict(dict(found.weights))
+    restore_optimizer(other, fresh, found.state.optimizer, found.tensors)
+    for both in ((model, optimizer), (other, fresh)):
+        learn(*both, 2)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    learn(model, optimizer, 1)
+    assert not all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_the_two_newest_pairs_are_kept(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 3, 4)
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [file.name for step in (3, 4) for file in (model_file(tmp_path, step), state_file(tmp_path, step))]
+
+
+def test_two_pairs_are_kept_besides_a_newer_one_that_was_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 9)
+    state_file(tmp_path, 9).write_bytes(b"torn")
+    saved(tmp_path, 3, 4)
+    state_file(tmp_path, 4).write_bytes(b"torn too")
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert (found.state.step, len(refused)) == (3, 2)
+
+
+def test_what_a_killed_writer_left_is_taken_away_by_the_next_checkpoint(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    alone, half = state_file(tmp_path, 2), tmp_path / ".step-000000002.safetensors.part"
+    ahead = tmp_path / ".step-000000004.safetensors.part"
+    for file in (alone, half, ahead, tmp_path / "notes.txt"):
+        file.write_bytes(b"x")
+    saved(tmp_path, 3)
+    left = {file.name for file in tmp_path.iterdir()}
+    pairs = {file.name for step in (1, 3) for file in (model_file(tmp_path, step), state_file(tmp_path, step))}
+    assert left == pairs | {ahead.name, "notes.txt"}
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    model = saved(tmp_path, 7)
+    about, weights = load_model_file(model_file(tmp_path, 7))
+    assert about == trained(7)
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("which", [model_file, state_file], ids=["model", "state"])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.99])
+def test_a_torn_file_is_refused_and_the_pair_before_is_used(tmp_path: Path, which, share: float) -> None:  # type: ignore[no-untyped-def]
+    saved(tmp_path, 1, 2)
+    file = which(tmp_path, 2)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state.step == 1
+    assert len(refused) == 1
+    assert "torn" in refused[0]
+    assert file.name in refused[0]
+
+
+def test_a_pair_of_two_runs_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "here", 1, 2, run="here")
+    saved(tmp_path / "there", 2, run="there")
+    state_file(tmp_path / "there", 2).replace(state_file(tmp_path / "here", 2))
+    found, refused = newest_checkpoint(tmp_path / "here")
+    assert found is not None
+    assert found.state.step == 1
+    assert "is of run here, step 2, its state of run there, step 2" in refused[0]
+
+
+def test_a_model_without_its_state_is_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2)
+    state_file(tmp_path, 2).unlink()
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state.step == 1
+    assert "no such file" in refused[0]
+
+
+def test_where_no_pair_is_whole_the_reasons_are_told(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    model_file(tmp_path, 1).write_bytes(b"not a model")
+    with pytest.raises(RequestError, match="no checkpoint in .* torn, or not a safetensors file"):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(UnusableFileError, match="not written by `favor train`"):
+        load_model_file(tmp_path / "foreign.safetensors")
+
+
+def test_a_header_of_another_version_is_refused_with_the_field(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    file = model_file(tmp_path, 1)
+    about = json.loads(trained(1).model_dump_json())
+    about["img_size"] = "large"
+    save_file(load_file(file), file, {"favor.trained": json.dumps(about)})
+    with pytest.raises(UnusableFileError, match="img_size.*another version"):
+        load_model_file(file)
+
+
+def test_a_part_that_a_killed_writer_left_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    (tmp_path / ".step-000000002.safetensors.part").write_bytes(b"half")
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert (found.state.step, refused) == (1, ())
+
+
+def test_an_empty_folder_has_no_checkpoint_and_no_complaint(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path / "none") == (None, ())

@@ -1,0 +1,82 @@
+"""Two processes give what one gives."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from favor.machine.device import find_device
+from favor.machine.energy import EnergyMeter
+from favor.records.store import read
+from favor.training import distributed, energy
+from favor.training.callbacks import Nobody
+from favor.training.distributed import device_of_this_process, workers_of_this_process
+from training.driven import Driven
+
+LAST = Path("runs/tiny_vit-laptop-digits-digits-32px-seed0/step-000000010.safetensors")
+
+
+def test_two_processes_end_with_the_weights_of_one(driven: Driven) -> None:
+    two, one = load_file(driven.out / "two" / LAST), load_file(driven.out / "one" / LAST)
+    assert max(float((two[name] - one[name]).abs().max()) for name in one) < 1e-5
+    assert max(float(weight.abs().max()) for weight in one.values()) > 0.5
+
+
+def test_the_weights_have_moved_by_far_more_than_the_tolerance(driven: Driven) -> None:
+    last, before = (
+        load_file(driven.out / "one" / LAST),
+        load_file(driven.out / "one" / LAST.with_name("step-000000009.safetensors")),
+    )
+    assert max(float((last[name] - before[name]).abs().max()) for name in last) > 1e-2
+    assert all(torch.isfinite(weight).all() for weight in last.values())
+
+
+def test_two_processes_write_each_epoch_once_with_the_scores_of_one(driven: Driven) -> None:
+    two, one = read(driven.out / "two").records, read(driven.out / "one").records
+    assert [record.request for record in two] == [record.request for record in one]
+    assert [record.conditions["epochs"] for record in two] == [1, 2]
+    for metric in ("top1", "top5", "loss", "train_loss"):
+        values = [[record.metrics[metric].value for record in records] for records in (two, one)]
+        assert values[0] == pytest.approx(values[1], abs=1e-4), metric
+    assert [record.metrics["top1"].method for record in two] == ["each of 360 images once"] * 2
+    assert {record.environment["processes"] for record in two} == {2}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [(None, "cuda:3"), ("cuda", "cuda:3"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
+)
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(
+    wanted: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert device_of_this_process(wanted) == found
+
+
+def test_the_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "usable_threads", lambda: 16)
+    assert workers_of_this_process(None) == 16
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert (workers_of_this_process(None), workers_of_this_process(7)) == (4, 7)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
+    assert workers_of_this_process(None) == 1
+
+
+class Meter:
+    method = "counted"
+
+    def start(self) -> None:
+        """Nothing happens."""
+
+    def stop(self) -> float:
+        return 5.0
+
+
+def test_the_energy_of_one_device_is_not_told_of_the_images_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter: EnergyMeter = Meter()
+    monkeypatch.setattr(energy, "find_energy_meter", lambda *_: meter)
+    for processes, joules in ((1, 5.0), (2, None)):
+        measured = energy.training_energy(find_device("cpu"), processes, Nobody())
+        measured.start()
+        assert measured.stop() == joules
