@@ -164,7 +164,7 @@ def simulate(
     >>> speed.low < speed.value < speed.high
     True
     """
-    from favor.records.store import FILE_NAME, append, read
+    from favor.records.store import append, has_records, read
     from favor.simulation.calibration import shipped_calibration
     from favor.simulation.devices import device as described
     from favor.simulation.pool import simulate_several
@@ -175,8 +175,8 @@ def simulate(
     places = [described(name) for name in _several(device)]
     calibration = shipped_calibration()
     folder = None if study is None else Path(study)
-    has_records = folder is not None and (folder / FILE_NAME).exists()
-    known = read(folder).records if folder is not None and has_records else ()
+    records_exist = folder is not None and has_records(folder)
+    known = read(folder).records if folder is not None and records_exist else ()
     corrections = local_corrections(known, places, precision, calibration) if known else {}
     found: list[Record] = []
     for each in phases_named(phase):

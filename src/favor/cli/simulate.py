@@ -200,10 +200,10 @@ def _corrections(
     study: Path | None, devices: "list[Device]", precision: str, calibration: "Calibration"
 ) -> "dict[str, Correction]":
     """The corrections that a study's measurements give, told to the user."""
-    from favor.records.store import FILE_NAME, read
+    from favor.records.store import has_records, read
     from favor.simulation.study_correction import local_corrections
 
-    if study is None or not (study / FILE_NAME).exists():
+    if study is None or not has_records(study):
         return {}
     found = local_corrections(read(study).records, devices, precision, calibration)
     for name, correction in found.items():

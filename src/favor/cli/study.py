@@ -216,11 +216,11 @@ def _tell_status(session: "Session", folder: Path, states: "Sequence[JobState]",
 def _answer(study: "ResolvedStudy", folder: Path) -> "Answer":
     from favor.cli.decide import all_records
     from favor.evidence import published_fronts
-    from favor.records.store import FILE_NAME
+    from favor.records.store import has_records
     from favor.study.summary import answer
 
-    has_records = (folder / FILE_NAME).is_file()
-    return answer(study, all_records([folder] if has_records else None), published_fronts())
+    records_exist = has_records(folder)
+    return answer(study, all_records([folder] if records_exist else None), published_fronts())
 
 
 def _now() -> float:

@@ -124,7 +124,7 @@ def describe(device: Device, threads: int, plugins: Iterable[str | Path] = ()) -
 def favor_commit(root: Path = Path(__file__).parents[3]) -> str | None:
     """The commit of the git checkout that favor runs from, with `-dirty` if files differ; None if it is installed.
 
-    Asking git takes 10 to 20 ms, so it is asked when something is measured or trained and not at every start.
+    Asking git starts a process, so it is asked when something is measured or trained and not at every start.
     """
     if not (root / ".git").exists():
         return None

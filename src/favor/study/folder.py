@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from favor.errors import RequestError, path_text
 from favor.machine import locks
-from favor.records.store import FILE_NAME
+from favor.records.store import FILE_NAME, has_records
 from favor.study.resolved import ResolvedStudy
 from favor.version import __version__
 from favor.yaml_file import YamlFile
@@ -44,7 +44,7 @@ def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
     """
     file = folder / REQUEST_FILE
     if not file.is_file():
-        if (folder / FILE_NAME).is_file():
+        if has_records(folder):
             return ()
         what = (
             f"the folder has neither {REQUEST_FILE} nor {FILE_NAME}" if folder.is_dir() else "there is no such folder"

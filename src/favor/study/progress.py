@@ -8,7 +8,7 @@ from typing import Literal
 
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
-from favor.records.store import FILE_NAME, Problem, read
+from favor.records.store import Problem, has_records, read
 from favor.study.plan import CountJob, Job, jobs_of
 from favor.study.resolved import Machine, ResolvedStudy
 from favor.study.train_jobs import TrainJob, final_record, is_of
@@ -31,12 +31,12 @@ class JobState:
 
 def records_of(folder: Path) -> tuple[Record, ...]:
     """The records that a folder has so far."""
-    return read(folder).records if (folder / FILE_NAME).exists() else ()
+    return read(folder).records if has_records(folder) else ()
 
 
 def unreadable_in(folder: Path) -> tuple[Problem, ...]:
     """The lines of a folder's records that cannot be read, as a killed process leaves one; their jobs are left."""
-    return read(folder).problems if (folder / FILE_NAME).exists() else ()
+    return read(folder).problems if has_records(folder) else ()
 
 
 def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) -> tuple[JobState, ...]:

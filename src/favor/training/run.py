@@ -22,7 +22,7 @@ from favor.machine.memory import is_out_of_memory
 from favor.machine.messages import one_line
 from favor.machine.precision import Precision
 from favor.records.schema import Record, Scalar, Status
-from favor.records.store import FILE_NAME, append, read
+from favor.records.store import append, has_records, read
 from favor.training.callbacks import Audience, Nobody
 from favor.training.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
 from favor.training.clocks import Clocks
@@ -389,7 +389,7 @@ def _written(setting: Setting) -> frozenset[str]:
 
 def _records(setting: Setting) -> Iterator[Record]:
     study = setting.request.study
-    if not (study / FILE_NAME).exists():
+    if not has_records(study):
         return
     for record in read(study).records:
         if record.name == setting.subject.model and record.environment.get("run") == setting.folder.name:
