@@ -27,12 +27,12 @@ _PLAIN_TAGS = frozenset(_TAG + kind for kind in ("str", "null", "bool", "int", "
 class YamlFile:
     """The content of a YAML file as plain data, lists as tuples, and the line of each part of it."""
 
-    def __init__(self, place: str, text: str) -> None:
+    def __init__(self, place: str, text: str, scale: int = 1) -> None:
         self.place = place
-        if len(text) > MOST_BYTES:
-            raise RequestError(f"{place}: {len(text):,} characters; a YAML file may have {MOST_BYTES:,}")
+        if len(text) > scale * MOST_BYTES:
+            raise RequestError(f"{place}: {len(text):,} characters; a YAML file may have {scale * MOST_BYTES:,}")
         try:
-            root = _BoundedLoader(text, self._refusal).get_single_node()
+            root = _BoundedLoader(text, self._refusal, scale * MOST_NODES).get_single_node()
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position)
             raise self._refusal(line, f"the character {error.character:#x} is not allowed in YAML") from error
@@ -44,9 +44,9 @@ class YamlFile:
         self.content = None if root is None else self._plain(root, ())
 
     @classmethod
-    def read(cls, file: Path) -> "YamlFile":
-        """The content of a file."""
-        return cls(str(file), read_text(file, MOST_BYTES))
+    def read(cls, file: Path, scale: int = 1) -> "YamlFile":
+        """The content of a file; `scale` multiplies the limits on its length."""
+        return cls(str(file), read_text(file, scale * MOST_BYTES), scale)
 
     def line(self, path: Sequence[Step]) -> int:
         """The line of a part, from 1; of what it is missing in, where it is not there.
@@ -124,9 +124,9 @@ _SCALARS = yaml.constructor.SafeConstructor()
 class _BoundedLoader(yaml.SafeLoader):
     """Composes nodes as PyYAML does, but refuses tags, aliases, depth and length before it goes on."""
 
-    def __init__(self, text: str, refusal: Callable[[int, str], RequestError]) -> None:
+    def __init__(self, text: str, refusal: Callable[[int, str], RequestError], most_nodes: int) -> None:
         super().__init__(text)
-        self._refusal = refusal
+        self._refusal, self._most_nodes = refusal, most_nodes
         self._depth = self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
@@ -141,8 +141,8 @@ class _BoundedLoader(yaml.SafeLoader):
                 line, f"tags such as {shown(event.tag.replace(_TAG, '!!'))} are not supported; write the plain value"
             )
         self._nodes += 1
-        if self._nodes > MOST_NODES:
-            raise self._refusal(line, f"more than {MOST_NODES:,} values; a YAML file may have that many")
+        if self._nodes > self._most_nodes:
+            raise self._refusal(line, f"more than {self._most_nodes:,} values; a YAML file may have that many")
         if self._depth == MOST_DEPTH:
             raise self._refusal(line, f"nested more than {MOST_DEPTH} levels deep")
         self._depth += 1

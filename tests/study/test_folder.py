@@ -9,7 +9,9 @@ import pytest
 
 from favor.errors import RequestError
 from favor.study.folder import REQUEST_FILE, is_at_work, locked, save_requests, saved_requests
+from favor.study.resolved import PlannedModel
 from favor.study.schema import Budget, Report, Train
+from favor.yaml_file import MOST_BYTES
 from study.made_up import a_study
 
 HOLD = """
@@ -99,3 +101,11 @@ def test_one_that_waits_gets_the_folder_when_the_other_is_done(tmp_path):
     threading.Timer(0.5, other.kill).start()
     with locked(tmp_path, wait=True):
         assert other.wait() == -signal.SIGKILL
+
+
+def test_a_folder_may_have_been_asked_for_more_than_a_study_file_may_say(tmp_path):
+    models = tuple(PlannedModel(name=f"model_{number:05d}", how=None, img_sizes=(224,)) for number in range(3000))
+    study = a_study().model_copy(update={"models": models})
+    save_requests(tmp_path, [study] * 2)
+    assert (tmp_path / REQUEST_FILE).stat().st_size > MOST_BYTES
+    assert saved_requests(tmp_path) == (study, study)

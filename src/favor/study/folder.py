@@ -18,6 +18,8 @@ REQUEST_FILE = "study.yaml"
 LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 FORMAT = 2
+MOST_REQUESTS = 64
+"""A request may be as large as a study file, and a folder holds several; small ones may be many more."""
 
 _HEAD = """\
 # What was asked for in this folder, written by favor {version}. `favor resume {folder}` goes on from here.
@@ -50,7 +52,7 @@ def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
             f"the folder has neither {REQUEST_FILE} nor {FILE_NAME}" if folder.is_dir() else "there is no such folder"
         )
         raise RequestError(f"{folder} is not a study: {what}; `favor run --study {folder}` starts one")
-    source = YamlFile.read(file)
+    source = YamlFile.read(file, MOST_REQUESTS)
     content = source.content
     requests = content.get("requests") if isinstance(content, dict) and content.get("format") == FORMAT else None
     if not isinstance(requests, tuple):
