@@ -1,6 +1,6 @@
 """Make favor's example data and docs/cpu-study.md from a finished study of all models of Table 5.
 
-favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study        a second, after 45 minutes
+favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     45 minutes, then a second
 """
 
 import argparse
@@ -118,12 +118,8 @@ def _head(study: Study, records: Sequence[Record]) -> str:
         f"{models} models at 224 px, fp32, eager, {told['threads']} threads on {told['device_name']} "
         f"({told['instructions']}), torch {told['torch']}, timm {told['timm']}, {day}."
     )
-    disturbed = f"{busy} of {len(records)} measurements were flagged as disturbed by other load."
-    return f"""# All of Table 5 on a CPU of two cores
-
-Made by `favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study`; do not edit. The records
-are in the package: `favor recommend --study example:cpu --prefer throughput --min-accuracy 80` uses them, and says that
-they are another machine's.
+    disturbed = f"{busy} of {len(records)} measurements have the flag `busy`."
+    return f"""# All models of Table 5 on two CPU cores
 
 {setting}
 Throughput is at the best batch size (searched), latency and memory at batch size 1; the training step has 8 images and

@@ -52,11 +52,12 @@ per block), and the hand-written norms of the CvX models. `favor count` gives th
 TABLE_6 = """
 ## Table 6: rotary positions
 
-The paper prints no parameters for these eight models and says that rotary positions do not change their number. By its
-convention they do not, as learned positions were never counted, but for ViL: with rotary positions its code has four
-heads of keys instead of one, 49,152 parameters more. (The published code of Hybrid ViL has four without them, too;
-Table 1 prints the count of one, which is built here.) In truth every model loses the 131,200 parameters of its learned
-positions (the authors' code still allocates them for ViT and ViL, without using them; ours does not).
+The paper prints no parameters for these eight models and says that rotary positions do not change their number. In fact
+every model loses the 131,200 parameters of its learned positions. (The authors' code still allocates them for ViT and
+ViL without using them; ours does not.) By the paper's convention, which never counted learned positions, only ViL
+changes: with rotary positions its code has four heads of keys instead of one, 49,152 parameters more. (The published
+code of Hybrid ViL has four heads without rotary positions, too. Table 1 prints the count for one head, which is what we
+build.)
 
 | model | name | by the convention | true | true with learned positions |
 |---|---|---|---|---|"""

@@ -48,10 +48,8 @@ class Metric:
 _counted, _speed, _memory, _energy, _money, _quality = (partial(Metric, group) for group in get_args(Group))
 
 _GLOSSARY = (
-    _counted("params", "Parameters", "1", "lower", "Elements of all parameters, each shared parameter once."),
-    _counted(
-        "params_trainable", "Trainable parameters", "1", "lower", "Elements of the parameters that want a gradient."
-    ),
+    _counted("params", "Parameters", "1", "lower", "Number of parameters; shared parameters count once."),
+    _counted("params_trainable", "Trainable parameters", "1", "lower", "Number of parameters that require a gradient."),
     _counted(
         "params_paper",
         "Parameters, as the X-formers paper counts",
@@ -81,9 +79,7 @@ _GLOSSARY = (
         "lower",
         "`macs_matmul` plus half of the FLOPs of Fourier transforms, per image.",
     ),
-    _counted(
-        "flops", "FLOPs", "1", "lower", "All arithmetic for one image: two per multiply-add plus everything else."
-    ),
+    _counted("flops", "FLOPs", "1", "lower", "All arithmetic per image: two per multiply-add plus everything else."),
     _counted(
         "ops_mixed",
         "Operations, as the benchmark counts",
@@ -92,7 +88,7 @@ _GLOSSARY = (
         "Multiply-adds (counted as one) plus element-wise operations, per image: the benchmark paper's FLOPS.",
     ),
     _counted(
-        "activations", "Activations", "1", "lower", "Elements put out by convolutions and matrix products, one image."
+        "activations", "Activations", "1", "lower", "Output elements of convolutions and matrix products, per image."
     ),
     _counted(
         "bytes_moved",
@@ -106,7 +102,7 @@ _GLOSSARY = (
         "Throughput",
         "img/s",
         "higher",
-        "Images per second at inference, at the best batch size unless another is stated.",
+        "Images per second at inference, at the best batch size unless another one is given.",
         conditions=("batch_size",),
         at_best_batch=True,
     ),
@@ -121,7 +117,7 @@ _GLOSSARY = (
         "Training throughput",
         "img/s",
         "higher",
-        "Images per second in training steps, data in memory.",
+        "Images per second in training steps, without data loading.",
         conditions=("batch_size",),
         at_best_batch=True,
     ),
@@ -130,7 +126,7 @@ _GLOSSARY = (
         "Training step",
         "s",
         "lower",
-        "Time of forward, backward and optimizer step at the stated batch size, else at the reference batch.",
+        "Time of forward pass, backward pass and optimizer step, at the given or the reference batch size.",
         conditions=("batch_size",),
     ),
     _speed(
@@ -138,7 +134,7 @@ _GLOSSARY = (
         "Training step with data",
         "s",
         "lower",
-        "The training step including loading and augmenting its batch.",
+        "Time of a training step including data loading and augmentation.",
         conditions=("batch_size",),
     ),
     _speed(
@@ -156,7 +152,7 @@ _GLOSSARY = (
         "Hours for one pass over the training set.",
         conditions=("epoch_images",),
     ),
-    _speed("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of the whole fine-tuning."),
+    _speed("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of a complete fine-tuning."),
     _memory(
         "inference_memory",
         "Inference memory",
@@ -176,7 +172,7 @@ _GLOSSARY = (
         "Training memory",
         "B",
         "lower",
-        "Peak of allocated bytes in a training step at the stated batch size.",
+        "Peak allocated memory of a training step at the given batch size.",
         conditions=("batch_size",),
     ),
     _memory(
@@ -184,7 +180,7 @@ _GLOSSARY = (
         "Reserved memory",
         "B",
         "lower",
-        "Peak of bytes that the allocator holds from the device.",
+        "Peak memory that the allocator has reserved on the device.",
         conditions=("task", "batch_size"),
     ),
     _memory(
@@ -192,7 +188,7 @@ _GLOSSARY = (
         "Process memory",
         "B",
         "lower",
-        "Peak of the process's resident main memory, which is the host's also where the model runs on a GPU.",
+        "Peak resident memory of the process: host memory, even if the model runs on a GPU.",
         conditions=("task", "batch_size"),
     ),
     _memory(
@@ -200,7 +196,7 @@ _GLOSSARY = (
         "Largest batch",
         "img",
         "higher",
-        "The largest batch whose forward pass fits into the stated memory.",
+        "Largest batch size whose forward pass fits into the given memory.",
         conditions=("fit_memory",),
     ),
     _memory(
@@ -208,7 +204,7 @@ _GLOSSARY = (
         "Largest training batch",
         "img",
         "higher",
-        "The largest batch whose training step fits into the stated memory.",
+        "Largest batch size whose training step fits into the given memory.",
         conditions=("fit_memory", "optimizer"),
     ),
     _energy(
@@ -216,7 +212,7 @@ _GLOSSARY = (
         "Energy per image",
         "J",
         "lower",
-        "Energy of inference divided by the images.",
+        "Energy of inference per image.",
         conditions=("batch_size",),
         at_best_batch=True,
     ),
@@ -225,7 +221,7 @@ _GLOSSARY = (
         "Training energy per image",
         "J",
         "lower",
-        "Energy of training steps divided by the images.",
+        "Energy of training steps per image.",
         conditions=("batch_size",),
         at_best_batch=True,
     ),
@@ -234,7 +230,7 @@ _GLOSSARY = (
         "Carbon per image",
         "gCO2e",
         "lower",
-        "Energy of one image at inference times the carbon intensity of the user's grid.",
+        "Energy per image at inference times the carbon intensity of the electricity.",
         conditions=("grid_intensity", "batch_size"),
         at_best_batch=True,
     ),
@@ -243,7 +239,7 @@ _GLOSSARY = (
         "Training carbon per epoch",
         "gCO2e",
         "lower",
-        "Energy of one pass over the training set times the carbon intensity of the user's grid.",
+        "Energy of one epoch times the carbon intensity of the electricity.",
         conditions=("grid_intensity", "epoch_images"),
     ),
     _money(
@@ -251,7 +247,7 @@ _GLOSSARY = (
         "Money per image",
         "currency",
         "lower",
-        "Time of one image at inference times the user's price per hour.",
+        "Time per image at inference times the price per hour.",
         conditions=("price_per_hour", "batch_size"),
         at_best_batch=True,
     ),
@@ -260,14 +256,14 @@ _GLOSSARY = (
         "Training money per epoch",
         "currency",
         "lower",
-        "Time of one pass over the training set times the user's price per hour.",
+        "Time of one epoch times the price per hour.",
         conditions=("price_per_hour", "epoch_images"),
     ),
-    _quality("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is predicted first."),
+    _quality("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is the top prediction."),
     _quality(
-        "top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the five predicted first."
+        "top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the top five predictions."
     ),
-    _quality("loss", "Loss", "nat", "lower", "Mean cross entropy on the test images."),
+    _quality("loss", "Loss", "nat", "lower", "Mean cross entropy over the test images."),
     _quality("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
 )
 
