@@ -24,7 +24,7 @@ from favor.analyze.ranking import rank
 from favor.cli import report as commands
 from favor.records import Gathered, gather
 from favor.records.published import pareto_optimal
-from favor.records.schema import Record, reading
+from favor.records.schema import CardFields, Record, reading
 from favor.records.store import read
 from favor.records.table import load
 from favor.report.columns import Texts, column
@@ -209,7 +209,7 @@ def test_the_method_names_machines_failures_with_reasons_and_sources(tmp_path: P
 
 
 def measured(name: str, **told: object) -> Record:
-    return Record(name=name, model={}, task="inference", source="measured", conditions={}, **told)  # type: ignore[arg-type]
+    return Record(name=name, model=CardFields(), task="inference", source="measured", conditions={}, **told)  # type: ignore[arg-type]
 
 
 def own(*records: Record) -> Gathered:
