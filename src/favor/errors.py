@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+from favor.text import cut_to_line
+
 
 class FavorError(Exception):
     """An error whose text is meant for the user; anything else that is raised is a defect of favor."""
@@ -39,9 +41,7 @@ def one_line(error: BaseException) -> str:
     >>> one_line(ValueError("no tar file:\\n- not gzip")), one_line(MemoryError())
     ('no tar file: - not gzip', 'MemoryError')
     """
-    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
-    text = " ".join(text.split()) or type(error).__name__
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return cut_to_line(str(error), SHOWN) or type(error).__name__
 
 
 def path_text(path: Sequence[Step]) -> str:

@@ -22,6 +22,16 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_spelled_out, text)
 
 
+def cut_to_line(text: str, longest: int = 300) -> str:
+    """The text on one line, safe to print, cut where it is longer than that.
+
+    >>> cut_to_line("mat1 and mat2\\n  do not fit")
+    'mat1 and mat2 do not fit'
+    """
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
 def on_one_line(text: str) -> str:
     r"""The text on one line, safe to print; words of more than 300 characters are shortened.
 

@@ -12,7 +12,8 @@ from favor.errors import RequestError
 from favor.machine.device import Cpu
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
-from favor.measurement import doctor, measurement
+from favor.measurement import doctor
+from favor.measurement import measure as measuring
 from favor.records.store import read
 
 
@@ -49,7 +50,7 @@ def pretended(monkeypatch):
             channel.done()
         return findings
 
-    monkeypatch.setattr(measurement, "supervise", supervise)
+    monkeypatch.setattr(measuring, "supervise", supervise)
     return state
 
 

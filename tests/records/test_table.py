@@ -207,7 +207,7 @@ def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbours_are_kept(spoil
 def test_a_row_has_the_contracts_columns_and_an_interval_only_where_one_is_known() -> None:
     metrics = {"top1": reading("top1", 82.5, method="printed"), "params": reading("params", 5, 4, 6, method="printed")}
     table = table_of([a_record(metrics=metrics)])
-    conditions = ["img_size", "batch_size", "device", "precision"]
+    conditions = ["environment.device_name", "img_size", "batch_size", "device", "precision"]
     assert list(table.columns) == [*TABLE_COLUMNS, *conditions, "params", "params_low", "params_high", "top1"]
     row = table.iloc[0]
     assert (row["name"], row["where"], row["year"], row["img_size"]) == ("vit_s16", "baseline", 2020, 224)

@@ -21,7 +21,7 @@ from favor.machine.device import Cpu
 from favor.machine.locks import measuring
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
-from favor.measurement import measurement
+from favor.measurement import measure as measure_module
 from favor.records.store import read
 from favor.study import runner
 from favor.study.folder import locked
@@ -78,7 +78,7 @@ def world(monkeypatch, tmp_path):
         state["pages"].append((list(sources), output))
         output.write_text("a page")
 
-    monkeypatch.setattr(measurement, "supervise", supervise)
+    monkeypatch.setattr(measure_module, "supervise", supervise)
     monkeypatch.setattr(favor.report, "write_report", write_report)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(STUDY)
@@ -379,13 +379,13 @@ def test_the_lock_of_a_device_vanishes_with_a_killed_process_and_one_that_waits_
 
 
 def test_a_study_folder_deleted_while_it_runs_is_an_error_and_is_not_made_again(app, working, tmp_path, monkeypatch):
-    find = measurement.supervise
+    find = measure_module.supervise
 
     def delete(*arguments, **options):
         shutil.rmtree(tmp_path / "runs" / "mine")
         return find(*arguments, **options)
 
-    monkeypatch.setattr(measurement, "supervise", delete)
+    monkeypatch.setattr(measure_module, "supervise", delete)
     result = run(app, "run", "mine.yaml")
     assert isinstance(result.exception, WorkError)
     assert "runs/mine was deleted or moved while favor was working in it" in str(result.exception)

@@ -435,7 +435,7 @@ def test_predictions_are_those_of_the_evaluation_and_a_broken_image_is_told(
     assert {guess.name for guess in whole.guesses} < set(about.classes)
     assert broken.guesses == ()
     assert broken.reason is not None
-    assert "UnidentifiedImageError" in broken.reason
+    assert "not an image in one of the formats JPEG" in broken.reason
 
 
 def test_tensorboard_that_is_not_there_is_asked_for_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from favor.machine.stopping import Estimate
 from favor.metrics import METRICS
 from favor.records.schema import Reading, Scalar, Status, reading
+from favor.text import cut_to_line
 
 
 class RubbishError(ValueError):
@@ -46,19 +47,19 @@ class Channel:
 
     def progress(self, text: str) -> None:
         """Say how far the step is."""
-        self._send(progress=one_line(text))
+        self._send(progress=cut_to_line(text))
 
     def note(self, text: str) -> None:
         """Say something that the person who waits should read."""
-        self._send(note=one_line(text))
+        self._send(note=cut_to_line(text))
 
     def refused(self, reason: str) -> None:
         """Say that the request was wrong, and nothing was done."""
-        self._send(refused=one_line(reason))
+        self._send(refused=cut_to_line(reason))
 
     def failed(self, status: Status, reason: str) -> None:
         """Say why the job ends here."""
-        self._send(status=status, reason=f"{self.step}: {one_line(reason)}")
+        self._send(status=status, reason=f"{self.step}: {cut_to_line(reason)}")
 
     def done(self) -> None:
         """Say that all was done."""
@@ -112,7 +113,7 @@ def _message(line: str | bytes) -> dict[str, Any]:
         raise RubbishError("not a JSON object")
     for key, value in message.items():
         if key not in _KINDS or not _KINDS[key](value):
-            raise RubbishError(f"{key!r} cannot be {one_line(repr(value), longest=60)}")
+            raise RubbishError(f"{key!r} cannot be {cut_to_line(repr(value), longest=60)}")
     for together in ({"metric", "value", "low", "high", "method"}, {"status", "reason"}):
         if together & message.keys() and not together <= message.keys():
             raise RubbishError(f"without {', '.join(sorted(together - message.keys()))}")
@@ -148,13 +149,3 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "status": lambda value: value in get_args(Status),
     "reason": lambda value: value is None or _is_text(value),
 }
-
-
-def one_line(text: str, longest: int = 300) -> str:
-    """A text on one line, cut where it is too long for a reason.
-
-    >>> one_line("mat1 and mat2\\n  do not fit")
-    'mat1 and mat2 do not fit'
-    """
-    joined = " ".join(text.split())
-    return joined if len(joined) <= longest else joined[: longest - 3] + "..."

@@ -16,7 +16,8 @@ from types import FrameType
 import psutil
 
 from favor.errors import RequestError
-from favor.machine.messages import Findings, RubbishError, one_line
+from favor.machine.messages import Findings, RubbishError
+from favor.text import cut_to_line
 
 TAIL_BYTES = 4000
 LONGEST_LINE = 2**20
@@ -174,7 +175,7 @@ def _conclude(
         findings.status, why = "failed", f"killed by {signal.Signals(-ended.code).name}{said}"
     else:
         findings.status, why = "failed", f"ended with exit code {ended.code}{said}"
-    findings.reason = one_line(f"{findings.step}: {why}")
+    findings.reason = cut_to_line(f"{findings.step}: {why}")
 
 
 class _Child:
@@ -278,9 +279,11 @@ class _Child:
     def _refuse(self, line: bytes, why: str) -> None:
         """From here on nothing that the child says can be trusted, not even that all is well."""
         self._talks_rubbish = True
-        shown = one_line(line[:200].decode(errors="replace"), longest=80)
+        shown = cut_to_line(line[:200].decode(errors="replace"), longest=80)
         self._findings.status = "failed"
-        self._findings.reason = one_line(f"{self._findings.step}: rubbish among the child's answers: {shown!r} ({why})")
+        self._findings.reason = cut_to_line(
+            f"{self._findings.step}: rubbish among the child's answers: {shown!r} ({why})"
+        )
 
     def _read_stderr(self) -> bool:
         data = _read(self._stderr.fileno())

@@ -14,9 +14,10 @@ from favor.machine.memory import (
     largest_measured,
     unless_it_does_not_fit,
 )
-from favor.machine.messages import Channel, one_line
+from favor.machine.messages import Channel
 from favor.machine.stopping import Estimate, StoppingRule
 from favor.machine.timing import Timing, seconds_per_call, time_calls
+from favor.text import cut_to_line
 from favor.trace.workload import Call, Workload
 
 SAMPLE_SECONDS = 0.05
@@ -59,7 +60,7 @@ class Bench:
         except (RuntimeError, ValueError) as error:
             if is_out_of_memory(error):
                 raise
-            why = one_line(f"{type(error).__name__}: {error}", longest=150)
+            why = cut_to_line(f"{type(error).__name__}: {error}", longest=150)
         else:
             return 1
         self.device.release()
@@ -128,7 +129,7 @@ class Bench:
         except EnergyError as error:
             # Energy is on top of what was asked for: the record goes on without it, and says so.
             self.channel.flag(f"{step}:failed")
-            self.channel.environment({"energy_failure": one_line(str(error))})
+            self.channel.environment({"energy_failure": cut_to_line(str(error))})
             return None
         return joules / (calls * batch_size) if joules > 0 else None
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 from favor.errors import FavorError, RequestError, unknown_name
 from favor.machine.best_batch import search_best_batch
-from favor.machine.messages import one_line
 from favor.machine.precision import PRECISIONS, resolve_precision
 from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
 from favor.simulation.batch_scaling import Batches
@@ -20,6 +19,7 @@ from favor.simulation.memory import WORKSPACE, Footprint, footprint, usable_memo
 from favor.simulation.networks import Network, network
 from favor.simulation.spread import bounds, spread
 from favor.simulation.time_model import Columns, Estimate, columns_of, estimate
+from favor.text import cut_to_line
 from favor.trace.attention import attention_conditions, check_attention
 from favor.trace.conditions import (
     IMAGENET_IMAGES,
@@ -278,7 +278,7 @@ def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]
 def _failed(name: str, place: Device, asked: Asked, why: str, started: datetime) -> Record:
     img_size = asked.img_size or card(name).image_sizes.default
     conditions = _conditions(place, asked, img_size)
-    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {one_line(why)}", {})
+    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {cut_to_line(why)}", {})
 
 
 def _made(

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from favor.errors import RequestError
-from favor.machine.messages import one_line
 from favor.machine.process import supervise, worker_command, worker_environment
 from favor.measurement.job import MeasureJob
 from favor.measurement.measure import measure
@@ -14,6 +13,7 @@ from favor.study.plan import CountJob, Job
 from favor.study.progress import records_of, was_interrupted
 from favor.study.schema import Stage
 from favor.study.train_jobs import TrainJob, dataset_of, final_record, is_of, stage_conditions, stage_request
+from favor.text import cut_to_line
 from favor.trace.counts import METRIC_NAMES, count
 from favor.zoo.registry import card
 
@@ -52,7 +52,7 @@ def count_record(job: CountJob) -> Record:
     try:
         counts = count(job.name, img_size=job.img_size, num_classes=job.num_classes)
     except Exception as error:  # noqa: BLE001 - whatever a user's own model raises is its failure and not the study's
-        reason = one_line(f"counting: {type(error).__name__}: {error}")
+        reason = cut_to_line(f"counting: {type(error).__name__}: {error}")
         return Record(**about, conditions=job.conditions, status="failed", reason=reason)  # type: ignore[arg-type]
     metrics = {
         name: reading(name, getattr(counts, name), method="counted on the operator trace") for name in METRIC_NAMES
@@ -113,6 +113,6 @@ def _failure(job: TrainJob, stage: Stage, status: Status, reason: str) -> Record
         source="measured",
         conditions=conditions,
         status=status,
-        reason=one_line(reason),
+        reason=cut_to_line(reason),
         time=timestamp(),
     )

@@ -19,10 +19,10 @@ from favor.machine.device import Device, find_device
 from favor.machine.environment import describe
 from favor.machine.locks import locked
 from favor.machine.memory import is_out_of_memory
-from favor.machine.messages import one_line
 from favor.machine.precision import Precision
 from favor.records.schema import Record, Scalar, Status
 from favor.records.store import append, has_records, read
+from favor.text import cut_to_line
 from favor.training.callbacks import Audience, Nobody
 from favor.training.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
 from favor.training.clocks import Clocks
@@ -403,7 +403,7 @@ def _final_record(setting: Setting, state: RunState) -> Record | None:
 
 def _failed(setting: Setting, error: Exception) -> WorkError:
     """Write a failure down; the error that says so."""
-    reason = one_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
+    reason = cut_to_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
     if setting.processes.leads:
         status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"
         append(setting.request.study, [failure_record(setting.subject, status, reason, setting.environment())])

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from favor.machine.device import Cpu, find_device
-from favor.machine.messages import Channel, Findings, one_line
+from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
-from favor.measurement import measurement
+from favor.measurement import measure as measuring
 from favor.measurement.job import MeasureJob
 from favor.measurement.measure import Interrupted, measure
 from favor.records.schema import from_data, to_data
 from favor.records.store import append, read
+from favor.text import cut_to_line
 from measurement.test_phases import a_job
 
 PLUGIN = """
@@ -147,7 +148,7 @@ def test_limits_that_are_not_given_are_set_when_the_job_starts(monkeypatch):
         asked.append((json.loads(request), options["time_limit"]))
         return Findings(status="ok")
 
-    monkeypatch.setattr(measurement, "supervise", supervise)
+    monkeypatch.setattr(measuring, "supervise", supervise)
     measure(a_job(budget=2.0))
     measure(a_job(budget=2.0, compile=True, time_limit=9.0, memory_limit=2**40))
     (first, its_time), (second, second_time) = asked
@@ -163,7 +164,7 @@ def test_what_an_interrupted_measurement_had_found_is_in_its_record(monkeypatch)
     def interrupted(*arguments, **options):
         raise InterruptedJob(findings)
 
-    monkeypatch.setattr(measurement, "supervise", interrupted)
+    monkeypatch.setattr(measuring, "supervise", interrupted)
     with pytest.raises(Interrupted) as caught:
         measure(a_job())
     assert (caught.value.record.status, caught.value.record.reason) == ("failed", "throughput: interrupted")
@@ -172,7 +173,7 @@ def test_what_an_interrupted_measurement_had_found_is_in_its_record(monkeypatch)
 
 def test_flags_are_on_the_record_once_each(monkeypatch):
     findings = Findings(status="ok", flags=["busy", "latency:drift", "busy"])
-    monkeypatch.setattr(measurement, "supervise", lambda *arguments, **options: findings)
+    monkeypatch.setattr(measuring, "supervise", lambda *arguments, **options: findings)
     assert measure(a_job()).environment["flags"] == "busy latency:drift"
 
 
@@ -181,7 +182,7 @@ def test_a_record_can_be_stored(tmp_path, monkeypatch):
     channel = Channel(findings.take)
     channel.found("throughput", 12.5, "test")
     channel.done()
-    monkeypatch.setattr(measurement, "supervise", lambda *arguments, **options: findings)
+    monkeypatch.setattr(measuring, "supervise", lambda *arguments, **options: findings)
     record = measure(a_job(name="avit_s16"))
     append(tmp_path, [record])
     assert read(tmp_path).records == (record,)
@@ -190,5 +191,5 @@ def test_a_record_can_be_stored(tmp_path, monkeypatch):
 
 
 def test_a_reason_is_one_line_of_bounded_length():
-    assert one_line("a\n  b\t c") == "a b c"
-    assert len(one_line("x" * 1000)) == 300
+    assert cut_to_line("a\n  b\t c") == "a b c"
+    assert len(cut_to_line("x" * 1000)) == 300
