@@ -38,9 +38,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def report_command(
     studies: Studies = None,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="The page; report.html in the study, else in runs."),
+    ] = None,
     pipeline: Pipeline = None,
     unfinished: Unfinished = False,
     seeds: OverSeeds = "mean",
@@ -54,15 +55,17 @@ def report_command(
     scope = Scope(None, pipeline, False, unfinished, seeds)
     with progress_bar() as bar:
         page = page_of(gathered, scope, _shown_on(bar)).encode()
-    write_whole(output, page)
-    note(f"{len(page) / 1e6:.1f} MB: {output}")
+    file = output or _default_folder(studies) / "report.html"
+    write_whole(file, page)
+    note(f"{len(page) / 1e6:.1f} MB: {file}")
 
 
 def figures_command(
     studies: Studies = None,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.")] = Path(
-        "figures"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="The folder; figures in the study, else in runs."),
+    ] = None,
     file_format: Annotated[
         Literal["pdf", "svg", "png"], typer.Option("--format", help="pdf or svg for papers, png for slides.")
     ] = "pdf",
@@ -77,8 +80,14 @@ def figures_command(
     table = _gathered(studies).table
     scope = Scope(None, pipeline, False, unfinished, seeds)
     with progress_bar() as bar:
-        written = export(table, output, file_format, scope, _shown_on(bar))
-    note(f"{len(written)} figures in {output}")
+        folder = output or _default_folder(studies) / "figures"
+        written = export(table, folder, file_format, scope, _shown_on(bar))
+    note(f"{len(written)} figures in {folder}")
+
+
+def _default_folder(studies: list[Path] | None) -> Path:
+    """The study's own folder if there is one, else the folder of all results."""
+    return studies[0] if studies is not None and len(studies) == 1 and studies[0].is_dir() else Path("runs")
 
 
 def _gathered(studies: list[Path] | None) -> "Gathered":
