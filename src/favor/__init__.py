@@ -5,7 +5,7 @@
 >>> favor.count("vit_s16").params
 22059496
 
-What is named here is imported when it is first used, so that `import favor` costs nothing and analyses need no torch.
+Names are imported on first use, so that `import favor` is fast and analyses do not need torch.
 """
 
 import importlib

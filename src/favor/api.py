@@ -1,7 +1,7 @@
 """The public verbs of favor: `favor.count`, `measure`, `simulate`, `train`, `recommend`, `pareto`, `load_records`.
 
-Each does what the command of its name does, and returns what it found. Imports are inside the functions, so that
-`import favor` stays fast and torch is imported by those that need it.
+Each does the same as the command of that name and returns the result. Imports are inside the functions, so that
+`import favor` stays fast and torch is imported only where it is needed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ class Records(Sequence["Record"]):
         return len(self.records)
 
     def table(self) -> "pd.DataFrame":
-        """One row per model and conditions, one column per condition and metric, as `favor.load_records` gives."""
+        """One row per model and conditions, one column per condition and metric, as in `favor.load_records`."""
         from favor.records.table import table_of
 
         return table_of(self.records)
@@ -75,7 +75,7 @@ def count(
 ) -> "Counts":
     """Count the parameters, multiply-adds, FLOPs, activations and bytes of a model, without running it.
 
-    `model` is a name of the zoo, `timm:NAME`, or a module of your own.
+    `model` is a name of the zoo, `timm:NAME`, or your own `nn.Module`.
 
     >>> import favor
     >>> favor.count("vit_s16").macs_matmul
@@ -105,14 +105,14 @@ def measure(
     optimizer: str = "lamb",
     threads: int | None = None,
 ) -> Records:
-    """Measure time, memory and energy of models on this machine, each model and phase in a process of its own.
+    """Measure time, memory and energy of models on this machine, each model and phase in its own process.
 
-    Models are named as for `favor measure`, patterns included. A study keeps the records, and what it has already is
-    not measured again. A model that fails is a record with its status and reason.
+    Models are named as for `favor measure`, patterns included. With `study`, the records are kept there, and what it
+    already has is not measured again. A model that fails gives a record with its status and reason.
 
     >>> import favor
-    >>> found = favor.measure("vit_xs4", batch_size=1, budget=0.5)  # doctest: +SKIP
-    >>> found[0].metrics["latency_p50"].value  # doctest: +SKIP
+    >>> records = favor.measure("vit_xs4", batch_size=1, budget=0.5)  # doctest: +SKIP
+    >>> records[0].metrics["latency_p50"].value  # doctest: +SKIP
     0.0021
     """
     from favor.cli.options import study_from_options
@@ -154,10 +154,10 @@ def simulate(
     batch_size: int | Literal["best"] | None = None,
     optimizer: str = "lamb",
 ) -> Records:
-    """Simulate what models would cost on GPUs that are not here; every number has a 95 % interval.
+    """Predict what models would cost on GPUs that you do not have; every number has a 95 % interval.
 
-    Devices are named as in `favor devices`, or by the path of a YAML file of your own. A study keeps the records, and
-    its measurements on the device correct the simulation.
+    A device is a name from `favor devices` or the path of your own YAML file. With `study`, the records are kept there,
+    and its measurements on the device correct the simulation.
 
     >>> import favor
     >>> speed = favor.simulate("vit_s16", "a100", batch_size=64)[0].metrics["throughput"]
@@ -204,9 +204,9 @@ def train(
     threads: int | None = None,
     workers: int | None = None,
 ) -> "Outcome":
-    """Train a model by a recipe; the study keeps a record per epoch, and checkpoints below its `runs`.
+    """Train a model with a recipe; the study gets one record per epoch, and checkpoints below its `runs` folder.
 
-    `recipe` is a name or the path of a YAML file, `data` a data set as `NAME` or `NAME:PATH`.
+    `recipe` is a name or the path of a YAML file; `data` is a data set, written `NAME` or `NAME:PATH`.
 
     >>> import favor
     >>> done = favor.train("vit_xs4", recipe="laptop-digits", epochs=2)  # doctest: +SKIP
@@ -252,8 +252,8 @@ def recommend(
 ) -> "Recommendation":
     """Say which model to favor under limits, why, and how sure that is.
 
-    `prefer` is throughput, latency, memory, params, energy or training-time; accuracy unless given. Limits are
-    texts with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds and parameters.
+    `prefer` is throughput, latency, memory, params, energy or training-time (default: accuracy). Limits are
+    strings with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters.
 
     >>> import favor
     >>> answer = favor.recommend(prefer="throughput", min_accuracy=82, device="a100")
@@ -292,7 +292,7 @@ def pareto(
 ) -> "pd.DataFrame":
     """The Pareto front as a table: the models that no other beats in one metric without losing in another.
 
-    Metrics are top1 and throughput unless named. `probability` is the share of draws from the measurements' intervals
+    The default metrics are top1 and throughput. `probability` is the share of draws from the measurements' intervals
     in which a model is on the front. With `everyone`, the other models follow, with `on_front` false.
 
     >>> import favor
@@ -343,7 +343,7 @@ def load_records(*studies: PathLike) -> "pd.DataFrame":
 
 
 def _several(words: str | Iterable[str]) -> Iterator[str]:
-    """The words of a text with commas, or of several such texts."""
+    """The items of one or several comma-separated strings."""
     for word in [words] if isinstance(words, str) else words:
         yield from (part.strip() for part in word.split(",") if part.strip())
 

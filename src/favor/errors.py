@@ -7,26 +7,26 @@ from favor.text import cut_to_line
 
 
 class FavorError(Exception):
-    """An error whose text is meant for the user; anything else that is raised is a defect of favor."""
+    """An error whose message is meant for the user; any other exception is a bug in favor."""
 
 
 class RequestError(FavorError, ValueError):
-    """The request was wrong: nothing was done, and the text says what to ask instead. Exit code 2."""
+    """The request was wrong and nothing was done; the message says what to do instead. Exit code 2."""
 
 
 class WorkError(FavorError, RuntimeError):
-    """The request was right but the work failed. Exit code 1."""
+    """The request was valid but the work failed. Exit code 1."""
 
 
 Step = str | int
-"""A key or a place in a list, on the way to a part of a file."""
+"""A key or a list index: one step of the path to a part of a file."""
 
 SHOWN = 200
 """The most characters of foreign input that an error repeats."""
 
 
 def shown(value: object) -> str:
-    """A value from outside as an error shows it: on one line, quoted, and cut where it is long.
+    """A foreign value as an error shows it: on one line, quoted, and truncated if it is long.
 
     >>> shown("a\\nb"), len(shown("x" * 1000))
     ("'a\\\\nb'", 200)
@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of a library's error on one line, cut where it is long; its type where it has no text.
+    """The message of a library's error on one line, truncated if it is long; its type if there is no message.
 
     >>> one_line(ValueError("no tar file:\\n- not gzip")), one_line(MemoryError())
     ('no tar file: - not gzip', 'MemoryError')
@@ -61,7 +61,7 @@ def path_text(path: Sequence[Step]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -> RequestError:
-    """The error for a name that is not known, with what is close to it.
+    """The error for an unknown name, with similar names as suggestions.
 
     >>> str(unknown_name("model", "linfomer_s16", ["linformer_s16", "vit_s16"]))
     "unknown model 'linfomer_s16'; did you mean 'linformer_s16'?"

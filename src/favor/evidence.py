@@ -1,4 +1,4 @@
-"""What every answer is made from: the package's records, simulated ones, and the user's studies. Imports no torch."""
+"""The records behind every answer: the package's own, simulated ones, and the user's studies. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ def load_evidence(
 ) -> "tuple[pd.DataFrame, tuple[Problem, ...]]":
     """The wide table of all records, and the lines of the studies that could not be read.
 
-    Simulated records of a device, or of all built-in devices, are added on request. Measurements on the device are
-    listed under the name asked for, whatever its driver calls it.
+    Simulated records of one device, or of all built-in devices, are added on request. Measurements on that device are
+    listed under the requested name, whatever its driver calls it.
     """
     from favor.records import load_everything
 

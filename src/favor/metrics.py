@@ -17,8 +17,8 @@ Group = Literal["counted", "speed", "memory", "energy", "money", "quality"]
 class Metric:
     """One indicator; `unit` is the unit that its values are stored in.
 
-    `conditions` are what its values depend on beside the model, its training and where it ran.
-    `at_best_batch` says that the batch size is searched by definition: a given one is another setting.
+    `conditions` are what its values depend on besides the model, its training and the machine.
+    `at_best_batch`: by definition at the best batch size; a given batch size is a different setting.
     """
 
     group: Group
@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def depends_on_device(self) -> bool:
-        """Whether a device gives its values, which are neither counted nor learned.
+        """Whether its values depend on the device, unlike counts and accuracies.
 
         >>> METRICS["throughput"].depends_on_device, METRICS["params"].depends_on_device
         (True, False)
@@ -273,7 +273,7 @@ DEVICE_METRICS = tuple(metric.name for metric in _GLOSSARY if metric.depends_on_
 
 
 def metric(name: str) -> Metric:
-    """The glossary's entry for a name.
+    """The glossary entry for a name.
 
     >>> metric("throughput").unit
     'img/s'

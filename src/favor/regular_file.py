@@ -1,4 +1,4 @@
-"""Reading files from outside: a regular file only, and no more of it than it should have. Imports no torch."""
+"""Reading files from outside: only regular files, and only up to a size limit. Imports no torch."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ class UnreadableFileError(RequestError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, opened for reading; a pipe or a device, which may never end, is refused."""
+    """Open a regular file for reading; pipes and devices, which may never end, are refused."""
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -29,7 +29,7 @@ def open_regular(path: Path) -> BinaryIO:
         raise UnreadableFileError(path, f"cannot be read: {error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnreadableFileError(path, "not a regular file, but a folder, a pipe or a device")
+        raise UnreadableFileError(path, "this is a folder, a pipe or a device, not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -41,7 +41,7 @@ def read_regular(path: Path, most: int) -> bytes:
         except OSError as error:
             raise UnreadableFileError(path, f"cannot be read: {error.strerror}") from error
     if len(content) > most:
-        raise UnreadableFileError(path, f"larger than {most / 1e6:,.6g} MB, the most that is read here")
+        raise UnreadableFileError(path, f"larger than the limit of {most / 1e6:,.6g} MB")
     return content
 
 

@@ -1,11 +1,11 @@
-"""Text that comes from records, files and plugins, made safe to show: on a terminal, on one line, in a figure."""
+"""Make text from records, files and plugins safe to show: on a terminal, on one line, in a figure."""
 
 import re
 
 _UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters: a terminal obeys them, and renderers abort on NUL
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line breaks of Unicode, and marks that turn the direction of text
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line breaks of Unicode, and marks that change the direction of text
     "\ud800-\udfff\ufffe\uffff"  # what no encoding can write
     "]"
 )
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def cut_to_line(text: str, longest: int = 300) -> str:
-    """The text on one line, safe to print, cut where it is longer than that.
+    """The text on one line, safe to print, truncated to `longest` characters.
 
     >>> cut_to_line("mat1 and mat2\\n  do not fit")
     'mat1 and mat2 do not fit'

@@ -7,7 +7,7 @@ from typing import Literal
 
 from favor.errors import RequestError, shown
 
-# A comma is read between thousands only: "1,5GiB" is one and a half to many people, and must not be fifteen.
+# A comma may only separate thousands: "1,5GiB" means one and a half to many people, and must not be read as fifteen.
 _NUMBER_AND_UNIT = re.compile(
     r"\s*(?P<number>[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\d,])\s*(?P<unit>\S.*?)?\s*"
 )
@@ -18,15 +18,15 @@ _DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e
 _BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
 _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "T": 1e12}
 
-# For each stored unit: what may be written behind the number, and the factor to the stored unit. Where "" is missing a
-# bare number is refused, because nobody can tell whether "50" of time are seconds or milliseconds.
+# For each stored unit: the suffixes that a number may have, and their factors. Where "" is missing, a bare number is
+# refused, because a time of "50" could be seconds or milliseconds.
 _WRITTEN: dict[str, dict[str, float]] = {
     "1": _COUNTS,
     "img": _COUNTS | {"img": 1.0, "images": 1.0},
     "img/s": {"": 1.0, "img/s": 1.0, "images/s": 1.0, "k": 1e3},
     "B": _DECIMAL_BYTES
     | _BINARY_BYTES
-    # Lower case is common and clear; "Gb" and "Mb" are bits and stay refused.
+    # Lower case is common and clear; "Gb" and "Mb" mean bits and are refused.
     | {written.lower(): factor for written, factor in (_DECIMAL_BYTES | _BINARY_BYTES).items()},
     "s": {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "min": 60.0, "h": 3600.0},
     "h": {"h": 1.0, "hours": 1.0, "min": 1 / 60, "s": 1 / 3600, "d": 24.0, "days": 24.0},
@@ -53,7 +53,7 @@ _EXAMPLES = {
 
 
 def parse_quantity(text: str, unit: str, what: str = "value") -> float:
-    """The number in the stored `unit` that a text means; `what` names the option in the error.
+    """The number that a text stands for, in the stored `unit`; `what` names the option in the error.
 
     >>> parse_quantity("1GiB", "B"), parse_quantity("50 ms", "s"), parse_quantity("30M", "1")
     (1073741824.0, 0.05, 30000000.0)
@@ -65,23 +65,23 @@ def parse_quantity(text: str, unit: str, what: str = "value") -> float:
     written_unit = match["unit"] or ""
     factors = _WRITTEN[unit]
     if written_unit not in factors:
-        why = f"{shown(written_unit)} is not a unit of it" if written_unit else "the unit is missing"
+        why = f"{shown(written_unit)} is not a unit for it" if written_unit else "the unit is missing"
         raise RequestError(f"{refusal}: {why}; write for example {_EXAMPLES[unit]}")
     value = float(match["number"].replace(",", "").replace("_", "")) * factors[written_unit]
     if not math.isfinite(value) or value < 0:
-        raise RequestError(f"{refusal}: it must be a number from zero up; write for example {_EXAMPLES[unit]}")
+        raise RequestError(f"{refusal}: it must be zero or more; write for example {_EXAMPLES[unit]}")
     if unit == "%":
         _check_percentage(value, written_unit, refusal)
     return value
 
 
 def _check_percentage(value: float, written_unit: str, refusal: str) -> None:
-    """Refuse what cannot be a percentage, and a bare fraction, which would be read a hundred times too small."""
+    """Refuse numbers above 100, and bare fractions, which would be read a hundred times too small."""
     if value > 100:
         raise RequestError(f"{refusal}: more than 100 %; write for example {_EXAMPLES['%']}")
     if 0 < value <= 1 and not written_unit:
         raise RequestError(
-            f"{refusal}: a percentage is wanted, did you mean {value * 100:g} %? (write {value:g}% if you do mean that)"
+            f"{refusal}: this is a percentage; did you mean {value * 100:g} %? (write {value:g}% if not)"
         )
 
 
@@ -107,7 +107,7 @@ def format_quantity(value: float, unit: str) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """A span of time for people.
+    """A duration for people.
 
     >>> format_span(42), format_span(250), format_span(9000)
     ('42 s', '4.2 min', '2.5 h')
@@ -118,7 +118,7 @@ def format_span(seconds: float) -> str:
 
 
 def format_outward(value: float, unit: str, outward: Literal[1, -1]) -> str:
-    """As `format_quantity`, but rounded only upwards (1) or downwards (-1): a limit there holds the value.
+    """Like `format_quantity`, but always rounded up (1) or down (-1), so that a limit of this size admits the value.
 
     >>> format_quantity(3_423_256, "1"), format_outward(3_423_256, "1", 1)
     ('3.42M', '3.43M')

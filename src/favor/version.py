@@ -1,3 +1,3 @@
-"""The one place where the version is written."""
+"""The version, written in this one place."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""YAML from outside (studies, recipes, devices): plain data within bounds, whose every part knows its line.
+"""YAML from outside (studies, recipes, devices): plain data within limits, with the line number of each part.
 
-Bounds are checked while the text is parsed, before any object is built. Imports no torch.
+Limits are checked while the text is parsed, before any object is built. Imports no torch.
 """
 
 import re
@@ -13,7 +13,7 @@ from favor.errors import RequestError, Step, one_line, path_text, shown
 from favor.regular_file import read_text
 
 MOST_BYTES = 2**18
-"""A hundred times what people write; a study of all networks of timm, as `favor run` keeps it, has a third of it."""
+"""A hundred times what people write; the plan of a study of all timm models, as `favor run` stores it, has a third of it."""
 MOST_DEPTH = 16
 MOST_NODES = 50_000
 MOST_CHARACTERS = 10_000
@@ -25,12 +25,12 @@ _PLAIN_TAGS = frozenset(_TAG + kind for kind in ("str", "null", "bool", "int", "
 
 
 class YamlFile:
-    """The content of a YAML file as plain data, lists as tuples, and the line of each part of it."""
+    """The content of a YAML file as plain data, lists as tuples, and the line of each part."""
 
     def __init__(self, place: str, text: str, scale: int = 1) -> None:
         self.place = place
         if len(text) > scale * MOST_BYTES:
-            raise RequestError(f"{place}: {len(text):,} characters; a YAML file may have {scale * MOST_BYTES:,}")
+            raise RequestError(f"{place}: {len(text):,} characters, more than the limit of {scale * MOST_BYTES:,} for a YAML file")
         try:
             root = _BoundedLoader(text, self._refusal, scale * MOST_NODES).get_single_node()
         except yaml.reader.ReaderError as error:
@@ -49,7 +49,7 @@ class YamlFile:
         return cls(str(file), read_text(file, scale * MOST_BYTES), scale)
 
     def line(self, path: Sequence[Step]) -> int:
-        """The line of a part, from 1; of what it is missing in, where it is not there.
+        """The line of a part, counted from 1; if the part is missing, the line of what should contain it.
 
         >>> YamlFile("my.yaml", "name: mine\\nmodels:\\n- vit_s16\\n").line(("models", 0))
         3
@@ -58,12 +58,12 @@ class YamlFile:
         return next(self._lines[steps[:end]] for end in range(len(steps), -1, -1) if steps[:end] in self._lines)
 
     def error(self, path: Sequence[Step], why: object) -> RequestError:
-        """The error for a part: file, line, what it is called, and why it is wrong."""
+        """The error for a part: file, line, its name, and what is wrong."""
         named = path_text(path)
         return RequestError(f"{self.place}:{self.line(path)}: {named + ': ' if named else ''}{why}")
 
     def mapping(self, what: str) -> dict[str, object]:
-        """The content as keys and values, which is what a study, a recipe and a device are."""
+        """The content as keys and values, the form of studies, recipes and devices."""
         if not isinstance(self.content, dict):
             kind = {tuple: "a list", type(None): "an empty file"}.get(type(self.content), "a single value")
             raise self.error((), f"{what} is written as lines of `key: value`, not {kind}")
@@ -93,36 +93,36 @@ class YamlFile:
         key = self._scalar(node) if isinstance(node, yaml.ScalarNode) and node.tag in _PLAIN_TAGS else None
         if not isinstance(key, str):
             written = shown(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
-            raise self._refusal(node.start_mark.line, f"the key {written} is not text; put it in quotes")
+            raise self._refusal(node.start_mark.line, f"the key {written} is not a string; quote it")
         return key
 
     def _scalar(self, node: yaml.ScalarNode) -> object:
         text, line = node.value, node.start_mark.line
         if node.tag not in _PLAIN_TAGS:
-            raise self._refusal(line, f"{shown(text)} would be read as a date or a merge key; put it in quotes")
+            raise self._refusal(line, f"{shown(text)} would be read as a date or a merge key; quote it")
         if len(text) > MOST_CHARACTERS:
-            raise self._refusal(line, f"a value of {len(text):,} characters; {MOST_CHARACTERS:,} are allowed")
+            raise self._refusal(line, f"a value of {len(text):,} characters; the limit is {MOST_CHARACTERS:,}")
         if node.tag == f"{_TAG}str":
             if wrong := _CONTROL.search(text):
-                raise self._refusal(line, f"a text with the control character {wrong[0]!r}; leave it out")
+                raise self._refusal(line, f"a string with the control character {wrong[0]!r}; remove it")
             return text
         if len(text) > MOST_CHARACTERS_OF_A_NUMBER:
-            raise self._refusal(line, f"a number of {len(text):,} digits; {MOST_CHARACTERS_OF_A_NUMBER} are allowed")
+            raise self._refusal(line, f"a number of {len(text):,} digits; the limit is {MOST_CHARACTERS_OF_A_NUMBER}")
         try:
             value = yaml.SafeLoader.yaml_constructors[node.tag](_SCALARS, node)
         except ValueError as error:  # YAML 1.1 takes `0x_` for a number
-            raise self._refusal(line, f"{shown(text)} is not a number; put it in quotes if it is text") from error
+            raise self._refusal(line, f"{shown(text)} is not a number; quote it if it is a string") from error
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise self._refusal(line, f"{shown(text)} is beyond the integers of 64 bits")
+            raise self._refusal(line, f"{shown(text)} does not fit into a 64-bit integer")
         return value
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and halves of pairs, which no file can hold
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and lone surrogates
 _SCALARS = yaml.constructor.SafeConstructor()
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Composes nodes as PyYAML does, but refuses tags, aliases, depth and length before it goes on."""
+    """Composes nodes as PyYAML does, but refuses tags, aliases, deep nesting and long input first."""
 
     def __init__(self, text: str, refusal: Callable[[int, str], RequestError], most_nodes: int) -> None:
         super().__init__(text)
@@ -142,7 +142,7 @@ class _BoundedLoader(yaml.SafeLoader):
             )
         self._nodes += 1
         if self._nodes > self._most_nodes:
-            raise self._refusal(line, f"more than {self._most_nodes:,} values; a YAML file may have that many")
+            raise self._refusal(line, f"more than {self._most_nodes:,} values, the limit for a YAML file")
         if self._depth == MOST_DEPTH:
             raise self._refusal(line, f"nested more than {MOST_DEPTH} levels deep")
         self._depth += 1

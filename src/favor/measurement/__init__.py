@@ -1,1 +1,1 @@
-"""What models cost here: latency, throughput, memory and energy, measured in a child process."""
+"""What models cost on this machine: latency, throughput, memory and energy, measured in a child process."""

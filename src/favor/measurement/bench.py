@@ -1,4 +1,4 @@
-"""What both phases measure with: the device, the clock, and the few things that are done with them."""
+"""What both phases measure with: the device, the clock, and the meters."""
 
 from dataclasses import dataclass
 
@@ -22,14 +22,14 @@ from favor.trace.workload import Call, Workload
 
 SAMPLE_SECONDS = 0.05
 SHARE_OF_ROOM = 0.9
-"""How much of the free memory a batch may be predicted to take: allocators lose some of it to fragments."""
+"""The share of the free memory that a batch may be predicted to take: fragmentation costs the rest."""
 
 LEAST_ENERGY_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a measurement is made: every figure that it gives goes through here."""
+    """Makes the measurements: every figure goes through here."""
 
     device: Device
     clock: Clock
@@ -39,7 +39,7 @@ class Bench:
     energy: EnergyMeter | None = None
 
     def time(self, step: str, call: Call, *, least_samples: int = 10, sample_seconds: float = SAMPLE_SECONDS) -> Timing:
-        """Time a call within the budget, and raise the flags of its timing under the step's name."""
+        """Time a call within the budget, and flag the record with the step's name where the timing is doubtful."""
         self.channel.begin(step)
         rule = StoppingRule(self.budget, least_samples=least_samples)
         timing = time_calls(call.run, self.device, self.clock, rule, sample_seconds)
@@ -54,7 +54,7 @@ class Bench:
         return self.device.peak_of(call.run, call.held)
 
     def smallest_batch(self, workload: Workload) -> int:
-        """The least images that the work can be done with: 1, or 2 where one alone is refused, as some norms do."""
+        """The smallest possible batch: 1, or 2 where a single image is refused, as by batch norms in training."""
         try:
             workload.at(1).run()
         except (RuntimeError, ValueError) as error:
@@ -69,7 +69,7 @@ class Bench:
         return 2
 
     def memory_by_batch(self, workload: Workload, smallest: int) -> BatchMemory:
-        """How the peak grows with the batch size, from as many passes as the budget and the memory hold."""
+        """How the peak grows with the batch size, from as many passes as budget and memory allow."""
         start = self.clock.now()
         held = workload.at(smallest).held
         always = bytes_of(held) - bytes_of(held[-1:])
@@ -86,7 +86,7 @@ class Bench:
         return batch_memory(peak, always, affordable, smallest=smallest, room=room)
 
     def _room(self, held: int) -> float:
-        """Bytes that tensors may be predicted to take, the `held` ones among them."""
+        """Bytes that tensors may be predicted to take, including the `held` ones."""
         return SHARE_OF_ROOM * self.device.room(held, self.memory_limit)
 
     def search(self, step: str, workload: Workload) -> Search:
@@ -104,7 +104,7 @@ class Bench:
             return batch_size / timing.undisturbed
 
         def affordable(batch_size: int, seconds: float) -> bool:
-            # It is called three times at least: for the first time, to see that it is warm, and to be timed.
+            # At least three calls: the first, one to check the warm-up, and one that is timed.
             return self.clock.now() - start + 3 * seconds <= self.budget
 
         found = search_best_batch(throughput, smallest=smallest, largest=limit, affordable=affordable)
@@ -113,21 +113,21 @@ class Bench:
         return found
 
     def _largest_to_try(self, workload: Workload, smallest: int) -> int | None:
-        """The largest batch that the memory is predicted to hold; None where nothing bounds it."""
+        """The largest batch that is predicted to fit into memory; None if nothing limits it."""
         memory = self.memory_by_batch(workload, smallest)
         by_line = memory.largest_batch(self._room(bytes_of(workload.at(smallest).held)))
         known = [bound for bound in (by_line, memory.too_large and memory.too_large - 1) if bound is not None]
         return max(smallest, min(known)) if known else None
 
     def energy_per_image(self, step: str, call: Call, batch_size: int) -> float | None:
-        """Joules per image over a window of half the budget; None without a meter, or if it failed or stood still."""
+        """Joules per image over half the budget; None without a meter, or if it failed or did not advance."""
         if self.energy is None:
             return None
         self.channel.begin(step)
         try:
             joules, calls = self._joules(self.energy, call)
         except EnergyError as error:
-            # Energy is on top of what was asked for: the record goes on without it, and says so.
+            # Energy is an extra: without it the record is still complete, and says so.
             self.channel.flag(f"{step}:failed")
             self.channel.environment({"energy_failure": cut_to_line(str(error))})
             return None
@@ -145,12 +145,12 @@ class Bench:
 
 
 def search_rule(budget: float) -> StoppingRule:
-    """When the timing of one batch size in a search stops: all are measured roughly, only the winner well."""
+    """The stopping rule for one batch size of a search: rough for all, since the winner is measured again."""
     return StoppingRule(budget / 20, relative_width=0.05, least_samples=3, least_seconds=0.1)
 
 
 def report_largest_batch(bench: Bench, workload: Workload, limit: int, metric: str) -> None:
-    """Find the largest batch that fits into so many bytes, and say on what the figure rests."""
+    """Find the largest batch that fits into so many bytes, with the method of the figure."""
     bench.channel.begin("largest batch")
     memory = bench.memory_by_batch(workload, bench.smallest_batch(workload))
     if memory.peaks[-1][1] > limit:
@@ -177,7 +177,7 @@ def _largest_within_measured(bench: Bench, workload: Workload, memory: BatchMemo
 
 
 def per_second(count: float, seconds: Estimate) -> Estimate:
-    """The rate of so many in a time, whose interval turns round.
+    """The rate of so many items in a time; the ends of its interval swap.
 
     >>> per_second(8, Estimate(2.0, 1.6, 4.0))
     Estimate(value=4.0, low=2.0, high=5.0)

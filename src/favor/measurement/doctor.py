@@ -17,7 +17,7 @@ from favor.machine.timing import time_calls
 
 NOISE_SECONDS = 2.0
 NOISE_SIDE = 192
-"""A product of two matrices of this side takes some tenths of a millisecond, like a layer of a small model."""
+"""Multiplying two square matrices of this size takes some tenths of a millisecond, like a layer of a small model."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class TimerReport:
-    """The clock's step, and how the time of the same small work varies: all in seconds or in percent of the median."""
+    """The clock's resolution, and how the time of the same small task varies, in seconds or in percent of the median."""
 
     resolution: float
     reading_cost: float
@@ -47,7 +47,7 @@ class TimerReport:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `favor doctor` found."""
+    """The report of `favor doctor`."""
 
     processor: str
     processors: int
@@ -64,7 +64,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at the machine for about three seconds."""
+    """Examine the machine for about three seconds."""
     others = look_at_load()
     memory, processors = psutil.virtual_memory(), psutil.cpu_count() or 1
     return Diagnosis(
@@ -101,7 +101,7 @@ def _report(wanted: str) -> DeviceReport:
 
 
 def timer_noise(seconds: float) -> TimerReport:
-    """Time the same small work on one thread again and again, the way that models are timed."""
+    """Time the same small task on one thread repeatedly, the way that models are timed."""
     left, right = torch.randn(2, NOISE_SIDE, NOISE_SIDE)
     result = torch.empty(NOISE_SIDE, NOISE_SIDE)
     threads = torch.get_num_threads()
@@ -130,7 +130,7 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> 
 
 
 def _reading_cost(times: int = 1000) -> float:
-    """The seconds that one look at the clock takes."""
+    """The seconds that reading the clock takes."""
     clock = WallClock()
     start = clock.now()
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""Inference measured: latency at batch size 1, throughput at the best batch size, memory, energy."""
+"""Measuring inference: latency at batch size 1, throughput at the best batch size, memory, energy."""
 
 from favor.machine.footprint import carbon, money
 from favor.machine.memory import process_peak
@@ -8,11 +8,11 @@ from favor.measurement.job import MeasureJob
 from favor.trace.workload import Workload
 
 LATENCY_SAMPLES = 100
-"""What the 99th percentile needs at least; slow models get as many as the budget holds, and a flag."""
+"""The fewest calls for a 99th percentile; slow models get as many as the budget allows, and a flag."""
 
 
 def measure_inference(bench: Bench, workload: Workload, job: MeasureJob) -> None:
-    """Measure all of inference, handing over every figure as soon as it is known."""
+    """Measure all of inference; every figure is sent as soon as it is known."""
     _latency(bench, workload)
     bench.channel.found("memory_process", process_peak(), "resident peak of the process: building, timing at batch 1")
     _memory(bench, workload)

@@ -1,4 +1,4 @@
-"""What is asked of the worker that measures: one model, one phase, and the conditions to measure it under."""
+"""The request to the measuring worker: one model, one phase, and the conditions."""
 
 import json
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ DEFAULT_BUDGET = 20.0
 
 @dataclass(frozen=True)
 class MeasureJob:
-    """Measure a model in one phase. A `batch_size` of None is searched; memory is in bytes, times in seconds.
+    """Measure a model in one phase. If `batch_size` is None it is searched; memory is in bytes, times in seconds.
 
-    Limits of None are set when the job starts. Without `energy` no meter is looked for, which saves seconds.
+    Limits of None are set when the job starts. Without `energy` no meter is searched for, which saves seconds.
     """
 
     name: str
@@ -42,7 +42,7 @@ class MeasureJob:
 
     @property
     def conditions(self) -> Mapping[str, Scalar]:
-        """The record's conditions as far as they are asked for: not budgets and limits, nor the operating point."""
+        """The requested conditions of the record: without budgets, limits and the operating point."""
         asked: dict[str, Scalar | None] = {
             "img_size": self.img_size,
             "num_classes": self.num_classes,
@@ -67,11 +67,11 @@ class MeasureJob:
         return f"{self.name}@{self.img_size} {self.phase} {self.precision}"
 
     def to_json(self) -> str:
-        """The job on one line."""
+        """The job as one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> "MeasureJob":
-        """The job on a line that `to_json` made."""
+        """The job from a line that `to_json` made."""
         data = json.loads(line)
         return cls(**data | {"plugins": tuple(data["plugins"])})

@@ -1,4 +1,4 @@
-"""One measurement, the parent's side: limits for the worker, and the record of what it found."""
+"""One measurement, seen from the parent: limits for the worker, and the record of its results."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ SHARE_OF_FREE_MEMORY = 0.9
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a measurement; `record` holds what was found by then."""
+    """Ctrl-C during a measurement; `record` holds the results so far."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("interrupted")
@@ -23,7 +23,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def measure(job: MeasureJob, on_step: Callable[[str], None] = lambda step: None) -> Record:
-    """Measure one model in one phase, in a process of its own; a failure is a record with its status and reason."""
+    """Measure one model in one phase in its own process; a failure gives a record with its status and reason."""
     started = datetime.now(UTC)
     limited = _with_limits(job)
     try:
@@ -40,7 +40,7 @@ def measure(job: MeasureJob, on_step: Callable[[str], None] = lambda step: None)
 
 
 def record_of(job: MeasureJob, findings: Findings, started: datetime) -> Record:
-    """What a worker found, as a record."""
+    """The results of a worker as a record."""
     flags = " ".join(dict.fromkeys(findings.flags))
     return Record(
         name=job.name,
@@ -65,10 +65,10 @@ def _with_limits(job: MeasureJob) -> MeasureJob:
 
 
 def default_memory_limit(device: Device) -> int | None:
-    """The most memory that a worker may take unless told: most of what is free on a CPU, no limit of ours elsewhere."""
+    """The default memory limit of a worker: most of the free memory on a CPU, no limit elsewhere."""
     return int(SHARE_OF_FREE_MEMORY * device.free_memory()) if device.kind == "cpu" else None
 
 
 def default_time_limit(budget: float, compiled: bool) -> float:
-    """The seconds after which a worker counts as hanging: several budgets, and time to build and to compile."""
+    """The seconds after which a worker counts as hung: several budgets, plus time to build and compile."""
     return 180.0 + 15.0 * budget + (1200.0 if compiled else 0.0)

@@ -1,4 +1,4 @@
-"""Training measured: the step, the hours per epoch at the reference batch, memory, energy."""
+"""Measuring training: the step, the hours per epoch at the reference batch, memory, energy."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,25 +11,25 @@ from favor.measurement.job import MeasureJob
 from favor.trace.workload import Call, Workload
 
 MOST_OF_A_STEP = 0.95
-"""The share of a step that its update may take for the rest of it to be multiplied: what is left would be noise."""
+"""The largest share of the update in a step for which the rest is extrapolated: beyond it, the rest is noise."""
 
 
 class TrainingWorkload(Workload, Protocol):
-    """Training steps, of which the optimizer's part can be taken alone."""
+    """Training steps whose optimizer update can be run alone."""
 
     def update_alone(self, batch_size: int) -> Call: ...
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of a whole step at a batch size and, of that, of the optimizer's update, in seconds."""
+    """The time of a whole step at a batch size, and of the optimizer's update within it, in seconds."""
 
     batch_size: int
     step: Estimate
     update: float
 
     def accumulated(self, batch_size: int) -> Estimate:
-        """The time of a step over more images, done by gathering gradients batch by batch and updating once.
+        """The time of a step over more images by gradient accumulation: many batches, one update.
 
         >>> StepTime(8, Estimate(1.0, 0.9, 1.1), update=0.2).accumulated(16)
         Estimate(value=1.8, low=1.6, high=2.0)
@@ -39,7 +39,7 @@ class StepTime:
 
     @property
     def tells_the_update_apart(self) -> bool:
-        """Whether something is left of the step beside the update: a noisy clock may have both as long as each other.
+        """Whether the step is clearly longer than the update: with a noisy clock both may seem equally long.
 
         >>> StepTime(1, Estimate(1.0, None, None), update=0.99).tells_the_update_apart
         False
@@ -48,7 +48,7 @@ class StepTime:
 
 
 def measure_training(bench: Bench, workload: TrainingWorkload, job: MeasureJob) -> None:
-    """Measure all of training, handing over every figure as soon as it is known."""
+    """Measure all of training; every figure is sent as soon as it is known."""
     batch_size = job.batch_size
     if batch_size is None:
         batch_size = bench.search("train_search", workload).best

@@ -21,7 +21,7 @@ class Spread:
 
     @property
     def range_share(self) -> float:
-        """Highest less lowest, in percent of the mean.
+        """Highest minus lowest, in percent of the mean.
 
         >>> round(Spread("throughput", "img/s", 8, 11878.0, 11896.0, 11888.0, 6.48).range_share, 2)
         0.15
@@ -35,7 +35,7 @@ class Spread:
 
 
 def spreads(records: Sequence[Record]) -> tuple[Spread, ...]:
-    """The spread of every metric that two runs or more have found, in the order in which they were found."""
+    """The spread of every metric that at least two runs have, in the order of first appearance."""
     values: dict[str, list[float]] = {}
     units: dict[str, str] = {}
     for record in records:

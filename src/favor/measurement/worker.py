@@ -1,4 +1,4 @@
-"""The worker that measures: one model, one phase, every figure handed over as soon as it is known."""
+"""The measuring worker: one model, one phase; every figure is sent as soon as it is known."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(request: str, channel: Channel) -> None:
-    """Measure what is asked."""
+    """Run the requested measurement."""
     measure(MeasureJob.from_json(request), channel)
     channel.done()
 
@@ -48,14 +48,14 @@ def measure(job: MeasureJob, channel: Channel) -> None:
         channel.environment({"memory_limit": job.memory_limit, "memory_limit_on": bounded or "nothing"})
     for plugin in job.plugins:
         load_plugin(plugin)
-    # What the libraries have made stays: collecting garbage before each timing need not go through it.
+    # Objects of the libraries stay, so the garbage collection before each timing can skip them.
     gc.freeze()
     start = glance()
     bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter)
     try:
         measure_phase(bench, job)
     finally:
-        # Pages of libraries that are touched later on are resident, too, and no limit of ours is on them.
+        # Library pages that are touched later become resident too, and our limit does not cover them.
         if device.kind == "cpu" and job.memory_limit is not None and process_peak() > job.memory_limit:
             channel.flag("memory_limit:exceeded")
         load_during = others_between(start, glance())

@@ -7,6 +7,6 @@
     outcome = train(TrainingRequest("vit_xs4", load_recipe("laptop-digits"), data="digits", out=Path("my-study")))
     outcome.ending, outcome.record.metrics["top1"].value, outcome.folder
 
-`train` writes a record an epoch into `out/records.jsonl` and its checkpoints below `out/runs/`; a failure is a record
-too, and is raised as a WorkError. `docs/training.md` tells the rest. This package itself imports no torch.
+`train` writes one record per epoch to `out/records.jsonl` and its checkpoints below `out/runs/`; a failure is a record
+too, and is raised as a WorkError. See `docs/training.md`. This package itself imports no torch.
 """

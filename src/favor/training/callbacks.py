@@ -1,4 +1,4 @@
-"""Who watches a training: the loop tells, a terminal or a program shows."""
+"""Callbacks of a training: the loop reports progress, a terminal or a program shows it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,7 +8,7 @@ from favor.records.schema import Record
 
 @dataclass(frozen=True)
 class StepNews:
-    """Where a run is; `loss` is the mean of the epoch so far, `seconds_left` are those of steps and evaluations."""
+    """The progress of a run; `loss` is the mean of the epoch so far, `seconds_left` covers steps and evaluations."""
 
     step: int
     steps: int
@@ -20,7 +20,7 @@ class StepNews:
 
 
 class Audience(Protocol):
-    """What is told in the course of a run, by the leading process only."""
+    """Receives the progress of a run, from the leading process only."""
 
     def note(self, text: str) -> None: ...
 
@@ -30,7 +30,7 @@ class Audience(Protocol):
 
 
 class Nobody:
-    """An audience that is not there."""
+    """Callbacks that show nothing."""
 
     def note(self, text: str) -> None:
         """Nothing is shown."""

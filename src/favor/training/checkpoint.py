@@ -1,8 +1,8 @@
-"""Checkpoints: a model file that evaluation and prediction need nothing but, and a state file to go on from.
+"""Checkpoints: a model file, all that evaluation and prediction need, and a state file to resume from.
 
-Both are safetensors files with one JSON text in their header, so that nothing in them is ever run. They are written
-beside and renamed, the state first; a pair is whole when both are there and name the same run and step. The two newest
-pairs are kept, so that there is one before the last.
+Both are safetensors files with JSON in their header, so nothing in them is ever executed. They are written
+to a temporary file and renamed, the state first; a pair is complete when both name the same run and step. The two
+newest pairs are kept.
 """
 
 import json
@@ -35,12 +35,12 @@ Header = TypeVar("Header", bound=BaseModel)
 
 
 class UnusableFileError(RequestError):
-    """A file that is torn, foreign or of another version, and why."""
+    """A file that is truncated, foreign or of another version, and why."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is needed to go on: the model's weights, the optimizer's and the scaler's tensors, and the state."""
+    """All that resuming needs: the model's weights, the tensors of optimizer and gradient scaler, and the state."""
 
     trained: Trained
     weights: Mapping[str, Tensor]
@@ -50,39 +50,39 @@ class Checkpoint:
 
 
 def model_file(folder: Path, step: int) -> Path:
-    """The model of a step."""
+    """The model file of a step."""
     return folder / f"step-{step:09d}.safetensors"
 
 
 def state_file(folder: Path, step: int) -> Path:
-    """What goes on from that step."""
+    """The state file to resume from that step."""
     return folder / f"step-{step:09d}.state.safetensors"
 
 
 def save_model(file: Path, model: nn.Module, trained: Trained) -> None:
-    """Write a model's weights and what is known of them, in one step."""
+    """Write a model's weights and their description atomically."""
     _write(file, save(_on_cpu(weights_to_save(model)), {_MODEL_KEY: trained.model_dump_json()}))
 
 
 def save_checkpoint(folder: Path, model: nn.Module, trained: Trained, optimizer: Optimizer, state: RunState) -> None:
-    """Write a pair of files and forget all but the newest pairs."""
+    """Write a pair of files and delete all but the newest pairs."""
     tensors = {name: value.contiguous() for name, value in _optimizer_tensors(model, optimizer).items()}
     _write(state_file(folder, state.step), save(_on_cpu(tensors), {_STATE_KEY: state.model_dump_json()}))
     save_model(model_file(folder, state.step), model, trained)
     kept = [step for step in _steps(folder) if step <= state.step][:KEPT_PAIRS]
-    for file in folder.iterdir():  # what a writer that was killed left, half a pair or half a file, goes too
+    for file in folder.iterdir():  # including incomplete pairs and files of a killed writer
         match = _FILE_OF_A_STEP.match(file.name)
         if match and int(match[1]) < state.step and int(match[1]) not in kept:
             file.unlink(missing_ok=True)
 
 
 def load_model_file(file: Path) -> tuple[Trained, dict[str, Tensor]]:
-    """What is known of a model, and its weights."""
+    """The description of a model, and its weights."""
     return _read(file, _MODEL_KEY, Trained)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The newest whole pair, and why newer ones were passed over; None where there is no file at all."""
+    """The newest complete pair, and why newer ones were skipped; None if there is no file at all."""
     refused: list[str] = []
     for step in _steps(folder):
         try:
@@ -97,7 +97,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, tuple[str, ...]]
 
 
 def optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """What an optimizer keeps besides tensors, a table for each group of parameters."""
+    """The optimizer state besides tensors, one dict per parameter group."""
     kept = [
         {key: value for key, value in group.items() if key != "params" and not torch.is_tensor(value)}
         for group in optimizer.param_groups
@@ -108,18 +108,18 @@ def optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
 def restore_optimizer(
     model: nn.Module, optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Bring an optimizer to where it was."""
+    """Restore the state of an optimizer."""
     number_of = {name: number for number, name in _names_of(model, optimizer).items()}
     fresh = optimizer.state_dict()
     if len(groups) != len(fresh["param_groups"]):
-        raise UnusableFileError(f"the state has {len(groups)} groups of parameters, not {len(fresh['param_groups'])}")
+        raise UnusableFileError(f"the state has {len(groups)} parameter groups, not {len(fresh['param_groups'])}")
     for group, kept in zip(fresh["param_groups"], groups, strict=True):
         group |= {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
     state: dict[int, dict[str, Tensor]] = {}
     group_of = {f"{_GROUP}{number}": group for number, group in enumerate(fresh["param_groups"])}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     for key, value in tensors.items():
-        # A copy of its own: what the file gave may lie anywhere in memory, and kernels differ by alignment.
+        # Copied, because tensors from the file may be unaligned, and kernels give other results by alignment.
         owner, _, what = key.rpartition("/")
         if owner in number_of and (value.ndim == 0 or value.shape == shapes[owner]):
             state.setdefault(number_of[owner], {})[what] = value.clone()
@@ -128,13 +128,13 @@ def restore_optimizer(
             group[what] = value.clone().to(next(model.parameters()).device)
         else:
             raise UnusableFileError(
-                f"the state has {shown(key)}, which does not fit this model; it is of another model"
+                f"the state has {shown(key)}, which does not fit this model; it belongs to another model"
             )
     optimizer.load_state_dict({"state": state, "param_groups": fresh["param_groups"]})
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """An optimizer's tensors: those of each parameter, and those that timm's LAMB keeps for a whole group."""
+    """An optimizer's tensors: per parameter, and per group as timm's LAMB keeps them."""
     names = _names_of(model, optimizer)
     found = {
         f"{names[number]}/{what}": torch.as_tensor(value)
@@ -148,7 +148,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
 
 
 def _names_of(model: nn.Module, optimizer: Optimizer) -> dict[int, str]:
-    """The optimizer counts parameters through its groups; names last longer than numbers."""
+    """Parameter names in the order of the optimizer's groups, which numbers them; names are stabler than numbers."""
     by_identity = {id(parameter): name for name, parameter in model.named_parameters()}
     ordered = (parameter for group in optimizer.param_groups for parameter in group["params"])
     return {number: by_identity[id(parameter)] for number, parameter in enumerate(ordered)}
@@ -160,7 +160,7 @@ def _load_pair(folder: Path, step: int) -> Checkpoint:
     state, tensors = _read(state_file(folder, step), _STATE_KEY, RunState)
     if (trained.run, trained.step) != (state.run, state.step):
         model, other = (f"run {known.run}, step {known.step}" for known in (trained, state))
-        raise UnusableFileError(f"{file} is of {model}, its state of {other}")
+        raise UnusableFileError(f"{file} belongs to {model}, its state to {other}")
     return Checkpoint(trained, weights, state, tensors, file)
 
 
@@ -182,7 +182,7 @@ def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, T
                 raise UnusableFileError(f"{file}: not written by `favor train` as a {key.removeprefix('favor.')} file")
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError) as error:
-        raise UnusableFileError(f"{file}: torn, or not a safetensors file ({one_line(error)})") from error
+        raise UnusableFileError(f"{file}: truncated, or not a safetensors file ({one_line(error)})") from error
     try:
         return kind.model_validate_json(header), tensors
     except ValidationError as error:
@@ -192,7 +192,7 @@ def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, T
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Put content under a name in one step, on the disk before this returns: half a file is never seen there."""
+    """Write a file atomically and sync it to disk: readers never see half a file."""
     part = file.with_name(f".{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ from favor.training.state import Readings
 
 
 class Clocks:
-    """What a run has taken: steps, evaluations, and all of it, with start-up, survey and saving.
+    """The time of a run: steps, evaluations, and the whole program with start-up, survey and saving.
 
-    The time between a kill and the resume is in none of them, nor is what was done since the last checkpoint.
+    Time between a kill and the resume is in none of them, nor is work lost since the last checkpoint.
     """
 
     def __init__(self, before: Readings = Readings(), clock: Clock | None = None) -> None:  # noqa: B008 - frozen
@@ -20,12 +20,12 @@ class Clocks:
         self._training = self._evaluation = 0.0
 
     def now(self) -> float:
-        """Seconds from any start, for a caller's own stretches."""
+        """Seconds from an arbitrary start, for the caller's own intervals."""
         return self._clock.now()
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Count what is done here as training."""
+        """Count the time of this block as training."""
         start = self._clock.now()
         try:
             yield
@@ -34,7 +34,7 @@ class Clocks:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Count what is done here as evaluation."""
+        """Count the time of this block as evaluation."""
         start = self._clock.now()
         try:
             yield
@@ -42,7 +42,7 @@ class Clocks:
             self._evaluation += self._clock.now() - start
 
     def read(self) -> Readings:
-        """What the clocks show; a stretch that is not over counts for the program only."""
+        """The clocks' readings; a block that is still running counts for the program only."""
         return Readings(
             training=self._before.training + self._training,
             evaluation=self._before.evaluation + self._evaluation,

@@ -1,4 +1,4 @@
-"""What to tell when the loss is not finite: where it happened first, and what to try."""
+"""Why a loss is not finite: where it first happened, and what to try."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,28 +15,28 @@ class Diagnosis:
     """Where numbers stopped being finite."""
 
     parameter: str | None
-    """The first parameter that has such a number already."""
+    """The first parameter that already has a non-finite value."""
     layer: str | None
-    """The first part of the model that puts one out although none went in."""
+    """The first module that outputs one although its inputs are finite."""
     gradient: str | None
     """The first parameter whose gradient has one."""
     images: bool
-    """Whether the images themselves have one."""
+    """Whether the images themselves have a non-finite value."""
 
     def __str__(self) -> str:
         if self.images:
-            return "the images themselves are not finite: look at mean and std of the recipe"
+            return "the images themselves are not finite: check mean and std of the recipe"
         if self.parameter:
-            return f"the weights are not finite already, first {self.parameter}"
+            return f"the weights are already not finite, first in {self.parameter}"
         if self.layer:
-            return f"the first part whose output is not finite is {self.layer}"
+            return f"the first module whose output is not finite is {self.layer}"
         if self.gradient:
-            return f"the first gradient that is not finite is that of {self.gradient}"
+            return f"the first gradient that is not finite belongs to {self.gradient}"
         return "all outputs and gradients are finite: the sum of the losses overflowed"
 
 
 def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
-    """Run a batch again and look at every part."""
+    """Run a batch again and check the output of every module."""
     place = next(model.parameters()).device
     layer = None
     if bool(torch.isfinite(batch.images).all()):
@@ -52,7 +52,7 @@ def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
 
 
 def _first_bad_layer(model: nn.Module, images: Tensor) -> str | None:
-    """The innermost part, in the order of the forward pass, that is first to put out what is not finite."""
+    """The innermost module, in forward order, that first outputs a non-finite value."""
     found: list[str] = []
 
     def look(name: str, part: nn.Module) -> Any:

@@ -1,4 +1,4 @@
-"""One process or several: what torchrun has started, and what its processes tell each other."""
+"""One process or several: the group that torchrun started, and how its processes communicate."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this process writes files and reports progress."""
         return self.share.process == 0
 
     def sums(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Each number added up over all processes, the same for all of them."""
+        """Each number summed over all processes (all-reduce)."""
         if self.words is None:
             return tuple(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -40,7 +40,7 @@ class Processes:
         return tuple(total.tolist())
 
     def agree(self, value: object) -> object:
-        """What the leading process says, a plain value of JSON; the others pass None."""
+        """Broadcast a JSON value from the leading process; the others pass None."""
         if self.words is None:
             return value
         said = [value]
@@ -48,13 +48,13 @@ class Processes:
         return said[0]
 
     def wrapped(self, model: nn.Module, idle_parameters: bool) -> nn.Module:
-        """The model with gradients averaged over the processes; alone it stays as it is."""
+        """The model with gradients averaged over the processes; unchanged if there is only one."""
         if self.words is None:
             return model
         return DistributedDataParallel(model, find_unused_parameters=idle_parameters)
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give all processes the leading one's buffers: running statistics are each process's own until then."""
+        """Broadcast the leading process's buffers, since each process keeps its own running statistics."""
         if self.words is None:
             return
         for buffer in model.buffers():
@@ -62,19 +62,19 @@ class Processes:
 
 
 def is_started_by_torchrun() -> bool:
-    """Whether torchrun's variables say that this process is one of several."""
+    """Whether torchrun's environment variables say that this process is one of several."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def device_of_this_process(wanted: str | None) -> str | None:
-    """The name of the device to use: of several GPUs each process has its own, unless one is asked for by number."""
+    """The name of the device to use: each process has its own GPU, unless one is requested by number."""
     if wanted in (None, "cuda") and torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return wanted
 
 
 def workers_of_this_process(wanted: int | None) -> int:
-    """How many processes decode images for this one: unless given, the cores are divided among those of a machine."""
+    """How many workers decode images for this process; by default its share of the machine's cores."""
     if wanted is not None:
         return wanted
     return max(1, usable_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
@@ -87,7 +87,7 @@ def joined(device_kind: str) -> Iterator[Processes]:
         yield Processes()
         return
     if device_kind == "mps":
-        raise RequestError("several processes need cpu or cuda; there is one mps device only")
+        raise RequestError("several processes need cpu or cuda; there is only one mps device")
     dist.init_process_group("nccl" if device_kind == "cuda" else "gloo")
     try:
         words = dist.new_group(backend="gloo")

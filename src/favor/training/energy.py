@@ -1,4 +1,4 @@
-"""The energy of a training, where the device tells it; a meter that fails leaves its figure out, not the run."""
+"""The energy of a training, if the device reports it; if a meter fails, the run goes on without energy."""
 
 from favor.machine.device import Device
 from favor.machine.energy import CodeCarbon, EnergyError, EnergyMeter, find_energy_meter
@@ -6,7 +6,7 @@ from favor.training.callbacks import Audience
 
 
 class TrainingEnergy:
-    """Joules of stretches of training; None from the first stretch on that could not be measured."""
+    """Joules per interval of training; None once an interval could not be measured."""
 
     def __init__(self, meter: EnergyMeter | None, audience: Audience) -> None:
         self._meter, self._audience = meter, audience
@@ -16,7 +16,7 @@ class TrainingEnergy:
         return self._meter.method if self._meter else "not measured"
 
     def start(self) -> None:
-        """Begin a stretch."""
+        """Start an interval."""
         if self._meter is not None:
             try:
                 self._meter.start()
@@ -38,9 +38,9 @@ class TrainingEnergy:
 
 
 def training_energy(device: Device, processes: int, audience: Audience) -> TrainingEnergy:
-    """The device's own meter; an estimate from rated power is no measurement, and takes a second each time.
+    """The device's own meter; an estimate from rated power is not a measurement, and takes a second each time.
 
-    With several processes there is none: a meter sees one device, the images are those of all.
+    With several processes there is none: a meter sees one device, but the images are counted over all.
     """
     meter = find_energy_meter(device.kind, device.place.index or 0) if processes == 1 else None
     return TrainingEnergy(None if isinstance(meter, CodeCarbon) else meter, audience)

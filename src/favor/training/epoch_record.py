@@ -1,4 +1,4 @@
-"""What an epoch leaves behind: one record with its accuracy, its costs and the whole recipe."""
+"""The record of an epoch: its accuracy, its costs and the whole recipe."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from favor.training.recipe import Recipe, load_recipe, recipe_names
 from favor.training.state import Readings, Sums, Survey
 from favor.zoo.registry import card
 
-# What a run may change of a recipe and still be of its pipeline: these are conditions of their own.
+# Keys that a run may change without changing the pipeline: they are conditions of their own.
 _OUTSIDE_OF_THE_PIPELINE = frozenset({"doc", "data", "img_size", "seed"})
 
 
@@ -29,7 +29,7 @@ class Subject:
     device_kind: str
 
     def conditions(self) -> dict[str, Scalar]:
-        """What was asked; `pipeline` tells a recipe that was changed apart from the one of that name."""
+        """The request; `pipeline` distinguishes a changed recipe from the original."""
         recipe = self.recipe.flat()
         asked: dict[str, Scalar] = {
             "dataset": self.dataset,
@@ -50,7 +50,7 @@ class Subject:
 
 
 def pipeline_of(recipe: Recipe, minutes: float | None = None) -> str:
-    """A recipe's name and version, and what was changed of it.
+    """A recipe's name and version, and the changed keys.
 
     >>> pipeline_of(load_recipe("laptop-digits", ["lr=2e-3", "seed=1"]))
     'laptop-digits@1 lr=0.002'
@@ -69,7 +69,7 @@ def pipeline_of(recipe: Recipe, minutes: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is known when an epoch was evaluated."""
+    """The results after the evaluation of an epoch."""
 
     epochs: float
     final: bool
@@ -82,7 +82,7 @@ class Epoch:
 
 
 def epoch_conditions(subject: Subject, epochs: float, final: bool) -> dict[str, Scalar]:
-    """The conditions of an epoch's record: epochs are told apart, and the last one can be asked for."""
+    """The conditions of an epoch's record, with the epoch and whether it is the last."""
     return subject.conditions() | {"epochs": _whole(epochs), "final": final}
 
 

@@ -24,7 +24,7 @@ class Scores:
 
 
 class EvaluationStopped(Exception):  # noqa: N818 - not an error
-    """Somebody asked the run to stop; the evaluation is to be done again."""
+    """The run was asked to stop; the evaluation has to be repeated."""
 
 
 def evaluate(
@@ -48,7 +48,7 @@ def evaluate(
                 logits = model(batch.images)
             counts += scored(logits.float(), batch.labels)
             images += len(batch)
-    # All processes hear of it here, since all of them get here.
+    # All processes learn of it here, since all of them reach this line.
     first, five, loss, total, stops = processes.sums([*counts.tolist(), images, float(stopped)])
     if stops:
         raise EvaluationStopped
@@ -58,13 +58,13 @@ def evaluate(
 
 
 def scored(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many labels are predicted first and among the first five, and the summed cross entropy, as float64.
+    """The number of top-1 and top-5 hits and the summed cross entropy, as float64.
 
     >>> scored(torch.eye(6) * 9, torch.tensor([0, 1, 2, 3, 4, 0]))[:2].tolist()
     [5.0, 6.0]
     """
-    # Of equal logits, which bfloat16 often gives, the first class counts as predicted first; one that is not a number
-    # is ahead of all.
+    # Among equal logits, which are common in bfloat16, the first class counts as the prediction; NaN ranks above all
+    # others.
     own = logits.gather(1, labels[:, None])
     classes = torch.arange(logits.shape[1], device=logits.device)
     ahead = (~(logits <= own)).sum(1) + ((logits == own) & (classes < labels[:, None])).sum(1)

@@ -1,4 +1,4 @@
-"""The weights that a training starts from: fresh ones, or those of a file."""
+"""The weights that a training starts from: random ones, or those of a file."""
 
 import pickle
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from favor.zoo.weights import head_names, load_weights
 
 @dataclass(frozen=True)
 class Start:
-    """First weights, and the data that they were learned from; without `weights` the model's own are kept."""
+    """Initial weights and the data they were trained on; None keeps the model's random initialization."""
 
     pretraining: str
     weights: Mapping[str, Tensor] | None = None
@@ -27,11 +27,11 @@ class Start:
 
     @property
     def img_size(self) -> int | None:
-        """The image size that the weights were learned at, where it is known."""
+        """The image size that the weights were trained at, if known."""
         return self.trained.img_size if self.trained else None
 
     def give_weights(self, model: nn.Module, classes: tuple[str, ...]) -> str | None:
-        """Put the weights into a model for these classes; what there is to say about it."""
+        """Load the weights into a model for these classes; returns notes for the user."""
         if self.weights is None:
             return None
         weights = self.weights
@@ -53,13 +53,13 @@ def start_from(path: Path, model: str) -> Start:
     if _is_favors(file):
         trained, weights = load_model_file(file)
         if trained.model != card(model).name:
-            raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; ask for that model")
+            raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; name that model")
         return Start(trained.learned_from, weights, trained)
     return Start(f"file:{file.name}", _plain_weights(file))
 
 
 def checkpoint_file(path: Path) -> Path:
-    """The model file that a path means: the file itself, or the best (else the last) of a run's folder."""
+    """The model file at a path: the file itself, or the best (else the last) in the folder of a run."""
     if path.is_dir():
         if (path / BEST).is_file():
             return path / BEST
@@ -77,13 +77,13 @@ def model_of(path: Path) -> str:
     file = checkpoint_file(path)
     if not _is_favors(file):
         raise RequestError(
-            f"{file}: not a checkpoint of `favor train`, so it does not say of which model; add --model NAME"
+            f"{file}: not written by `favor train`, so it does not name its model; add --model NAME"
         )
     return load_model_file(file)[0].model
 
 
 def _is_favors(file: Path) -> bool:
-    """Whether a file is a checkpoint of favor's, even a torn one, which is then refused with its reason."""
+    """Whether a file is a checkpoint of favor, even a truncated one, which is then refused with a reason."""
     if file.suffix != ".safetensors":
         return False
     with open_regular(file) as content:
@@ -97,19 +97,19 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise RequestError(
-            f"{file}: no pickle of weights alone, and what else is in it is not run; save its weights as safetensors"
+            f"{file}: a pickle with more than weights, which favor does not execute; save its weights as safetensors"
         ) from error
-    except Exception as error:  # PyTorch asserts, unpacks and looks up whatever a file says
+    except Exception as error:  # PyTorch may raise anything on a malformed file
         reason = f"{type(error).__name__}: {one_line(error)}"
-        raise RequestError(f"{file}: cannot be read as weights, torn or of another kind ({reason})") from error
+        raise RequestError(f"{file}: cannot be read as weights; truncated, or another kind of file ({reason})") from error
     for key in ("state_dict", "model"):
         content = content.get(key, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and torch.is_tensor(value) for name, value in content.items()
     ):
-        raise RequestError(f"{file}: not a table of weights by name")
+        raise RequestError(f"{file}: not a dict of weights by name")
     for name, weight in content.items():
-        # Strides and sizes are numbers in the file too: ten bytes can stand for a tensor of any size.
+        # Strides and sizes come from the file too: ten bytes can claim a tensor of any size.
         if weight.numel() * weight.element_size() > file.stat().st_size:
             raise RequestError(
                 f"{file}: weight {shown(name)} of shape {shown(tuple(weight.shape))} is larger than the file"

@@ -1,7 +1,7 @@
-"""The loop: steps until an epoch is over, then an evaluation, a record and a checkpoint, until the last step.
+"""The training loop: after the steps of each epoch come an evaluation, a record and a checkpoint.
 
-Where a run is, is told by its `Progress` alone, and every random number follows from seed, step and sample: so a run
-that was stopped anywhere goes on as if it never had been.
+`Progress` is the whole state of a run besides the weights, and every random number follows from seed, step and
+sample. So a run that was stopped anywhere resumes as if it had never stopped.
 """
 
 import math
@@ -38,7 +38,7 @@ from favor.zoo.training import tell_progress
 
 Ending = Literal["done", "stopped"]
 
-# Reading a number off an accelerator makes it wait; a loss that is not finite stays so in the sum.
+# Reading a number from an accelerator synchronizes it; a loss that is not finite stays so in the sum.
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_ELSEWHERE = 10
 SMALLEST_SCALE = 2.0**-10
@@ -50,7 +50,7 @@ class DivergedError(WorkError):
 
 @dataclass
 class Progress:
-    """Where a run is: what changes from step to step besides the weights."""
+    """The progress of a run: what changes from step to step besides the weights."""
 
     step: int = 0
     evaluated: int = 0
@@ -59,12 +59,12 @@ class Progress:
     last_top1: float | None = None
     stopped: bool = False
     since: Glance = field(default_factory=glance)
-    """When the epoch that is going on was begun, or the run resumed."""
+    """When the current epoch began, or the run was resumed."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of; nothing here changes but the learner's weights, the clocks and the progress."""
+    """The parts of a run; only the learner's weights, the clocks and the progress change."""
 
     subject: Subject
     recipe: Recipe
@@ -88,7 +88,7 @@ class Parts:
     trained: Trained
     asked: dict[str, object]
     keep: Callable[[Record], None]
-    """Puts an epoch's record where it belongs."""
+    """Stores the record of an epoch."""
 
     @property
     def steps(self) -> int:
@@ -99,7 +99,7 @@ class Parts:
 
 
 def learn(parts: Parts, progress: Progress) -> tuple[Ending, Record | None]:
-    """Train to the last step; how it ended, and the last epoch's record. A run that is stopped is saved before."""
+    """Train to the last step; returns how it ended and the last epoch's record. A stopped run is saved first."""
     record = None
     try:
         while progress.step < parts.steps or progress.evaluated < parts.steps:
@@ -117,12 +117,12 @@ def learn(parts: Parts, progress: Progress) -> tuple[Ending, Record | None]:
 
 
 def _end_of_epoch(parts: Parts, step: int) -> int:
-    """The step at which the epoch of a step is over; the last epoch may be cut off by the schedule."""
+    """The step at which the epoch of a step ends; the schedule may cut the last epoch short."""
     return min((step // parts.plan.steps + 1) * parts.plan.steps, parts.steps)
 
 
 def _train_epoch(parts: Parts, progress: Progress) -> None:
-    """Take steps until the epoch is over, saving now and then."""
+    """Take steps until the epoch is over, saving checkpoints when due."""
     epoch, first = divmod(progress.step, parts.plan.steps)
     batches = parts.loader.epoch(epoch, first)
     end = _end_of_epoch(parts, progress.step)
@@ -162,7 +162,7 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
 
 
 def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unread: list[Tensor], looks: bool) -> float:
-    """One optimizer step; the seconds that were spent waiting for data."""
+    """One optimizer step; returns the seconds spent waiting for data."""
     step, seed, learner = progress.step, parts.recipe.seed, parts.learner
     lr = parts.schedule.at(step)
     seed_all(seed, step)
@@ -185,7 +185,7 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
         raise _diverged(parts, progress, batch, "the gradient is not finite", float(norm))
     learner.update(lr)
     if looks and learner.scaler.is_enabled() and learner.scaler.get_scale() < SMALLEST_SCALE:
-        raise _diverged(parts, progress, batch, "gradients overflow float16 however small the scale is", math.nan)
+        raise _diverged(parts, progress, batch, "gradients overflow float16 at every loss scale", math.nan)
     sums = progress.sums
     progress.sums = sums.model_copy(
         update={"loss": sums.loss + loss_of_all, "images": sums.images + int(images_of_all)}
@@ -200,7 +200,7 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
 def _finish_epoch(parts: Parts, progress: Progress) -> Record:
     """Evaluate, write the record, keep the model if it is the best so far."""
     if not progress.sums.images:
-        raise WorkError(f"{parts.subject.model}: not one of the epoch's training images could be read")
+        raise WorkError(f"{parts.subject.model}: none of the training images could be read")
     with parts.clocks.evaluation():
         parts.processes.share_buffers(parts.learner.weights)
         scores = evaluate(
@@ -292,7 +292,7 @@ def _news(parts: Parts, progress: Progress, seconds_of_stretch: float) -> StepNe
 
 
 def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: float) -> DivergedError:
-    """The error with where, what was seen, and what to try."""
+    """The error: where it happened, what was seen, and what to try."""
     epoch, step = divmod(progress.step, parts.plan.steps)
     lr = parts.schedule.at(progress.step)
     found = diagnose(parts.learner.weights, batch, parts.learner.precision)
@@ -303,7 +303,7 @@ def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: f
 
 
 def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
-    """The error where the last step of an epoch was one too many, which the next one's loss would have shown."""
+    """The error if the last step of an epoch diverged, which only the next training loss would have shown."""
     found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
     epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
     return DivergedError(

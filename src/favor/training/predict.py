@@ -1,4 +1,4 @@
-"""Using what was trained: a model file is all that evaluation and prediction need."""
+"""Evaluation and prediction from a model file."""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest classes of an image, the likeliest first; or why there are none."""
+    """The most likely classes of an image, best first; or why there are none."""
 
     image: str
     guesses: tuple[Guess, ...]
@@ -47,7 +47,7 @@ class Prediction:
 
 
 def load_trained(path: Path, place: torch.device) -> tuple[Trained, nn.Module]:
-    """The model of a checkpoint, or of a run's folder, in its inference form."""
+    """The model of a checkpoint or of a run's folder, ready for inference."""
     file = checkpoint_file(path)
     trained, weights = load_model_file(file)
     sides = (trained.img_size, trained.img_size)
@@ -59,13 +59,13 @@ def load_trained(path: Path, place: torch.device) -> tuple[Trained, nn.Module]:
 def evaluate_checkpoint(
     path: Path, data: str | None, device: Device, processes: Processes, batch_size: int, workers: int
 ) -> tuple[Trained, DataSet, Scores]:
-    """Score a checkpoint on the evaluation images of a data set; unless given, of the one that it was trained on."""
+    """Evaluate a checkpoint on a data set, by default the one that it was trained on."""
     trained, model = load_trained(path, device.place)
     known = open_data(data) if data else _own_data(path, trained)
     if known.classes != trained.classes:
         raise RequestError(
             f"{path} tells {some(trained.classes)} apart, {known.name} has {some(known.classes)}; "
-            "evaluate on data of its classes, or `favor finetune` it to these"
+            "evaluate on data with the same classes, or `favor finetune` it on these"
         )
     recipe = trained.recipe
     loader = EvaluationLoader(
@@ -80,22 +80,22 @@ def evaluate_checkpoint(
     )
     scores = evaluate(model, loader, Precision.named(recipe.precision, device.kind), processes)
     if not math.isfinite(scores.loss):
-        raise WorkError(f"{path}: the loss is {scores.loss}; weights or outputs of the model are not finite")
+        raise WorkError(f"{path}: the loss is {scores.loss}: the model's weights or outputs are not finite")
     return trained, known, scores
 
 
 def _own_data(path: Path, trained: Trained) -> DataSet:
-    """The data set that a checkpoint was trained on, as its name finds it here; another one is not taken for it."""
+    """The data set that a checkpoint was trained on, found by its name; a different one is refused."""
     if trained.dataset.startswith("folder:"):
-        raise RequestError(f"{path} was trained on {trained.dataset}; say where that is now: --data folder:PATH")
+        raise RequestError(f"{path} was trained on {trained.dataset}; say where it is now: --data folder:PATH")
     known = open_data(trained.dataset.partition("[")[0])
     if known.name != trained.dataset:
-        raise RequestError(f"{path} was trained on {trained.dataset}, here is {known.name}; say which by --data")
+        raise RequestError(f"{path} was trained on {trained.dataset}, but {known.name} was found; choose with --data")
     return known
 
 
 def predict(path: Path, images: Sequence[Path], device: Device, guesses: int = 5) -> tuple[Trained, list[Prediction]]:
-    """The likeliest classes of image files, cut and normalised as in the evaluation."""
+    """The most likely classes of image files, cropped and normalized as in the evaluation."""
     trained, model = load_trained(path, device.place)
     recipe = trained.recipe
     normalize, precision = normalization_of(recipe), Precision.named(recipe.precision, device.kind)

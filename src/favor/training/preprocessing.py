@@ -1,4 +1,4 @@
-"""How a recipe's numbers become what the loaders take."""
+"""The data loader settings of a recipe."""
 
 from favor.data.augment import Augmentation, Normalization
 from favor.data.framing import Framing
@@ -6,12 +6,12 @@ from favor.training.recipe import Recipe
 
 
 def framing_of(recipe: Recipe) -> Framing:
-    """How squares are cut out of images."""
+    """How images are cropped to squares."""
     return Framing(recipe.img_size, recipe.crop_padding, recipe.eval_crop_ratio)
 
 
 def augmentation_of(recipe: Recipe) -> Augmentation:
-    """What is done to training images."""
+    """The augmentation of training images."""
     return Augmentation(
         flip=recipe.flip,
         grey=recipe.grey,
@@ -23,5 +23,5 @@ def augmentation_of(recipe: Recipe) -> Augmentation:
 
 
 def normalization_of(recipe: Recipe) -> Normalization:
-    """Mean and standard deviation that images are brought to."""
+    """The mean and standard deviation that images are normalized with."""
     return Normalization(recipe.mean, recipe.std)

@@ -1,8 +1,8 @@
-"""Every random number of a training follows from seed, step and sample, so that there is no state to keep.
+"""Every random number of a training follows from seed, step and sample, so there is no generator state to save.
 
-Wherever a run is resumed, its draws are those of the run that was never stopped. Drop path is drawn for each sample,
-so that it does not depend on how many processes share a batch either. What a model draws besides (Gumbel noise,
-dropout, random features) follows from seed, step and process.
+A resumed run draws the same numbers as one that was never stopped. Drop path is drawn per sample,
+so it does not depend on how many processes share a batch. All other draws of a model (Gumbel noise,
+dropout, random features) follow from seed, step and process.
 """
 
 import random
@@ -28,7 +28,7 @@ def seed_all(seed: int, *place: int) -> None:
 
 
 class SampleDraws:
-    """Whose numbers are drawn next: those of these samples, in this step of the run with this seed."""
+    """The seed, step and samples that the next random numbers belong to."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._step = seed, 0
@@ -36,11 +36,11 @@ class SampleDraws:
         self._calls = 0
 
     def begin(self, step: int, samples: NDArray[np.int64]) -> None:
-        """Say whose images the next forward pass has."""
+        """Set the samples of the next forward pass."""
         self._step, self._samples, self._calls = step, samples, 0
 
     def keep(self, rows: int, rate: float) -> NDArray[np.bool_]:
-        """Whether each row keeps its branch; a batch of more rows than samples has several for each."""
+        """Whether each row keeps its branch; with more rows than samples, each sample has several rows."""
         self._calls += 1
         number = np.arange(rows)
         keys = np.resize(self._samples, rows) + _ROUND * (number // max(len(self._samples), 1))
@@ -48,7 +48,7 @@ class SampleDraws:
 
 
 class DropPathBySample(DropPath):
-    """Drop path whose draws belong to the samples."""
+    """Drop path whose random numbers follow from the sample."""
 
     def __init__(self, rate: float, draws: SampleDraws) -> None:
         super().__init__(rate)
@@ -62,7 +62,7 @@ class DropPathBySample(DropPath):
 
 
 def draw_drop_path_by_sample(model: nn.Module, seed: int) -> SampleDraws:
-    """Replace the model's drop paths, ours and timm's; the draws that are returned must be told whose they are."""
+    """Replace the model's drop paths, ours and timm's; set the samples on the returned draws before each pass."""
     from timm.layers import DropPath as TimmDropPath
 
     draws = SampleDraws(seed)

@@ -1,4 +1,4 @@
-"""Recipes are data: named files that say how to train, checked when they are read. Imports no torch."""
+"""Training recipes: named YAML files, validated when they are read. Imports no torch."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -21,7 +21,7 @@ _FOR_PEOPLE = frozenset({"doc"})
 
 
 def _fp32_by_its_long_name(precision: object) -> object:
-    """`float32`, which older checkpoints and recipes say, is `fp32`."""
+    """`fp32` for `float32`, the spelling of older checkpoints and recipes."""
     return "fp32" if precision == "float32" else precision
 
 
@@ -40,7 +40,7 @@ class Recipe(BaseModel):
     img_size: int = Field(ge=1)
 
     epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1, description="images in an optimizer step, over all processes and accumulation")
+    batch_size: int = Field(ge=1, description="images per optimizer step, over all processes and accumulation")
     optimizer: Literal["adam", "adamw", "lamb", "sgd"]
     lr: Positive
     eps: Positive = 1e-8
@@ -52,7 +52,7 @@ class Recipe(BaseModel):
     min_lr: NotNegative = 0.0
     warmup_epochs: NotNegative = 0.0
     warmup_lr: NotNegative = 0.0
-    clip_grad: Positive | None = Field(default=None, description="largest norm of the whole gradient; null: no limit")
+    clip_grad: Positive | None = Field(default=None, description="largest norm of the gradient; null: no limit")
 
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     drop_path: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -87,7 +87,7 @@ class Recipe(BaseModel):
         return self
 
     def flat(self) -> dict[str, Scalar]:
-        """The resolved recipe for the conditions of a record: `recipe.lr` and so on; what is null is left out."""
+        """The resolved recipe as conditions of a record (`recipe.lr` and so on), without null values."""
         values: dict[str, Scalar] = {}
         for key, value in self.model_dump(exclude=set(_FOR_PEOPLE)).items():
             if value is not None:
@@ -100,7 +100,7 @@ KEYS = tuple(Recipe.model_fields)
 
 @cache
 def recipe_names() -> tuple[str, ...]:
-    """The recipes inside the package."""
+    """The names of the built-in recipes."""
     return tuple(sorted(Path(file.name).stem for file in _folder().iterdir() if file.name.endswith(".yaml")))
 
 
@@ -123,7 +123,7 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         why = first["msg"].removeprefix("Value error, ")
         if first["loc"] and first["type"] != "missing":
             why += f", not {shown(first['input'])}"
-        if not first["loc"]:  # keys that do not fit each other have no line
+        if not first["loc"]:  # a conflict between keys has no single line
             raise RequestError(f"recipe {name}: {why}") from error
         if first["loc"][0] in changed:
             raise RequestError(f"recipe {name}: --set {path_text(first['loc'])}: {why}") from error
@@ -143,7 +143,7 @@ def parse_override(text: str) -> tuple[str, object]:
     if key not in KEYS:
         raise unknown_name("key of a recipe", key, KEYS)
     if key in ("name", "version", "doc"):
-        raise RequestError(f"--set {key}: it says which recipe it is and cannot be set; write a file of your own")
+        raise RequestError(f"--set {key}: identifies the recipe and cannot be set; write your own recipe file")
     return key, _number_or(YamlFile(f"--set {key}", value).content)
 
 
@@ -156,13 +156,13 @@ def _read(name: str) -> YamlFile:
         return YamlFile.read(Path(name))
     if name not in recipe_names():
         raise unknown_name(
-            "recipe", name, recipe_names(), f"known: {', '.join(recipe_names())}; your own: a path to a .yaml file"
+            "recipe", name, recipe_names(), f"known: {', '.join(recipe_names())}; or give the path of a .yaml file"
         )
     return YamlFile(f"recipe {name}", (_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _number_or(value: object) -> object:
-    """`1e-3` as the number that it is to everybody but YAML 1.1, which wants a dot in it."""
+    """Read `1e-3` as a number, which YAML 1.1 does only with a dot."""
     if isinstance(value, tuple):
         return tuple(_number_or(item) for item in value)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What is asked of a training. Imports no torch."""
+"""The request for a training. Imports no torch."""
 
 import json
 import math
@@ -14,7 +14,7 @@ SAVE_EVERY = 300.0
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """One model, how it is to learn, and from what; None stands for what fits the machine.
+    """Train one model with a recipe on a data set; None means a value that fits the machine.
 
     `minutes` replaces the recipe's epochs by as many steps as fit, evaluation included. `model` may differ from the
     one in `init` in image size and classes only. `save_every` and `survey_seconds` are in seconds.
@@ -43,20 +43,20 @@ class TrainingRequest:
             ("--accumulation", self.accumulation, 1),
         ):
             if count is not None and count < least:
-                raise RequestError(f"{what}: a whole number from {least} up, not {count}")
+                raise RequestError(f"{what} must be an integer of at least {least}, not {count}")
         for what, amount in (("--minutes", self.minutes), ("--save-every", self.save_every)):
             if amount is not None and not (amount > 0 and math.isfinite(amount)):
-                raise RequestError(f"{what}: a number above zero, not {amount}")
+                raise RequestError(f"{what} must be above zero, not {amount}")
 
     def to_json(self) -> str:
-        """The request on one line."""
+        """The request as one line of JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         paths = {name: None if plain[name] is None else str(plain[name]) for name in ("study", "init")}
         return json.dumps(plain | paths | {"recipe": self.recipe.model_dump(mode="json")})
 
     @classmethod
     def from_json(cls, line: str) -> "TrainingRequest":
-        """The request on a line that `to_json` made."""
+        """The request from a line that `to_json` made."""
         data = json.loads(line)
         return cls(
             **data

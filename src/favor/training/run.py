@@ -1,4 +1,4 @@
-"""From a request to a trained model: what is there already, what has to be built, and the loop."""
+"""From a request to a trained model: find what to resume, build the parts, and run the loop."""
 
 import json
 import uuid
@@ -59,7 +59,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a request means on this machine."""
+    """A request resolved on this machine."""
 
     request: TrainingRequest
     device: Device
@@ -83,7 +83,7 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoints are: a folder for each model, recipe, data set, first weights, image size and seed."""
+        """The folder of the checkpoints: one per model, recipe, data set, initial weights, image size and seed."""
         recipe, start = self.recipe, self.start
         learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
         learned += "" if start.img_size is None else f"-{start.img_size}px"
@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def dataset(self) -> str:
-        """The data set as records name it: two folders of images are two data sets."""
+        """The data set as records name it: two image folders are two data sets."""
         return f"{self.data.name}:{Path(self.data.place).name}" if self.data.name == "folder" else self.data.name
 
     def asked(self) -> dict[str, object]:
@@ -136,7 +136,7 @@ def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome
 def _run(setting: Setting, audience: Audience, stop: StopRequest) -> Outcome:
     checkpoint = _checkpoint(setting, audience)
     if checkpoint is not None and checkpoint.state.evaluated == checkpoint.state.steps:
-        audience.note(f"{setting.folder} is trained to its end already")
+        audience.note(f"{setting.folder} is already fully trained")
         return Outcome("done", _final_record(setting, checkpoint.state), setting.folder)
     clocks = Clocks(checkpoint.state.clocks) if checkpoint else Clocks()
     found = _kept_survey(setting, checkpoint.state.survey, audience) if checkpoint else _surveyed(setting, audience)
@@ -156,18 +156,18 @@ def _setting(request: TrainingRequest, device: Device, processes: Processes) -> 
 
 
 def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
-    """What the run goes on from; None where it starts."""
+    """The checkpoint to resume from; None for a new run."""
     folder, request = setting.folder, setting.request
     found, refused = newest_checkpoint(folder)
     if not request.resume:
         if found is not None:
             raise RequestError(
-                f"{folder} has a run already, at step {found.state.step} of {found.state.steps}; "
-                "--resume goes on with it, another --study starts anew"
+                f"{folder} already has a run, at step {found.state.step} of {found.state.steps}; "
+                "continue it with --resume, or choose another --study"
             )
         return None
     for reason in refused:
-        audience.note(f"passed over: {reason}")
+        audience.note(f"skipped a checkpoint: {reason}")
     if found is None:
         audience.note(f"nothing to resume in {folder}: starting")
         return None
@@ -176,31 +176,31 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
         if asked.get(key) != then:
             raise RequestError(
                 f"{found.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
-                "ask for the same, or give another --study"
+                "use the same value, or choose another --study"
             )
     if found.trained.classes != setting.data.classes:
         raise RequestError(
-            f"{found.file}: the run tells {some(found.trained.classes)} apart, the data have "
-            f"{some(setting.data.classes)}; give the same data, or another --study"
+            f"{found.file}: the run distinguishes {some(found.trained.classes)} apart, the data have "
+            f"{some(setting.data.classes)}; use the same data, or choose another --study"
         )
     audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
     return found
 
 
 def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:
-    """What the run was begun with, unless its steps are to be cut otherwise from now on."""
+    """The run's original survey, unless its micro-batches change from now on."""
     parts = setting.request.accumulation
     if parts in (None, kept.accumulation):
         return kept
     audience.note(
-        f"each batch is done as {parts} micro-batches from here on, not as {kept.accumulation}; the batch of the "
-        "optimizer stays the same, the result is no longer bit-equal to that of a run that was never stopped"
+        f"from now on each batch is split into {parts} micro-batches, not {kept.accumulation}; the optimizer's "
+        "batch size stays the same, but the result is no longer bit-identical to that of an uninterrupted run"
     )
     return _surveyed(setting, audience)
 
 
 def _surveyed(setting: Setting, audience: Audience) -> Survey:
-    """The leading process's survey, which all of them then work by."""
+    """The leading process's survey, which all processes use."""
     request = setting.request
 
     own = survey(
@@ -218,14 +218,14 @@ def _surveyed(setting: Setting, audience: Audience) -> Survey:
     plan = replace(setting.plan, accumulation=found.accumulation)
     if request.accumulation is None and found.accumulation > 1:
         audience.note(
-            f"memory is short: each batch of {plan.batch_size} is done as {found.accumulation} micro-batches of "
-            f"{plan.micro_batch_size} a process; the batch of the optimizer stays {plan.batch_size}"
+            f"memory is short: each batch of {plan.batch_size} is split into {found.accumulation} micro-batches of "
+            f"{plan.micro_batch_size} per process; the optimizer's batch size stays {plan.batch_size}"
         )
     return found
 
 
 def _schedule(setting: Setting, found: Survey, checkpoint: Checkpoint | None, audience: Audience) -> Schedule:
-    """The learning rates of all steps; a budget of time decides how many there are, once."""
+    """The learning rates of all steps; a time budget fixes their number once, at the start."""
     per_epoch, minutes = setting.plan.steps, setting.request.minutes
     if checkpoint is not None:
         return schedule_of(setting.recipe, per_epoch, checkpoint.state.steps)
@@ -294,7 +294,7 @@ def _parts(
 
 
 def _built(setting: Setting, audience: Audience | None = None) -> nn.Module:
-    """The model with its first weights, the same ones every time."""
+    """The model with its initial weights, reproducibly."""
     recipe = setting.recipe
     seed_all(recipe.seed)
     model = create_model(
@@ -363,16 +363,16 @@ def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
 
 
 def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
-    """Bring weights, optimizer and scaler to where they were, and say how far the run is."""
+    """Restore weights, optimizer and scaler; returns the progress of the run."""
     state, learner = checkpoint.state, parts.learner
     restore_optimizer(learner.weights, learner.optimizer, state.optimizer, checkpoint.tensors)
     learner.scaler.load_state_dict(state.scaler)
     if state.step:
-        # Parts that change with the progress are told what they were told last, not to take the next for the first.
+        # Modules that follow the progress get the last value again, so that they do not take the next for the first.
         tell_progress(learner.weights.train(), (state.step - 1) / max(parts.steps - 1, 1))
     load_weights(learner.weights, checkpoint.weights, (checkpoint.trained.img_size,) * 2)
     if parts.processes.sums([state.step]) != (parts.processes.count * state.step,):
-        raise WorkError(f"the processes see different checkpoints in {parts.folder}; it must be one folder for all")
+        raise WorkError(f"the processes see different checkpoints in {parts.folder}; all processes must share one folder")
     return Progress(
         step=state.step,
         evaluated=state.evaluated,
@@ -383,7 +383,7 @@ def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
 
 
 def _written(setting: Setting) -> frozenset[str]:
-    """The requests of this run that have a record already."""
+    """The requests of this run that already have a record."""
     return frozenset(record.request for record in _records(setting) if record.status == "ok")
 
 
@@ -402,7 +402,7 @@ def _final_record(setting: Setting, state: RunState) -> Record | None:
 
 
 def _failed(setting: Setting, error: Exception) -> WorkError:
-    """Write a failure down; the error that says so."""
+    """Record a failure; returns the error to raise."""
     reason = cut_to_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
     if setting.processes.leads:
         status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"

@@ -31,7 +31,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0 <= self.warmup_steps < self.steps:
             raise RequestError(
-                f"a schedule of {self.steps} steps has no room for {self.warmup_steps} steps of warm-up and the peak; "
+                f"a schedule of {self.steps} steps is too short for {self.warmup_steps} warm-up steps and the peak; "
                 "train longer or set warmup_epochs lower"
             )
         if self.shape == "cosine" and self.warmup_steps == self.steps - 1 and self.peak != self.minimum:
@@ -43,7 +43,7 @@ class Schedule:
     def at(self, step: int) -> float:
         """The learning rate of this step, the first being 0."""
         if not 0 <= step < self.steps:
-            raise RequestError(f"step {step} of a schedule of {self.steps} steps, which are numbered from 0")
+            raise RequestError(f"step {step} of a schedule of {self.steps} steps, which count from 0")
         if step < self.warmup_steps:
             done = step / self.warmup_steps
             return self.warmup_from * (1.0 - done) + self.peak * done
@@ -58,7 +58,7 @@ class Schedule:
 def schedule_of(recipe: Recipe, steps_per_epoch: int, steps: int | None = None) -> Schedule:
     """The schedule that a recipe names, for epochs of this many optimizer steps.
 
-    With `steps`, the whole of it is stretched or shrunk to so many, its warm-up in proportion.
+    With `steps`, the whole schedule is scaled to that many steps, warm-up included.
     """
     planned = recipe.epochs * steps_per_epoch
     steps = planned if steps is None else steps

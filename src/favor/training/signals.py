@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM at the end of a cluster's time slot, Ctrl-C at a terminal."""
+"""Requests to stop: SIGTERM at the end of a cluster's time slot, Ctrl-C at a terminal."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether somebody has asked the run to stop, and by which signal."""
+    """Whether the run was asked to stop, and by which signal."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -19,7 +19,7 @@ class StopRequest:
 
 @contextmanager
 def heeding_signals() -> Iterator[StopRequest]:
-    """Note SIGTERM and Ctrl-C instead of dying of them; a second Ctrl-C does what it always does."""
+    """Note SIGTERM and Ctrl-C instead of exiting; a second Ctrl-C interrupts as usual."""
     request = StopRequest()
 
     def note(number: int, _frame: FrameType | None) -> None:

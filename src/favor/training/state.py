@@ -1,4 +1,4 @@
-"""What checkpoints say besides tensors, checked when they are read. Imports no torch."""
+"""The JSON part of checkpoints, validated when it is read. Imports no torch."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Trained(BaseModel):
-    """All that is needed to use a model file: what to build, how images get in, and what the outputs mean."""
+    """All that using a model file takes: the model to build, the preprocessing, and the classes of the outputs."""
 
     model_config = _STRICT
 
@@ -29,12 +29,12 @@ class Trained(BaseModel):
 
     @property
     def learned_from(self) -> str:
-        """The data sets that shaped these weights, as the next training's records name them."""
+        """The data sets that these weights were trained on, as the next training's records name them."""
         return self.dataset if self.pretraining == "none" else f"{self.pretraining}+{self.dataset}"
 
 
 class Survey(BaseModel):
-    """What a step costs, found before the training, in seconds and bytes; `memory` is None where it is unknown."""
+    """What a step costs, measured before the training, in seconds and bytes; `memory` is None if unknown."""
 
     model_config = _STRICT
 
@@ -52,7 +52,7 @@ class Survey(BaseModel):
 
 
 class Sums(BaseModel):
-    """What has been added up in the epoch that is going on."""
+    """The running sums of the current epoch."""
 
     model_config = _STRICT
 
@@ -83,7 +83,7 @@ class Readings(BaseModel):
 
 
 class RunState(BaseModel):
-    """A run after some step: what was asked, what was found out before, and how far it is."""
+    """A run after some step: its request, its survey, and its progress."""
 
     model_config = _STRICT
 
@@ -102,7 +102,7 @@ class RunState(BaseModel):
 
 
 def some(classes: tuple[str, ...]) -> str:
-    """How many classes, and the first of them.
+    """The number of classes, and the first three.
 
     >>> some(("ant", "bee", "cat", "dog"))
     '4 classes (ant, bee, cat, ...)'

@@ -1,4 +1,4 @@
-"""One optimizer step: gradients gathered over micro-batches and processes, clipped, then one update."""
+"""One optimizer step: gradients accumulated over micro-batches and processes, clipped, then one update."""
 
 from contextlib import nullcontext
 
@@ -18,9 +18,9 @@ from favor.zoo.training import take_extra_losses
 
 
 class Learner:
-    """A model and what changes it: losses, scaler, optimizer.
+    """A model with its loss, gradient scaler and optimizer.
 
-    The gradient is that of the mean objective over all images of the step, however it is cut into micro-batches.
+    The gradient is that of the mean loss over all images of the step, however it is split into micro-batches.
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, plan: BatchPlan, num_classes: int, precision: Precision):
@@ -40,9 +40,9 @@ class Learner:
         self._smoothing, self._largest_norm = recipe.label_smoothing, recipe.clip_grad
 
     def gather(self, batch: Batch, last: bool) -> Tensor:
-        """Add the gradients of a micro-batch; its objective, summed over the images. `last` of the step or not.
+        """Accumulate the gradients of a micro-batch; returns its loss, summed over the images. `last`: of the step.
 
-        One that is empty, all of its images being broken, has a pass too, of no weight: processes wait for each other.
+        An empty micro-batch (all images broken) gets a pass of zero weight, since processes wait for each other.
         """
         several = isinstance(self.model, DistributedDataParallel)
         with self.model.no_sync() if several and not last else nullcontext():  # type: ignore[operator]
@@ -60,14 +60,14 @@ class Learner:
         return sum(take_extra_losses(self.weights).values(), loss)
 
     def clip(self, images: int) -> Tensor | None:
-        """Make the gradients those of the mean over so many images of all processes, and limit their norm.
+        """Scale the gradients to the mean over so many images of all processes, and clip their norm.
 
-        The norm before that, where the recipe limits it.
+        Returns the norm before clipping, if the recipe clips.
         """
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimizer)
         if 0 < images != self._plan.batch_size:
-            # Broken images were left out: the mean is over those that are there.
+            # Broken images were left out: the mean is over the others.
             for parameter in self.weights.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._plan.batch_size / images)
@@ -76,7 +76,7 @@ class Learner:
         return nn.utils.clip_grad_norm_(self.weights.parameters(), self._largest_norm)
 
     def update(self, lr: float) -> None:
-        """Change the weights by the gradients that are there, and forget those."""
+        """Update the weights, and clear the gradients."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.scaler.step(self.optimizer)
@@ -84,13 +84,13 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
 
     def gradient_norm(self) -> float:
-        """The norm of the gradients that are there, before they are unscaled and clipped."""
+        """The norm of the current gradients, before they are unscaled and clipped."""
         gradients = [parameter.grad for parameter in self.weights.parameters() if parameter.grad is not None]
         return float(nn.utils.get_total_norm(gradients)) / self.scaler.get_scale() if gradients else 0.0
 
 
 def _blank(batch: Batch) -> Batch:
-    """Two images of nothing, which norms over a batch can do with."""
+    """Two blank images, since batch norms refuse a single one."""
     labels = torch.zeros(2, dtype=torch.long, device=batch.labels.device)
     share = torch.ones(2, device=batch.labels.device)
     return Batch(batch.images.new_zeros(2, *batch.images.shape[1:]), labels, np.zeros(2, dtype=np.int64), labels, share)

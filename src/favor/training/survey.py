@@ -1,6 +1,6 @@
-"""What a step costs, found out before a training on a model that is thrown away: memory, time, the wait for data.
+"""What a step costs, measured before the training on a throwaway model: memory, time, the wait for data.
 
-It decides how many micro-batches a step is cut into where memory is short, and how many steps fit into a budget.
+It decides how many micro-batches a step is split into if memory is short, and how many steps fit a time budget.
 """
 
 import math
@@ -25,7 +25,7 @@ from favor.training.step import Learner
 
 SHARE_OF_FREE_MEMORY = 0.85
 SMALL_BATCHES = (2, 4)
-"""Two sizes give the line along which memory grows; norms over a batch cannot do with one image."""
+"""Two sizes give the line along which memory grows; batch norms refuse a single image."""
 
 
 def survey(
@@ -39,9 +39,9 @@ def survey(
     accumulation: int | None,
     clock: Clock | None = None,
 ) -> Survey:
-    """Survey a training; `accumulation` is searched unless given, `budget` is in seconds for each timing."""
+    """Survey a training; `accumulation` is searched unless given, `budget` is in seconds per timing."""
     clock = clock or WallClock()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler, which sees the memory, talks on stderr else
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else PyTorch's profiler writes to stderr
     if accumulation is None:
         accumulation = needed_accumulation(plan, _memory_line(learner_for(plan), loader_for(plan), plan, device))
     plan = replace(plan, accumulation=accumulation)
@@ -52,7 +52,7 @@ def survey(
     def step(micro_batches: list[Batch]) -> None:
         take_step(learner, micro_batches, recipe.lr * 1e-3)
 
-    step(held)  # the optimizer makes its state in the first
+    step(held)  # the first step allocates the optimizer's state
     peak = device.peak_of(lambda: step(held), _held_tensors(learner, held))
     rule = StoppingRule(budget=max(budget, 1e-9))
 
@@ -90,7 +90,7 @@ def take_step(learner: Learner, micro_batches: list[Batch], lr: float) -> None:
 
 
 def steps_of(loader: TrainingLoader) -> Iterator[list[Batch]]:
-    """The micro-batches of one step after the other, epoch after epoch, without end."""
+    """The micro-batches of each step, epoch after epoch, without end."""
     for epoch in count():
         batches = loader.epoch(epoch)
         while micro_batches := list(islice(batches, loader.plan.accumulation)):
@@ -98,7 +98,7 @@ def steps_of(loader: TrainingLoader) -> Iterator[list[Batch]]:
 
 
 def needed_accumulation(plan: BatchPlan, memory: tuple[float, float, float]) -> int:
-    """The fewest micro-batches whose memory fits: `memory` is what is fixed, what an image takes, and what there is.
+    """The fewest micro-batches that fit; `memory` is (fixed bytes, bytes per image, free bytes).
 
     >>> needed_accumulation(BatchPlan(images=1000, batch_size=64), (100.0, 10.0, 300.0))
     4
@@ -109,7 +109,7 @@ def needed_accumulation(plan: BatchPlan, memory: tuple[float, float, float]) -> 
         if largest % parts == 0 and fixed + per_image * (largest // parts) <= room:
             return parts
     raise WorkError(
-        f"not even one image fits into memory: a step takes {fixed + per_image:.3g} bytes, {room:.3g} are free"
+        f"not even one image fits into memory: a step takes {fixed + per_image:.3g} bytes, but only {room:.3g} are free"
     )
 
 
@@ -130,11 +130,11 @@ def fitting_steps(seconds: float, found: Survey, steps_per_epoch: int) -> int:
 def _memory_line(
     learner: Learner, loader: TrainingLoader, plan: BatchPlan, device: Device
 ) -> tuple[float, float, float]:
-    """The fixed bytes of a step, those for each image, and the room there is."""
+    """The fixed bytes of a step, its bytes per image, and the free bytes."""
     sizes = [size for size in SMALL_BATCHES if size <= plan.micro_batch_size]
     batch = next(loader.epoch(0))
     if len(sizes) < len(SMALL_BATCHES):
-        return 0.0, 0.0, math.inf  # so small a batch cannot be cut into much smaller ones
+        return 0.0, 0.0, math.inf  # so small a batch cannot be split much further
     peaks = []
     for size in sizes:
         part = first_images(batch, size)

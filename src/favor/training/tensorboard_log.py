@@ -1,4 +1,4 @@
-"""TensorBoard, for those who ask for it: the records' numbers over the epochs."""
+"""TensorBoard on request: the records' metrics over the epochs."""
 
 import importlib.util
 from pathlib import Path
@@ -9,7 +9,7 @@ from favor.training.checkpoint import Checkpoint
 
 
 class Board:
-    """Writes each epoch's metrics; a resumed run's take the place of those after its checkpoint."""
+    """Writes each epoch's metrics; a resumed run replaces those after its checkpoint."""
 
     def __init__(self, folder: Path, resumed: Checkpoint | None) -> None:
         require_tensorboard()
@@ -27,6 +27,6 @@ class Board:
 
 
 def require_tensorboard() -> None:
-    """Refuse with what to install."""
+    """Raise an error that says what to install."""
     if importlib.util.find_spec("tensorboard") is None:
         raise RequestError("--tensorboard: tensorboard is not installed; `pip install 'favor[tensorboard]'`")

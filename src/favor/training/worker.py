@@ -1,4 +1,4 @@
-"""The worker that trains: one model, by one recipe; it writes its records and checkpoints into the study itself."""
+"""The training worker: trains one model with one recipe, and writes records and checkpoints into the study itself."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ SECONDS_BETWEEN_STEPS = 0.5
 
 
 class Reporter:
-    """Tells the parent how the training goes: a step now and then, a note for every epoch."""
+    """Reports the training to the parent: a step now and then, a note for every epoch."""
 
     def __init__(self, model: str, channel: Channel) -> None:
         self._model, self._channel = model, channel
@@ -38,7 +38,7 @@ class Reporter:
 
 
 def epoch_line(model: str, record: Record, news: StepNews) -> str:
-    """What an epoch brought, on one line."""
+    """The result of an epoch on one line."""
     top1, top5, loss = (record.metrics[name].value for name in ("top1", "top5", "loss"))
     return (
         f"{model} epoch {record.conditions['epochs']}: loss {news.loss:.4f}, top-1 {top1:.2f} %, top-5 {top5:.2f} %, "
@@ -47,7 +47,7 @@ def epoch_line(model: str, record: Record, news: StepNews) -> str:
 
 
 def run(request: str, channel: Channel) -> None:
-    """Train what is asked; a wrong request is refused, and nothing is written."""
+    """Run the requested training; a wrong request is refused, and nothing is written."""
     from favor.training.run import train
     from favor.zoo.registry import load_plugin
 
