@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from favor.cli import count, decide, measure, records, report, simulate, study, train, zoo
+from favor.cli import count, decide, export, measure, records, report, simulate, study, train, zoo
 from favor.cli.console import guard_stdout, note
 from favor.cli.door import Door
 from favor.errors import FavorError, RequestError
@@ -27,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for group in (zoo, count, measure, simulate, train, decide, records, study, report):
+for group in (zoo, count, measure, simulate, train, decide, records, study, report, export):
     group.add_commands(app)
 
 

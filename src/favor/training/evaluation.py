@@ -37,6 +37,22 @@ def evaluate(
     """Score a model in eval mode; it is left in that mode."""
     model.eval()
     place = next(model.parameters()).device
+
+    def run(images: Tensor) -> Tensor:
+        with precision.context(place):
+            return model(images).float()
+
+    return score(run, batches, place, processes, should_stop)
+
+
+def score(
+    run: Callable[[Tensor], Tensor],
+    batches: Iterable[Batch],
+    place: torch.device,
+    processes: Processes,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Scores:
+    """Score what gives the logits of a batch."""
     counts = torch.zeros(3, dtype=torch.float64, device=place)
     images, stopped = 0, False
     with torch.inference_mode():
@@ -44,9 +60,7 @@ def evaluate(
             stopped = should_stop()
             if stopped:
                 break
-            with precision.context(place):
-                logits = model(batch.images)
-            counts += scored(logits.float(), batch.labels)
+            counts += scored(run(batch.images), batch.labels)
             images += len(batch)
     # All processes learn of it here, since all of them reach this line.
     first, five, loss, total, stops = processes.sums([*counts.tolist(), images, float(stopped)])

@@ -1,16 +1,17 @@
-"""Evaluation and prediction from a model file."""
+"""Evaluation and prediction from a model file, or from an exported file and its card."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from favor.data.augment import Normalization
 from favor.data.broken import BrokenImages
-from favor.data.framing import centre_cut
+from favor.data.framing import Framing, centre_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.loader import EvaluationLoader
 from favor.data.opening import open_data
@@ -18,9 +19,13 @@ from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device
 from favor.machine.precision import Precision
+from favor.runtime.card import read_card
+from favor.runtime.export import ENDINGS, OPENERS
+from favor.runtime.session import Choice
+from favor.runtime.start import open_file
 from favor.training.checkpoint import load_model_file
 from favor.training.distributed import Processes
-from favor.training.evaluation import Scores, evaluate
+from favor.training.evaluation import Scores, score
 from favor.training.initial_weights import checkpoint_file
 from favor.training.preprocessing import framing_of, normalization_of
 from favor.training.state import Trained, some
@@ -56,59 +61,123 @@ def load_trained(path: Path, place: torch.device) -> tuple[Trained, nn.Module]:
     return trained, fuse(model).to(place)
 
 
+@dataclass(frozen=True)
+class Classifier:
+    """A trained model that is ready to run: what its outputs mean, how images get in, and how a batch is run."""
+
+    model: str
+    classes: tuple[str, ...]
+    dataset: str
+    epochs: float
+    framing: Framing
+    normalization: Normalization
+    place: torch.device
+    run: Callable[[Tensor], Tensor]
+
+    @property
+    def img_size(self) -> int:
+        return self.framing.img_size
+
+
+def open_classifier(path: Path, device: Device) -> Classifier:
+    """The model of a checkpoint, of a run's folder, or of a file that `favor export` wrote."""
+    if path.suffix in ENDINGS.values():
+        return _exported(path, device)
+    trained, model = load_trained(path, device.place)
+    precision = Precision.named(trained.recipe.precision, device.kind)
+
+    def run(images: Tensor) -> Tensor:
+        with torch.inference_mode(), precision.context(device.place):
+            return model(images).float()
+
+    return Classifier(
+        trained.model,
+        trained.classes,
+        trained.dataset,
+        trained.epochs,
+        framing_of(trained.recipe),
+        normalization_of(trained.recipe),
+        device.place,
+        run,
+    )
+
+
+def _exported(file: Path, device: Device) -> Classifier:
+    form = next(form for form, ending in ENDINGS.items() if ending == file.suffix)
+    if form not in OPENERS:
+        raise RequestError(f"{file}: may hold code, which favor does not run; export the model to .onnx or .xml")
+    card = read_card(file)
+    if not card.classes or card.dataset is None or card.epochs is None:
+        raise RequestError(f"{file}: {card.model} with {card.source} knows no classes; export a checkpoint of it")
+    session = open_file(file, Choice(OPENERS[form], card.precision, device.kind))
+
+    def run(images: Tensor) -> Tensor:
+        batches = (images,) if card.dynamic_batch else images.split(1)
+        return torch.cat([session.run(batch) for batch in batches])
+
+    return Classifier(
+        card.model,
+        card.classes,
+        card.dataset,
+        card.epochs,
+        Framing(card.img_size, crop_ratio=card.crop_ratio),
+        Normalization(card.mean, card.std),
+        torch.device("cpu"),
+        run,
+    )
+
+
 def evaluate_checkpoint(
     path: Path, data: str | None, device: Device, processes: Processes, batch_size: int, workers: int
-) -> tuple[Trained, DataSet, Scores]:
-    """Evaluate a checkpoint on a data set, by default the one that it was trained on."""
-    trained, model = load_trained(path, device.place)
-    known = open_data(data) if data else _own_data(path, trained)
+) -> tuple[Classifier, DataSet, Scores]:
+    """Evaluate a model on a data set, by default the one that it was trained on."""
+    trained = open_classifier(path, device)
+    known = open_data(data) if data else own_data(path, trained.dataset)
     if known.classes != trained.classes:
         raise RequestError(
             f"{path} tells {some(trained.classes)} apart, {known.name} has {some(known.classes)}; "
             "evaluate on data with the same classes, or `favor finetune` it on these"
         )
-    recipe = trained.recipe
     loader = EvaluationLoader(
         known.evaluation,
         batch_size,
-        framing_of(recipe),
-        normalization_of(recipe),
+        trained.framing,
+        trained.normalization,
         broken=BrokenImages(),
         share=processes.share,
         workers=workers,
-        device=device.place,
+        device=trained.place,
     )
-    scores = evaluate(model, loader, Precision.named(recipe.precision, device.kind), processes)
+    scores = score(trained.run, loader, trained.place, processes)
     if not math.isfinite(scores.loss):
         raise WorkError(f"{path}: the loss is {scores.loss}: the model's weights or outputs are not finite")
     return trained, known, scores
 
 
-def _own_data(path: Path, trained: Trained) -> DataSet:
-    """The data set that a checkpoint was trained on, found by its name; a different one is refused."""
-    if trained.dataset.startswith("folder:"):
-        raise RequestError(f"{path} was trained on {trained.dataset}; say where it is now: --data folder:PATH")
-    known = open_data(trained.dataset.partition("[")[0])
-    if known.name != trained.dataset:
-        raise RequestError(f"{path} was trained on {trained.dataset}, but {known.name} was found; choose with --data")
+def own_data(path: Path, dataset: str) -> DataSet:
+    """The data set that a model was trained on, found by its name; a different one is refused."""
+    if dataset.startswith("folder:"):
+        raise RequestError(f"{path} was trained on {dataset}; say where it is now: --data folder:PATH")
+    known = open_data(dataset.partition("[")[0])
+    if known.name != dataset:
+        raise RequestError(f"{path} was trained on {dataset}, but {known.name} was found; choose with --data")
     return known
 
 
-def predict(path: Path, images: Sequence[Path], device: Device, guesses: int = 5) -> tuple[Trained, list[Prediction]]:
+def predict(
+    path: Path, images: Sequence[Path], device: Device, guesses: int = 5
+) -> tuple[Classifier, list[Prediction]]:
     """The most likely classes of image files, cropped and normalized as in the evaluation."""
-    trained, model = load_trained(path, device.place)
-    recipe = trained.recipe
-    normalize, precision = normalization_of(recipe), Precision.named(recipe.precision, device.kind)
+    trained = open_classifier(path, device)
     found = []
     for image in images:
         file = ImageFiles(FolderPlaces(Path(), [str(image)]), np.zeros(1, dtype=np.int64))
-        fetched = file.fetch(np.zeros(1, dtype=np.int64), centre_cut(framing_of(recipe), 1))
+        fetched = file.fetch(np.zeros(1, dtype=np.int64), centre_cut(trained.framing, 1))
         if fetched.broken:
             found.append(Prediction(str(image), (), fetched.broken[0].reason))
             continue
-        with torch.inference_mode(), precision.context(device.place):
-            logits = model(normalize(fetched.images.to(device.place).float().div_(255)))
-        likeliest = logits.float().softmax(1).topk(min(guesses, len(trained.classes)))
+        logits = trained.run(trained.normalization(fetched.images.to(trained.place).float().div_(255)))
+        likeliest = logits.softmax(1).topk(min(guesses, len(trained.classes)))
         pairs = zip(likeliest.values[0].tolist(), likeliest.indices[0].tolist(), strict=True)
         told = tuple(Guess(trained.classes[label], probability) for probability, label in pairs)
         found.append(Prediction(str(image), told))

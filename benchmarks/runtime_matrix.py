@@ -1,0 +1,192 @@
+"""Which models run in which runtime: one cell after the other, each in a process of its own with a time limit.
+
+    python benchmarks/runtime_matrix.py                       # what is missing; --repeat failed or all: again
+    python benchmarks/runtime_matrix.py vit_s16 'afno_*'      # these models only
+    python benchmarks/runtime_matrix.py --miniature           # small instances: 4 blocks, 64 px; 5 times as fast
+    python benchmarks/runtime_matrix.py --write               # docs/runtimes.md from the records, nothing is run
+
+Every model of the benchmark's Table 5, and the eight that the paper names but could not train, at its own image size.
+Records are appended to src/favor/runtime/matrix.jsonl. The last one of a cell counts, and one of the whole model before
+one of its miniature. 165 cells take 80 minutes of one core. Weights are fresh, except that parts which start as zero or nearly so (biases, LayerScale) are given values: what
+they hide would not be compared.
+"""
+
+import argparse
+import csv
+import fnmatch
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from favor.errors import FavorError
+from favor.runtime.matrix import RECORDS, Cell, every_cell
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ROOT = Path(__file__).parents[1]
+TABLE5 = ROOT / "src/favor/records/published/favor_table5.csv"
+UNTRAINED = (
+    *("halonet_h0", "reformer_s16", "performer_s16", "linear_s16"),
+    *("flt_s16", "scatterbrain_s16", "avit_s16", "gtp_s16"),
+)
+RUNTIMES = ("onnxruntime", "openvino", "compile")
+BATCH, OTHER_BATCH = 2, 3
+LIMIT = 900.0
+TOLERANCE = 1e-4
+"""The largest deviation, as a share of the largest output, of a cell that works; float32 itself is off by 1e-6."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("patterns", nargs="*", default=["*"])
+    parser.add_argument("--repeat", choices=("failed", "all"))
+    parser.add_argument("--runtime", action="append", choices=RUNTIMES)
+    parser.add_argument("--miniature", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cell", nargs=4, metavar=("MODEL", "RUNTIME", "FOLDER", "SIZE"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.cell:
+        model, runtime, folder, size = asked.cell
+        print(json.dumps(run_cell(model, runtime, Path(folder), size).as_dict()))
+        return
+    if not asked.write:
+        run_missing(asked.patterns, asked.runtime or RUNTIMES, asked.repeat, "miniature" if asked.miniature else "own")
+    # page
+
+
+def models() -> list[str]:
+    with TABLE5.open() as file:
+        return [row["name"] for row in csv.DictReader(file)] + list(UNTRAINED)
+
+
+def run_missing(patterns: list[str], runtimes: Sequence[str], repeat: str | None, size: str) -> None:
+    known = {(cell.model, cell.runtime): cell for cell in every_cell() if cell.size == size}
+    wanted = [name for name in models() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    for place, name in enumerate(wanted, 1):
+        with tempfile.TemporaryDirectory() as folder:  # ONNX Runtime and OpenVINO open the same file
+            for runtime in runtimes:
+                before = known.get((name, runtime))
+                if before and not (repeat == "all" or (repeat == "failed" and before.status != "works")):
+                    continue
+                cell = run_apart(name, runtime, folder, size)
+                with RECORDS.open("a") as file:
+                    file.write(json.dumps(cell.as_dict()) + "\n")
+                told = f"{cell.deviation:.1e}" if cell.deviation is not None else cell.reason
+                print(
+                    f"[{place}/{len(wanted)}] {name} {runtime}: {cell.status} {told}, {cell.seconds:.0f} s", flush=True
+                )
+
+
+def run_apart(name: str, runtime: str, folder: str, size: str) -> Cell:
+    """A cell in a process of its own, which is ended with all that it started when its time is over."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--cell", name, runtime, folder, size],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, problems = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return Cell(name, runtime, "fails", size, reason=f"not done after {LIMIT:g} s", seconds=LIMIT)
+    if process.returncode:
+        last = [line for line in problems.splitlines() if line.strip()][-1:] or [f"exit code {process.returncode}"]
+        return Cell(name, runtime, "fails", size, reason=last[0].strip(), seconds=time.monotonic() - started)
+    return Cell(**json.loads(out.splitlines()[-1]))
+
+
+def run_cell(name: str, runtime: str, folder: Path, size: str) -> Cell:
+    import torch
+
+    from favor.runtime.export import traced, write_onnx
+    from favor.runtime.session import Choice
+    from favor.runtime.start import open_file
+    from favor.runtime.torch_session import TorchSession
+    from favor.zoo.fuse import fuse
+    from favor.zoo.operating_point import impose_operating_point
+    from favor.zoo.registry import create_miniature, create_model
+
+    started = time.monotonic()
+    choice = Choice(runtime, threads=1)
+    choice.check()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = fuse(with_visible_parts(create_miniature(name) if size == "miniature" else create_model(name)))
+    px = model.img_size[0]
+    impose_operating_point(model)
+    images = torch.randn(OTHER_BATCH, 3, px, px, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = model(images)
+    exact = float64_outputs(model, images)
+    batch: int | None = None
+    try:
+        if runtime == "compile":
+            batch = OTHER_BATCH
+            session = TorchSession(model, images, choice)
+        else:
+            file = folder / "model.onnx"
+            try:
+                if not file.exists():
+                    write_onnx(traced(model, images[:BATCH], dynamic_batch=True), file)
+            except FavorError:
+                batch = OTHER_BATCH
+                write_onnx(traced(model, images, dynamic_batch=False), file)
+            session = open_file(file, choice)
+        outputs = session.run(images)
+    except FavorError as error:
+        reason = str(error).replace(f"{folder}/", "")
+        return Cell(name, runtime, "fails", size, px, batch, reason=reason, seconds=time.monotonic() - started)
+    scale = float(expected.abs().max())
+    deviation = float((outputs - expected).abs().max()) / scale
+    return Cell(
+        name,
+        runtime,
+        "works" if deviation <= TOLERANCE else "deviates",
+        size,
+        px,
+        batch,
+        deviation=deviation,
+        float32_deviation=float((exact - expected).abs().max()) / scale,
+        versions=dict(session.facts.versions),
+        seconds=time.monotonic() - started,
+    )
+
+
+def with_visible_parts(model: "nn.Module") -> "nn.Module":
+    """The model with noise where parameters start as zero, and one where they start as a small constant."""
+    import torch
+
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            first = float(parameter.flatten()[0])
+            if abs(first) >= 0.5 or not bool((parameter == first).all()):
+                continue
+            noise = 0.02 * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(noise if first == 0.0 else torch.ones_like(noise))
+    return model
+
+
+def float64_outputs(model: "nn.Module", images: "Tensor") -> "Tensor":
+    import copy
+
+    import torch
+
+    with torch.inference_mode():
+        return copy.deepcopy(model).double()(images.double()).float()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What all runtimes have in common: how a model is to be run, what a record says of it, and how to run a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from favor.errors import RequestError
+from favor.runtime.names import Memory, Runtime, check
+
+Images = Tensor | NDArray[np.float32]
+"""A batch of normalized images (B, C, H, W)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a model is to be run; without `threads`, with as many on the CPU as PyTorch has."""
+
+    runtime: str = "eager"
+    precision: str = "fp32"
+    device: str = "cpu"
+    threads: int | None = None
+
+    def check(self) -> Runtime:
+        """The runtime, if this combination exists and can run here; refused in one line otherwise."""
+        if self.threads is not None and self.threads < 1:
+            raise RequestError(f"{self.threads} threads cannot run anything; use 1 or more")
+        return check(self.runtime, self.precision, self.device.partition(":")[0])
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a record says of a session.
+
+    `provider` is what computes: an execution provider of ONNX Runtime, a device of OpenVINO, a backend of PyTorch.
+    `preparation` are the seconds that opening the file or compiling took.
+    """
+
+    runtime: str
+    provider: str
+    precision: str
+    threads: int
+    memory: Memory
+    versions: Mapping[str, str]
+    preparation: float
+
+
+class Session(Protocol):
+    """A model that is ready to run."""
+
+    facts: Facts
+
+    def run(self, images: Images) -> Tensor:
+        """The outputs as float32, when all is done: on the session's device in PyTorch, on the CPU otherwise."""
+
+
+def as_array(images: Images) -> NDArray[np.float32]:
+    """A batch as runtimes other than PyTorch take it."""
+    values = images.detach().cpu().numpy() if isinstance(images, Tensor) else images
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error that says something; those of compilers have hundreds."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)

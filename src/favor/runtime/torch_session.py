@@ -1,0 +1,53 @@
+"""PyTorch itself: eager mode, and `torch.compile`."""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from favor.errors import WorkError
+from favor.machine.device import find_device
+from favor.machine.precision import Precision, resolve_precision
+from favor.runtime.names import versions
+from favor.runtime.session import Choice, Facts, Images, first_line
+from favor.trace.workload import compile_model
+from favor.zoo.fuse import fuse
+
+
+class TorchSession:
+    """A model in its inference form. A compiled one has compiled for the shape of `images` when it is returned."""
+
+    def __init__(self, model: nn.Module, images: Images, choice: Choice) -> None:
+        runtime = choice.check()
+        self._device = find_device(choice.device)
+        if choice.threads is not None:
+            torch.set_num_threads(choice.threads)
+        precision = resolve_precision(choice.precision, self._device.kind)
+        self._precision = Precision.named(precision, self._device.kind)
+        weights = fuse(model).to(self._device.place, self._precision.weights)
+        compiled = choice.runtime == "compile"
+        self._forward: Callable[[Tensor], object] = compile_model(weights) if compiled else weights
+        started = time.perf_counter()
+        try:
+            self.run(images)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            raise WorkError(f"torch.compile: {first_line(error)}") from error
+        self.facts = Facts(
+            runtime=runtime.name,
+            provider=f"inductor {self._device.label}" if compiled else self._device.label,
+            precision=precision,
+            threads=torch.get_num_threads(),
+            memory=runtime.memory,
+            versions=versions(runtime),
+            preparation=time.perf_counter() - started,
+        )
+
+    def run(self, images: Images) -> Tensor:
+        place = self._device.place
+        with torch.inference_mode(), self._precision.context(place):
+            outputs = self._forward(torch.as_tensor(images).to(place, self._precision.weights))
+        self._device.synchronise()
+        if not isinstance(outputs, Tensor):
+            raise WorkError(f"the model returns a {type(outputs).__name__}, not one tensor of outputs")
+        return outputs.float()

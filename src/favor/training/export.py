@@ -1,0 +1,218 @@
+"""From a model's name or a checkpoint to an exported file with its card, tested against eager mode."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from favor.data.augment import Normalization
+from favor.data.framing import Framing, centre_cut
+from favor.data.names import find, parse
+from favor.data.opening import open_data
+from favor.data.sources import DataSet, ImageSource
+from favor.errors import RequestError, WorkError
+from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
+from favor.runtime.compare import Comparison, compare
+from favor.runtime.export import OPENERS, check_export
+from favor.runtime.matrix import refuse_known_failure
+from favor.runtime.names import RUNTIMES, versions
+from favor.runtime.session import Choice
+from favor.runtime.start import export_file, open_file
+from favor.runtime.torch_session import TorchSession
+from favor.training.initial_weights import checkpoint_file
+from favor.training.predict import load_trained, own_data
+from favor.training.preprocessing import framing_of, normalization_of
+from favor.training.state import Trained
+from favor.version import __version__
+from favor.zoo.registry import card, create_model
+
+SEED = 0
+CALIBRATION_IMAGES = 128
+TEST_IMAGES, TEST_IMAGES_INT8 = 64, 512
+"""What int8 costs is a share of images, which takes more of them to tell than a deviation."""
+TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2}
+"""Deviations, as shares of the largest output, that rounding does not explain. int8 has none: its agreement is told."""
+_BATCH = 16
+GENERATED, IMAGENET = "synthetic", "imagenet-1k"
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own data set where they are None."""
+
+    source: str
+    file: Path
+    form: str = "onnx"
+    precision: str = "fp32"
+    dynamic_batch: bool = False
+    data: str | None = None
+    calibration: str | None = None
+    test_images: int | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model to export, how images get in, and where it is from; `trained` is None where its weights are fresh."""
+
+    model: nn.Module
+    name: str
+    framing: Framing
+    normalization: Normalization
+    source: str
+    trained: Trained | None = None
+
+    def images(self, split: ImageSource, count: int) -> tuple[Tensor, Tensor]:
+        """So many images of a split, from all over it, as the model takes them, and their labels."""
+        samples = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))
+        fetched = split.fetch(samples, centre_cut(self.framing, len(samples)))
+        if not len(fetched.samples):
+            raise WorkError(f"none of {len(samples)} images could be read ({fetched.broken[0].reason})")
+        labels = torch.from_numpy(split.labels[fetched.samples])
+        return self.normalization(fetched.images.float().div_(255)), labels
+
+
+def export(request: ExportRequest) -> ExportCard:
+    """Write a model to a file, compare it with eager mode, and write its card beside it."""
+    check_export(request.form, request.precision, request.file)
+    test_images = request.test_images
+    if test_images is None:
+        test_images = TEST_IMAGES_INT8 if request.precision == "int8" else TEST_IMAGES
+    if test_images < 1:
+        raise RequestError(f"a self-test with {test_images} images tests nothing; use 1 or more")
+    subject, calibration = _subject(request), None
+    if request.precision == "int8":
+        calibration = _calibration_set(request, subject)
+    tested_on = _test_set(request, subject)
+    images, labels = subject.images(tested_on.evaluation, test_images)
+    example = images[:1].repeat(2 if request.dynamic_batch else 1, 1, 1, 1)  # a batch of one is never dynamic
+    export_file(
+        subject.model,
+        example,
+        request.file,
+        request.form,
+        request.precision,
+        dynamic_batch=request.dynamic_batch,
+        calibration=subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else (),
+    )
+    expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
+    found = _outputs(_opened(request), images, _BATCH if request.dynamic_batch else 1)
+    knows_labels = subject.trained is not None and subject.trained.classes == tested_on.classes
+    comparison = compare(expected, found, labels if knows_labels else None)
+    described = _card(request, subject, tested_on, calibration, comparison, num_classes=expected.shape[1])
+    card_file(request.file).write_text(described.model_dump_json(indent=2) + "\n")
+    if comparison.relative > TOLERANCES.get(request.precision, math.inf):
+        raise WorkError(
+            f"{request.file}: its outputs differ from eager mode by {comparison.relative:.1e} of the largest one, more "
+            "than rounding explains; do not use it"
+        )
+    return described
+
+
+def _subject(request: ExportRequest) -> Subject:
+    """What the source names: a checkpoint or a run's folder where there is one, a model of the zoo otherwise."""
+    path = Path(request.source)
+    if path.exists() or path.suffix in (".safetensors", ".pth", ".pt"):
+        trained, model = load_trained(path, torch.device("cpu"))
+        recipe = trained.recipe
+        source = f"{checkpoint_file(path).name} of run {trained.run}, step {trained.step}"
+        _refuse_known_failure(request, trained.model)
+        return Subject(model, trained.model, framing_of(recipe), normalization_of(recipe), source, trained)
+    known = card(request.source)
+    _refuse_known_failure(request, known.name)
+    if request.precision == "int8" and request.calibration is None:
+        raise RequestError(
+            f"int8 needs images to calibrate with; name a data set with --calibration NAME[:PATH], or export a "
+            f"checkpoint of {known.name}, which has its own"
+        )
+    torch.manual_seed(SEED)
+    framing = Framing(known.image_sizes.default)
+    return Subject(create_model(known.name), known.name, framing, Normalization(), f"fresh weights, seed {SEED}")
+
+
+def _refuse_known_failure(request: ExportRequest, model: str) -> None:
+    if request.form in OPENERS:
+        refuse_known_failure(model, OPENERS[request.form])
+
+
+def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
+    if request.calibration is not None:
+        return open_data(request.calibration)
+    assert subject.trained is not None  # noqa: S101 - `_subject` refuses fresh weights without images
+    return own_data(Path(request.source), subject.trained.dataset)
+
+
+def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
+    """The images to compare on: those asked for, the model's own, ImageNet's, or, where none is here, generated ones."""
+    if request.data is not None:
+        return open_data(request.data)
+    if subject.trained is None:
+        return open_data(IMAGENET if find(parse(IMAGENET)) else GENERATED)
+    name = subject.trained.dataset.partition("[")[0]
+    if name.startswith("folder:"):
+        return open_data(GENERATED)  # where that folder is now, nobody has said
+    return own_data(Path(request.source), subject.trained.dataset) if _is_here(name) else open_data(GENERATED)
+
+
+def _is_here(name: str) -> bool:
+    """Whether a data set is inside the package or in the folder of data sets."""
+    known = parse(name).known
+    return not known.places or find(parse(name)) is not None
+
+
+def _opened(request: ExportRequest) -> Callable[[Tensor], Tensor]:
+    """The file as others will open it."""
+    if request.form not in OPENERS:
+        return torch.export.load(request.file).module()  # written by ourselves a moment ago
+    return open_file(request.file, Choice(OPENERS[request.form], request.precision)).run
+
+
+def _outputs(run: Callable[[Tensor], Tensor], images: Tensor, batch_size: int) -> Tensor:
+    with torch.inference_mode():
+        return torch.cat([run(batch) for batch in images.split(batch_size)])
+
+
+def _card(
+    request: ExportRequest,
+    subject: Subject,
+    tested_on: DataSet,
+    calibration: DataSet | None,
+    comparison: Comparison,
+    num_classes: int,
+) -> ExportCard:
+    trained, change = subject.trained, comparison.change
+    runtime = RUNTIMES[OPENERS.get(request.form, "eager")]
+    return ExportCard(
+        favor=__version__,
+        sha256=checksums(request.file),
+        format=request.form,  # type: ignore[arg-type] # checked by `check_export`, as is the precision
+        precision=request.precision,  # type: ignore[arg-type]
+        dynamic_batch=request.dynamic_batch,
+        model=subject.name,
+        img_size=subject.framing.img_size,
+        in_chans=trained.in_chans if trained else 3,
+        mean=subject.normalization.mean,
+        std=subject.normalization.std,
+        crop_ratio=subject.framing.crop_ratio,
+        num_classes=num_classes,
+        classes=trained.classes if trained else (),
+        dataset=trained.dataset if trained else None,
+        epochs=trained.epochs if trained else None,
+        source=subject.source,
+        calibration=calibration.name if calibration else None,
+        versions={"torch": str(torch.__version__), **versions(runtime)},
+        self_test=SelfTest(
+            data=tested_on.name,
+            images=comparison.images,
+            largest_deviation=comparison.deviation,
+            relative_deviation=comparison.relative,
+            top1_agreement=comparison.agreement,
+            top1=comparison.top1,
+            top1_change=change.value if change else None,
+            top1_change_low=change.low if change else None,
+            top1_change_high=change.high if change else None,
+        ),
+    )
