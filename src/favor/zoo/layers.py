@@ -189,6 +189,14 @@ def take_with_class_token(x: Tensor, index: Tensor) -> Tensor:
     return take_tokens(x, F.pad(index + 1, (1, 0)))
 
 
+def stable_argsort(keys: Tensor) -> Tensor:
+    """The order of integers along the last axis, equal ones as they come. ONNX has no stable sort, but unique keys."""
+    if torch.compiler.is_exporting():
+        length = keys.shape[-1]
+        return (keys * length + torch.arange(length, device=keys.device)).argsort(dim=-1)
+    return keys.argsort(dim=-1, stable=True)
+
+
 def take_tokens(x: Tensor, index: Tensor) -> Tensor:
     """The tokens at `index` [B, K] of each image: [B, N, C] -> [B, K, C]."""
     B, N, C = x.shape

@@ -63,6 +63,9 @@ class SwitchMlp(nn.Module):
         if self.training:
             balance = served.to(gate.dtype).mean(dim=0) @ probabilities.mean(dim=0)
             self.extra_losses["balance"] = self.balance_weight * len(self.experts) * balance
+        if torch.compiler.is_exporting():
+            y = self._one_by_one(tokens, expert)
+            return (y * gate[:, None].to(y.dtype)).view(x.shape)
         queues = expert.argsort(stable=True).split(self._loads(served))
         if self.training:
             most = math.ceil(self.capacity * len(tokens) / len(self.experts))
@@ -72,6 +75,14 @@ class SwitchMlp(nn.Module):
         results = torch.cat([mlp(batch) for mlp, batch in zip(self.experts, batches, strict=True)])
         y = results.new_zeros(tokens.shape).index_copy(0, order, results)
         return (y * gate[:, None].to(y.dtype)).view(x.shape)
+
+    def _one_by_one(self, tokens: Tensor, expert: Tensor) -> Tensor:
+        """What each token's expert gives: the form to export, in which loads may be values of the graph."""
+        y = torch.zeros_like(tokens)
+        for number, mlp in enumerate(self.experts):
+            (own,) = torch.where(expert == number)
+            y = y.index_put((own,), mlp(tokens[own]))
+        return y
 
     def _route(self, tokens: Tensor) -> Tensor:
         """The probability of each expert for each token [T, experts]; autocast would route in half precision."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.mixing.fourier.matrices import grid_signal, grid_spectrum
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.settings import AtLeast, Positive
@@ -46,15 +47,26 @@ class AfnoMixer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # half precision has no Fourier transform
         signal = (x.float() if x.dtype.itemsize < 4 else x).unflatten(1, self.tokens.grid)
-        spectrum = torch.fft.rfft2(signal, dim=(1, 2), norm="ortho")
-        modes = torch.view_as_real(spectrum).reshape(-1, self.blocks, 2 * x.shape[-1] // self.blocks).transpose(0, 1)
+        spectrum = self._spectrum(signal)
+        modes = spectrum.reshape(-1, self.blocks, 2 * x.shape[-1] // self.blocks).transpose(0, 1)
         modes = self._layer(modes, self.w1, self.b1).relu()
         modes = self._layer(modes, self.w2, self.b2)
         modes = modes.to(signal.dtype)
         shrunk = modes - modes.clamp(-self.shrink, self.shrink)
-        spectrum = torch.view_as_complex(shrunk.transpose(0, 1).reshape(*spectrum.shape, 2))
-        mixed = torch.fft.irfft2(spectrum, s=self.tokens.grid, dim=(1, 2), norm="ortho")
+        mixed = self._signal(shrunk.transpose(0, 1).reshape(spectrum.shape))
         return x + mixed.flatten(1, 2).to(x.dtype)
+
+    def _spectrum(self, signal: Tensor) -> Tensor:
+        """Real and imaginary parts of all frequencies: [B, height, width // 2 + 1, C, 2]."""
+        if torch.compiler.is_exporting():
+            return torch.stack(grid_spectrum(signal), dim=-1) * self.tokens.patches**-0.5
+        return torch.view_as_real(torch.fft.rfft2(signal, dim=(1, 2), norm="ortho"))
+
+    def _signal(self, spectrum: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            real, imaginary = spectrum.unbind(-1)
+            return grid_signal(real, imaginary, self.tokens.width) * self.tokens.patches**0.5
+        return torch.fft.irfft2(torch.view_as_complex(spectrum), s=self.tokens.grid, dim=(1, 2), norm="ortho")
 
     def _layer(self, modes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(_pairs(bias).to(modes.dtype)[:, None], modes, _on_pairs(weight).to(modes.dtype))

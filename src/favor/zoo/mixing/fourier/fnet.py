@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
+from favor.zoo.mixing.fourier.matrices import waves
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -27,6 +28,9 @@ class FNetMixer(nn.Module):
         channels = x.shape[-1]
         # half precision has no Fourier transform
         signal = x.float() if x.dtype.itemsize < 4 else x
+        if torch.compiler.is_exporting():
+            (rows, rows_sin), (columns, columns_sin) = (waves(n, n, signal) for n in x.shape[1:])
+            return (rows @ signal @ columns - rows_sin @ signal @ columns_sin).to(x.dtype)
         half = torch.fft.fft(torch.fft.rfft(signal, dim=-1), dim=-2).real
         # tokens are real, so the other half of the spectrum is this one mirrored in both axes, at half the cost
         other = half[..., 1 : (channels + 1) // 2].flip(-2, -1).roll(1, dims=-2)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError
 from favor.zoo.encoder import Block, Encoder, Options, Size
 from favor.zoo.layers import source_grid
+from favor.zoo.mixing.fourier.matrices import grid_signal, grid_spectrum
 from favor.zoo.pools import MeanPool
 from favor.zoo.registry import Variant, register
 from favor.zoo.slots import Flow, Tokens
@@ -38,9 +39,16 @@ class GlobalFilter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # half precision has no Fourier transform
         signal = (x.float() if x.dtype.itemsize < 4 else x).unflatten(1, self.tokens.grid)
+        if torch.compiler.is_exporting():
+            return self._by_matrices(signal).flatten(1, 2).to(x.dtype)
         spectrum = torch.fft.fft(torch.fft.rfft(signal, dim=2), dim=1)
         filtered = torch.fft.ifft(spectrum * torch.view_as_complex(self.weight.to(signal.dtype)), dim=1)
         return torch.fft.irfft(filtered, n=self.tokens.width, dim=2).flatten(1, 2).to(x.dtype)
+
+    def _by_matrices(self, signal: Tensor) -> Tensor:
+        real, imaginary = grid_spectrum(signal)
+        a, b = self.weight.to(signal.dtype).unbind(-1)
+        return grid_signal(real * a - imaginary * b, real * b + imaginary * a, self.tokens.width)
 
     def resample(self, name: str, weight: Tensor) -> Tensor:
         """The spectrum of the same convolution kernel, around its centre, at the frequencies of another grid."""

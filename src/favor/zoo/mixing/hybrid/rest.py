@@ -23,7 +23,7 @@ class MixHeads(nn.Linear):
 
     def forward(self, logits: Tensor) -> Tensor:
         rows = logits.flatten(2)
-        return torch.baddbmm(self.bias[:, None], self.weight.expand(len(rows), -1, -1), rows).view_as(logits)
+        return torch.baddbmm(self.bias[:, None], self.weight.expand(rows.shape[0], -1, -1), rows).view_as(logits)
 
 
 class EfficientAttention(nn.Module):

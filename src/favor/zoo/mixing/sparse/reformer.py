@@ -15,7 +15,7 @@ from favor.errors import RequestError
 from favor.zoo.attention import HeadMixer
 from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
-from favor.zoo.layers import widened
+from favor.zoo.layers import stable_argsort, widened
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.settings import Positive
 from favor.zoo.slots import Tokens
@@ -97,14 +97,14 @@ class ReformerMixer(HeadMixer):
 
     def _attend(self, queries: Tensor, keys_and_values: Tensor, slots: Tensor, rank: Tensor, blocked: Tensor) -> Sums:
         """One round of attention, given back in the order of the tokens."""
-        d, sequences = self.head_dim, torch.arange(len(slots), device=slots.device)[:, None]
+        d, sequences = self.head_dim, torch.arange(slots.shape[0], device=slots.device)[:, None]
         rows = (sequences * self.tokens.count + slots).view(-1, self.length)
         windows = self._with_previous(rows.view(-1, self.chunks, self.length)).flatten(0, 1)
         keys, values = F.embedding(windows, keys_and_values).split(d, dim=-1)
         logits = widened(F.embedding(rows, queries) @ keys.mT)
         with torch.no_grad():  # what is added to a logit here does not depend on the tokens, or cancels
             logits.add_(blocked, alpha=BLOCKED)
-            logits.diagonal(offset=logits.shape[-1] - self.length, dim1=-2, dim2=-1).fill_(SELF)
+            logits = self._with_self_last(logits)
             top = logits.amax(dim=-1, keepdim=True)
             logits.sub_(top).clamp_(min=SMALLEST_LOGARITHM)
         weights = logits.exp_()
@@ -113,11 +113,20 @@ class ReformerMixer(HeadMixer):
         in_slots = (mixed, weights.sum(dim=-1, keepdim=True), top)
         return Sums(*(F.embedding(back, part.view(-1, part.shape[-1])) for part in in_slots))
 
+    def _with_self_last(self, logits: Tensor) -> Tensor:
+        """The logits with those of a token for itself below all others, in place but for an export."""
+        offset = logits.shape[-1] - self.length
+        if torch.compiler.is_exporting():
+            rows, columns = (torch.arange(n, device=logits.device) for n in logits.shape[-2:])
+            return logits.masked_fill(columns == rows[:, None] + offset, SELF)
+        logits.diagonal(offset=offset, dim1=-2, dim2=-1).fill_(SELF)
+        return logits
+
     @torch.no_grad()
     def _plan(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The token of each slot, the slot of each token and its place, in every round: [rounds, B * heads, N] each."""
         buckets = self._hash(q)
-        orders = buckets.argsort(dim=-1, stable=True)
+        orders = stable_argsort(buckets)
         slots = torch.arange(q.shape[2], device=q.device)
         ranks = torch.empty_like(orders).scatter_(-1, orders, slots.expand_as(orders))
         places = (buckets * (self.chunks + 1) + ranks // self.length).to(self.place_type)

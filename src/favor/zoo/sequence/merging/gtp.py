@@ -80,7 +80,7 @@ class Propagate(Reducer):
         """Join each patch with those next to it and those most similar to it, once, before the first block."""
         patches = F.normalize(x[:, 1:].detach(), dim=-1)
         count = patches.shape[1]
-        flow.notes["places"] = torch.arange(count, device=x.device).expand(len(x), -1)
+        flow.notes["places"] = torch.arange(count, device=x.device).expand(x.shape[0], -1)
         flow.notes["graph"] = _graph(patches @ patches.transpose(1, 2), self.grid)
 
 

@@ -52,7 +52,7 @@ def match(keys: Tensor, r: int, class_token: bool = True) -> tuple[Tensor, Tenso
     best, partner = scores.max(dim=-1)
     order = best.argsort(dim=-1, descending=True)
     merged, kept = order[:, :r], order[:, r:].sort(dim=-1).values
-    odd = torch.arange(1, keys.shape[1], 2, device=keys.device).expand(len(keys), -1)
+    odd = torch.arange(1, keys.shape[1], 2, device=keys.device).expand(keys.shape[0], -1)
     return torch.cat([2 * kept, odd], dim=1), 2 * merged, kept.shape[1] + partner.gather(1, merged)
 
 
@@ -62,7 +62,7 @@ def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor
     new = old.scatter_add(1, target, more)
     tokens = take_tokens(x, rest) * (old / new)[..., None]
     added = take_tokens(x, merged) * (more / new.gather(1, target))[..., None]
-    rows = target + rest.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+    rows = target + rest.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]
     return tokens.flatten(0, 1).index_add(0, rows.flatten(), added.flatten(0, 1)).view_as(tokens), new
 
 

@@ -90,9 +90,9 @@ class Halting:
 class HaltingEncoder(Encoder):
     """A ViT whose halted tokens leave the sequence; the head sees the class token as a mean over the blocks.
 
-    In training halted tokens are masked, in eval they are taken out. Images of a batch that keep fewer tokens than
-    others are padded. With `survival` the share of patches that enters each block is imposed in eval, the ones that
-    have gathered least; tensors without values, whose tokens cannot halt, are treated so as well.
+    In training and in an exported graph halted tokens are masked, in eval they are taken out. Images of a batch that
+    keep fewer tokens than others are padded. With `survival` the share of patches that enters each block is imposed in
+    eval, the ones that have gathered least; tensors without values, whose tokens cannot halt, are treated so as well.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class HaltingEncoder(Encoder):
 
     def _shorten(self, x: Tensor, index: int, flow: Flow, halting: Halting) -> Tensor:
         """Take the halted patches out of the sequence, or mask them in training."""
-        if self.training:
+        if self.training or (self.halts_by_score and torch.compiler.is_exporting()):
             flow.alive = _keys(halting.running)
             return x
         if not self.halts_by_score or x.is_meta or isinstance(x, FakeTensor):
