@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test unit examples cards lint format clean
 
-run: $(INSTALLED)
+run: $(BASE)
 	$(BIN)/favor run
 
 test: unit examples
@@ -36,9 +37,17 @@ format: $(INSTALLED)
 clean:
 	rm -rf $(VENV)
 
-# The stamp is newer than what decides the installation, so a second call installs nothing. Modules are compiled when they
+# A stamp is newer than what decides the installation, so a second call installs nothing. Modules are compiled when they
 # are first imported: most of the several GB never are.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+
+$(BASE): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
+	touch $@
+
+# What the tests need besides, in one go where nothing is there yet.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	$(INSTALL) --editable '.[dev]'
+	touch $(BASE) $@

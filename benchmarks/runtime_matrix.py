@@ -2,13 +2,13 @@
 
     python benchmarks/runtime_matrix.py                       # what is missing; --repeat failed or all: again
     python benchmarks/runtime_matrix.py vit_s16 'afno_*'      # these models only
-    python benchmarks/runtime_matrix.py --miniature           # small instances: 4 blocks, 64 px; 5 times as fast
+    python benchmarks/runtime_matrix.py --miniature           # small instances: 4 blocks, 64 px
     python benchmarks/runtime_matrix.py --write               # docs/runtimes.md from the records, nothing is run
 
 Every model of the benchmark's Table 5, and the eight that the paper names but could not train, at its own image size.
 Records are appended to src/favor/runtime/matrix.jsonl. The last one of a cell counts, and one of the whole model before
-one of its miniature. 165 cells take 80 minutes of one core. Weights are fresh, except that parts which start as zero or nearly so (biases, LayerScale) are given values: what
-they hide would not be compared.
+one of its miniature. 165 cells take 80 minutes of one core, 50 as miniatures. Weights are fresh, but parts which
+start as zero or nearly so (biases, LayerScale) are given values: what they hide would not be compared.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from favor.errors import FavorError
-from favor.runtime.matrix import RECORDS, Cell, every_cell
+from favor.records.export import write_whole
+from favor.runtime.matrix import RECORDS, Cell, every_cell, read_cells
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +40,8 @@ UNTRAINED = (
 )
 RUNTIMES = ("onnxruntime", "openvino", "compile")
 BATCH, OTHER_BATCH = 2, 3
+TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "compile": "torch.compile"}
+MARK = "<!-- matrix: python benchmarks/runtime_matrix.py --write -->"
 LIMIT = 900.0
 TOLERANCE = 1e-4
 """The largest deviation, as a share of the largest output, of a cell that works; float32 itself is off by 1e-6."""
@@ -59,7 +62,7 @@ def main() -> None:
         return
     if not asked.write:
         run_missing(asked.patterns, asked.runtime or RUNTIMES, asked.repeat, "miniature" if asked.miniature else "own")
-    # page
+    write_whole(ROOT / "docs/runtimes.md", page(read_cells()).encode())
 
 
 def models() -> list[str]:
@@ -111,11 +114,10 @@ def run_cell(name: str, runtime: str, folder: Path, size: str) -> Cell:
     import torch
 
     from favor.runtime.export import traced, write_onnx
-    from favor.runtime.session import Choice
+    from favor.runtime.session import Choice, Session
     from favor.runtime.start import open_file
     from favor.runtime.torch_session import TorchSession
     from favor.zoo.fuse import fuse
-    from favor.zoo.operating_point import impose_operating_point
     from favor.zoo.registry import create_miniature, create_model
 
     started = time.monotonic()
@@ -125,24 +127,23 @@ def run_cell(name: str, runtime: str, folder: Path, size: str) -> Cell:
     torch.manual_seed(0)
     model = fuse(with_visible_parts(create_miniature(name) if size == "miniature" else create_model(name)))
     px = model.img_size[0]
-    impose_operating_point(model)
     images = torch.randn(OTHER_BATCH, 3, px, px, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         expected = model(images)
     exact = float64_outputs(model, images)
-    batch: int | None = None
+    batch = OTHER_BATCH if runtime == "compile" else None
     try:
         if runtime == "compile":
-            batch = OTHER_BATCH
-            session = TorchSession(model, images, choice)
+            session: Session = TorchSession(model, images, choice)
         else:
-            file = folder / "model.onnx"
+            file, fixed = folder / "dynamic.onnx", folder / "fixed.onnx"
             try:
-                if not file.exists():
+                if not (file.exists() or fixed.exists()):
                     write_onnx(traced(model, images[:BATCH], dynamic_batch=True), file)
             except FavorError:
-                batch = OTHER_BATCH
-                write_onnx(traced(model, images, dynamic_batch=False), file)
+                write_onnx(traced(model, images, dynamic_batch=False), fixed)
+            if fixed.exists():
+                file, batch = fixed, OTHER_BATCH
             session = open_file(file, choice)
         outputs = session.run(images)
     except FavorError as error:
@@ -186,6 +187,41 @@ def float64_outputs(model: "nn.Module", images: "Tensor") -> "Tensor":
 
     with torch.inference_mode():
         return copy.deepcopy(model).double()(images.double()).float()
+
+
+def page(cells: dict[tuple[str, str], Cell]) -> str:
+    """docs/runtimes.md: the words of its head, which are kept, and the table."""
+    head = (ROOT / "docs/runtimes.md").read_text().partition(MARK)[0]
+    counted = [cells[key] for key in cells if key[1] in RUNTIMES]
+    works = sum(cell.status == "works" for cell in counted)
+    dynamic = sum(cell.batch_size is None for cell in counted if cell.status == "works" and cell.runtime != "compile")
+    exported = sum(cell.status == "works" for cell in counted if cell.runtime != "compile")
+    lines = [
+        MARK,
+        "",
+        f"{works} of {len(counted)} cells that were run work ({100 * works / max(len(counted), 1):.0f} %); "
+        f"{3 * len(models()) - len(counted)} of {3 * len(models())} have not been run yet. "
+        f"{dynamic} of {exported} working cells of ONNX Runtime and OpenVINO take any batch size.",
+        "",
+        "| model | " + " | ".join(TITLES[runtime] for runtime in RUNTIMES) + " | float32 itself |",
+        "|---|" + "---|" * (len(RUNTIMES) + 1),
+    ]
+    for name in models():
+        own = [cells[name, runtime] for runtime in RUNTIMES if (name, runtime) in cells]
+        rounding = next((f"{cell.float32_deviation:.0e}" for cell in own if cell.float32_deviation is not None), "")
+        told = " | ".join(_told(cells.get((name, runtime))) for runtime in RUNTIMES)
+        lines.append(f"| `{name}` | {told} | {rounding} |")
+    return head + "\n".join(lines) + "\n"
+
+
+def _told(cell: Cell | None) -> str:
+    if cell is None:
+        return "not run yet"
+    marks = ("¹" if cell.size == "miniature" else "") + ("²" if cell.runtime != "compile" and cell.batch_size else "")
+    if cell.status == "works":
+        return f"{cell.deviation:.0e}{marks}"
+    reason = (cell.reason or "").replace("|", "\\|")
+    return f"deviates by {cell.deviation:.0e}{marks}" if cell.status == "deviates" else f"fails: {reason}{marks}"
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _print(file: Path, card: "ExportCard") -> None:
         "file": str(file),
         "size": format_quantity(float(sum(part.stat().st_size for part in files_of(file))), "B"),
         "images": f"{test.images} of {test.data}",
-        "largest deviation": f"{test.largest_deviation:.2g} ({100 * test.relative_deviation:.2g} % of the largest output)",
+        "largest deviation": f"{test.largest_deviation:.2g} ({test.relative_deviation:.1e} of the largest output)",
         "top-1 agreement": f"{test.top1_agreement:.1f} %",
     }
     if test.top1 is not None and test.top1_change is not None:

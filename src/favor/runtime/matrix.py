@@ -15,8 +15,9 @@ RECORDS = Path(__file__).with_name("matrix.jsonl")
 class Cell:
     """One model in one runtime. Deviations are from eager mode, as shares of the largest output.
 
-    `size` is `own` for the whole model and `miniature` for a small instance of its family. `batch_size` is None where one file serves all batch sizes. `float32_deviation` is that of eager mode in float32
-    from float64: what rounding alone makes of this model.
+    `size` is `own` for the whole model and `miniature` for a small instance of its family. `batch_size` is None where
+    one file serves all batch sizes. `float32_deviation` is that of eager mode in float32 from float64: what rounding
+    alone makes of this model.
     """
 
     model: str

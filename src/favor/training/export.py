@@ -146,7 +146,7 @@ def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
 
 
 def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
-    """The images to compare on: those asked for, the model's own, ImageNet's, or, where none is here, generated ones."""
+    """The images to compare on: those asked for, the model's own, ImageNet's, or else generated ones."""
     if request.data is not None:
         return open_data(request.data)
     if subject.trained is None:

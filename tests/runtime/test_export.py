@@ -1,0 +1,148 @@
+"""`favor export` writes a file that gives what the checkpoint gives, and a card that says how it is used."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from favor.cli import app
+from favor.data.opening import open_data
+from favor.errors import RequestError, WorkError
+from favor.machine.device import find_device
+from favor.runtime.card import ExportCard, card_file, read_card
+from favor.training import export as exporting
+from favor.training.distributed import Processes
+from favor.training.export import ExportRequest, export
+from favor.training.predict import evaluate_checkpoint, predict
+
+FILES = {"onnx": "model.onnx", "openvino": "model.xml"}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("image") / "digit.png"
+    Image.fromarray(open_data("digits").evaluation.images[3].permute(1, 2, 0).numpy()).save(file)
+    return file
+
+
+def scores(path: Path) -> tuple[float, float]:
+    _, _, found = evaluate_checkpoint(path, None, find_device("cpu"), Processes(), 64, 0)
+    return found.top1, found.loss
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_an_exported_file_evaluates_and_predicts_as_its_checkpoint(
+    form: str, checkpoint: Path, image: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / FILES[form]
+    card = export(ExportRequest(str(checkpoint), file, form, dynamic_batch=form == "onnx"))
+    test = card.self_test
+    assert (test.data, test.images, test.top1_agreement, test.top1_change) == ("digits", 64, 100.0, 0.0)
+    assert 0 < test.relative_deviation < 1e-5
+    assert scores(file) == pytest.approx(scores(checkpoint), rel=1e-4)
+    [one], [other] = (predict(path, [image], find_device("cpu"))[1] for path in (file, checkpoint))
+    assert [guess.name for guess in one.guesses] == [guess.name for guess in other.guesses]
+    assert one.guesses[0].probability == pytest.approx(other.guesses[0].probability, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_int8_is_calibrated_on_the_checkpoints_own_images_and_its_change_of_top1_is_told(
+    form: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / FILES[form]
+    card = export(ExportRequest(str(checkpoint), file, form, "int8", dynamic_batch=True))
+    test = card.self_test
+    assert (card.calibration, test.data, test.images) == ("digits", "digits", 360)
+    assert test.top1_agreement > 80
+    assert test.top1_change is not None
+    assert test.top1_change_low < test.top1_change < test.top1_change_high  # type: ignore[operator]
+    assert scores(file)[0] == pytest.approx(test.top1 + test.top1_change)  # type: ignore[operator]
+
+
+def test_the_card_says_what_the_checkpoint_says(checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt2"
+    card = export(ExportRequest(str(checkpoint), file, "torch-export"))
+    assert (card.model, card.img_size, card.mean, card.std) == ("tiny_vit", 32, (0.5,) * 3, (0.5,) * 3)
+    assert card.classes == open_data("digits").classes
+    assert card.source == "best.safetensors of run a, step 60"
+    assert json.loads(card_file(file).read_text())["self_test"]["images"] == 64
+    with pytest.raises(RequestError, match="may hold code, which favor does not run"):
+        predict(file, [], find_device("cpu"))
+
+
+def test_without_real_images_the_self_test_is_on_generated_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAVOR_DATA", raising=False)
+    file = tmp_path / "model.onnx"
+    done = CliRunner().invoke(app, ["export", "mixer_xs4", "-o", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "compared on generated images" in done.stderr
+    assert "mixer_xs4 has fresh weights" in done.stderr
+    assert "top-1 agreement" in done.stdout
+    with pytest.raises(RequestError, match="mixer_xs4 with fresh weights, seed 0 knows no classes"):
+        predict(file, [], find_device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["vit_xs4", "-o", "a.onnx", "--precision", "int8"], "int8 needs images to calibrate with; name a data set"),
+        (
+            ["vit_xs4", "-o", "a.pt2", "--runtime", "torch-export", "--precision", "int8"],
+            "use --runtime onnx or openvino",
+        ),
+        (["vit_xs4", "-o", "a.onnx", "--runtime", "openvino"], "ends in .xml; use -o a.xml"),
+        (["vit_xs4", "-o", "no/such/a.onnx"], "no/such: there is no such folder"),
+        (["vit_xs5", "-o", "a.onnx"], "did you mean 'vit_xs4'"),
+        (["nowhere.safetensors", "-o", "a.onnx"], "there is no such file"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_writes_nothing(
+    words: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["export", *words]).exception
+    assert isinstance(refused, RequestError)
+    assert text in str(refused)
+    assert "\n" not in str(refused)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_without_its_own_card_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    export(ExportRequest(str(checkpoint), file))
+    assert isinstance(read_card(file), ExportCard)
+    other = tmp_path / "other.onnx"
+    other.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(RequestError, match=r"other.onnx.json is not beside it"):
+        read_card(other)
+    card_file(other).write_text(card_file(file).read_text())
+    with pytest.raises(RequestError, match="not the file that other.onnx.json was written for"):
+        read_card(other)
+    card_file(other).write_text('{"favor": 1}')
+    with pytest.raises(RequestError, match="export the model again"):
+        read_card(other)
+
+
+def test_outputs_that_rounding_does_not_explain_end_with_an_error(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = exporting._opened
+    monkeypatch.setattr(exporting, "_opened", lambda request: lambda x: 1.03 * opened(request)(x))
+    with pytest.raises(WorkError, match="differ from eager mode by 3.0e-02 of the largest one"):
+        export(ExportRequest(str(checkpoint), tmp_path / "model.onnx"))
+
+
+def test_nothing_is_reported_to_the_makers_of_openvino() -> None:
+    code = (
+        "from favor.runtime.offline import without_telemetry; without_telemetry()\n"
+        "import nncf, openvino, sys; from nncf.telemetry import telemetry\n"
+        "assert sys.modules['openvino_telemetry'] is None and 'Mock' in type(telemetry).__name__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
