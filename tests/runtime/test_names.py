@@ -24,7 +24,7 @@ from favor.runtime.matrix import Cell, read_cells, refuse_known_failure
             "cuda",
             "openvino does not run on cuda here; use --device cpu, or --runtime eager, compile or onnxruntime",
         ),
-        ("onnx", "fp32", "cpu", "unknown runtime 'onnx'; did you mean 'onnxruntime'? (choose from eager, compile,"),
+        ("onnx", "fp32", "cpu", "unknown runtime 'onnx'; choose from eager, compile, onnxruntime, openvino"),
     ],
 )
 def test_a_wrong_combination_is_refused_with_what_would_work(

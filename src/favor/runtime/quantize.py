@@ -1,7 +1,9 @@
 """Post-training quantization to int8, by the runtimes' own tools."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ def quantize_onnx(float_file: Path, file: Path, batches: Sequence[Tensor]) -> No
         def __init__(self) -> None:
             self._batches: Iterator[NDArray[np.float32]] = iter([as_array(batch) for batch in batches])
 
-        def get_next(self) -> dict[str, NDArray[np.float32]] | None:  # type: ignore[override] # None ends it
+        def get_next(self) -> dict[str, NDArray[np.float32]] | None:  # None ends it
             batch = next(self._batches, None)
             return None if batch is None else {INPUT: batch}
 
@@ -59,18 +61,20 @@ def has_dot_product_instructions(information: Path = Path("/proc/cpuinfo")) -> b
 def quantize_openvino(onnx_file: Path, file: Path, batches: Sequence[Tensor]) -> None:
     """Quantize an ONNX file with NNCF, as a transformer, and write it in OpenVINO's own format."""
     without_telemetry()
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # NNCF imports it, which warns of no CUDA
     import nncf
     import openvino
 
     nncf.set_log_level(logging.ERROR)
     try:
         model = openvino.Core().read_model(onnx_file)
-        quantized = nncf.quantize(
-            model,
-            nncf.Dataset([as_array(batch) for batch in batches]),
-            model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=len(batches),
-        )
+        with redirect_stdout(sys.stderr):  # its progress bars; stdout is for data
+            quantized = nncf.quantize(
+                model,
+                nncf.Dataset([as_array(batch) for batch in batches]),
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(batches),
+            )
         openvino.save_model(quantized, file, compress_to_fp16=False)
     except Exception as error:
         raise WorkError(f"NNCF cannot quantize the model: {first_line(error)}") from error
