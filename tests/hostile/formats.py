@@ -27,6 +27,7 @@ from favor.data.opening import open_data
 from favor.data.sources import Splits
 from favor.data.tiny_imagenet import open_tiny_imagenet
 from favor.records.timm_results import import_timm, join_on_architecture
+from favor.runtime.card import ExportCard, SelfTest, card_file, checksums, read_card
 from favor.simulation.devices import device
 from favor.study.folder import save_requests, saved_requests
 from favor.study.resolved import ResolvedStudy
@@ -357,6 +358,36 @@ def _read_matlab(folder: Path) -> object:
     return _fetch_all((open_flowers102 if (folder / "jpg").is_dir() else open_cars)(folder))
 
 
+def _write_card(into: Path, rng: random.Random) -> Sequence[Path]:
+    """The card beside an exported file; the file itself is told apart by its checksum."""
+    file = into / "my.onnx"
+    file.write_bytes(rng.randbytes(20))
+    test = SelfTest(data="digits", images=9, largest_deviation=1e-6, relative_deviation=1e-7, top1_agreement=100.0)
+    card = ExportCard(
+        favor="0",
+        sha256=checksums(file),
+        format="onnx",
+        precision="fp32",
+        dynamic_batch=True,
+        model="vit_xs4",
+        img_size=32,
+        in_chans=3,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        crop_ratio=1.0,
+        num_classes=2,
+        classes=("cat", "dog"),
+        dataset="digits",
+        epochs=1.0,
+        source="best.safetensors of run a, step 1",
+        calibration=None,
+        versions={"onnx": "1"},
+        self_test=test,
+    )
+    card_file(file).write_text(card.model_dump_json(indent=2))
+    return [card_file(file)]
+
+
 FORMATS = (
     Format("study", _yaml("favor.study", "built_in"), spoiled_text, lambda folder: open_study(str(folder / "my.yaml"))),
     Format("study folder", _write_study_folder, spoiled_text, saved_requests),
@@ -396,5 +427,6 @@ FORMATS = (
         either(spoiled_bytes, spoiled_text),
         lambda folder: _fetch_all(open_tiny_imagenet(folder)),
     ),
+    Format("exported card", _write_card, spoiled_text, lambda folder: read_card(folder / "my.onnx")),
     Format("matlab", _write_matlab, either(spoiled_bytes, under_compression(spoiled_bytes)), _read_matlab),
 )

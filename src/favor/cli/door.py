@@ -9,7 +9,7 @@ from favor.errors import RequestError
 GROUPS = {
     "Choose": ("recommend", "pareto", "compare", "correlate", "disagree"),
     "Measure": ("measure", "count", "simulate", "variability", "doctor", "devices"),
-    "Train": ("train", "finetune", "evaluate", "predict"),
+    "Train": ("train", "finetune", "evaluate", "predict", "export"),
     "Studies": ("run", "status", "resume", "report", "figures", "table", "import"),
     "The zoo": ("list", "show"),
 }
@@ -26,6 +26,8 @@ OLD_OPTIONS = {
 """What an option was called -> the option that took its place, and how that is written."""
 
 OLD_COMMANDS = {"export": "table STUDY... --csv|--parquet"}
+OLD_FORMATS = {"--csv", "--parquet"}
+"""What tells the old `favor export` of records from that of models."""
 
 
 class Door(TyperGroup):
@@ -33,7 +35,7 @@ class Door(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the words name; a word of an older favor is refused with the one to say instead."""
-        if args[0] in OLD_COMMANDS and args[0] not in self.commands:
+        if args[0] in OLD_COMMANDS and OLD_FORMATS.intersection(args):
             raise RequestError(f"`favor {args[0]}` is now `favor {OLD_COMMANDS[args[0]]}`")
         name, command, rest = super().resolve_command(ctx, args)
         _refuse_old_options(command, rest)

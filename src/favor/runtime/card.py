@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from favor.errors import RequestError
+from favor.errors import RequestError, path_text
+from favor.regular_file import open_regular, read_regular
 from favor.runtime.export import files_of
 
+_LARGEST_CARD = 10_000_000  # bytes: the names of ten thousand classes are a few hundred thousand
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Triple = tuple[Finite, Finite, Finite]
 
 
@@ -41,12 +44,12 @@ class ExportCard(BaseModel):
     precision: Literal["fp32", "fp16", "int8"]
     dynamic_batch: bool
     model: str
-    img_size: int = Field(ge=1)
-    in_chans: int = Field(ge=1)
+    img_size: int = Field(ge=1, le=4096)
+    in_chans: int = Field(ge=1, le=1024)
     mean: Triple
-    std: Annotated[Triple, Field(description="of values from 0 to 1, as the mean")]
+    std: tuple[Positive, Positive, Positive]
     crop_ratio: float = Field(gt=0.0, le=1.0)
-    num_classes: int = Field(ge=1)
+    num_classes: int = Field(ge=1, le=1_000_000)
     classes: tuple[str, ...]
     dataset: str | None
     epochs: float | None
@@ -73,10 +76,10 @@ def read_card(file: Path) -> ExportCard:
     if not beside.is_file():
         raise RequestError(f"{file}: its card {beside.name} is not beside it; only files of `favor export` can be used")
     try:
-        card = ExportCard.model_validate_json(beside.read_bytes())
+        card = ExportCard.model_validate_json(read_regular(beside, _LARGEST_CARD))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        where = path_text(first["loc"]) or "the file"
         raise RequestError(f"{beside}: {where}: {first['msg']}; export the model again") from error
     if card.sha256 != checksums(file):
         raise RequestError(f"{file}: not the file that {beside.name} was written for; export the model again")
@@ -92,5 +95,5 @@ def checksums(file: Path) -> dict[str, str]:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
+    with open_regular(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

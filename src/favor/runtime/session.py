@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from favor.errors import RequestError
+from favor.errors import RequestError, one_line
 from favor.runtime.names import Memory, Runtime, check
 
 Images = Tensor | NDArray[np.float32]
@@ -66,4 +66,4 @@ def as_array(images: Images) -> NDArray[np.float32]:
 def first_line(error: BaseException) -> str:
     """The first line of an error that says something; those of compilers have hundreds."""
     lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
+    return one_line(RuntimeError(next((line for line in lines if line), type(error).__name__)))
