@@ -63,6 +63,14 @@ def test_int8_is_calibrated_on_the_checkpoints_own_images_and_its_change_of_top1
     assert scores(file)[0] == pytest.approx(test.top1 + test.top1_change)  # type: ignore[operator]
 
 
+def test_images_without_classes_calibrate_and_give_an_agreement_only(image: Path, tmp_path: Path) -> None:
+    photos = f"folder:{image.parent}"
+    request = ExportRequest("mixer_xs4", tmp_path / "a.onnx", precision="int8", calibration=photos, data=photos)
+    card = export(request)
+    assert card.calibration == card.self_test.data == f"folder:{image.parent.name}"
+    assert (card.self_test.images, card.self_test.top1, card.self_test.top1_change) == (1, None, None)
+
+
 def test_the_card_says_what_the_checkpoint_says(checkpoint: Path, tmp_path: Path) -> None:
     file = tmp_path / "model.pt2"
     card = export(ExportRequest(str(checkpoint), file, "torch-export"))

@@ -37,6 +37,7 @@ FINETUNE_EXAMPLES = examples(
 EVALUATE_EXAMPLES = examples(
     ("favor evaluate study/runs/RUN", "the best model of a run, on the data set that it was trained on"),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
+    ("favor evaluate int8.onnx", "a file that `favor export` wrote"),
 )
 PREDICT_EXAMPLES = examples(
     ("favor predict best.safetensors cat.jpg dog.png", "the five likeliest classes of each image"),
@@ -48,6 +49,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last chec
 DeviceName = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; the fastest unless given.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", help="Processes that decode images; one a core unless given.")
+]
+
+
+Trained = Annotated[
+    Path,
+    typer.Argument(metavar="CHECKPOINT", help="A model file, the folder of a run, or an exported .onnx or .xml file."),
 ]
 
 
@@ -101,7 +108,7 @@ def finetune_command(
 
 
 def evaluate_command(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A model file, or the folder of a run.")],
+    checkpoint: Trained,
     data: Annotated[
         str | None, typer.Option("--data", metavar="NAME[:PATH]", help="The one that it was trained on unless given.")
     ] = None,
@@ -138,7 +145,7 @@ def evaluate_command(
 
 
 def predict_command(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A model file, or the folder of a run.")],
+    checkpoint: Trained,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
     device: DeviceName = None,
     as_json: AsJson = False,

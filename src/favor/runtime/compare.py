@@ -58,8 +58,9 @@ def change_of_top1(before: Tensor, after: Tensor) -> Change:
 
     >>> import torch
     >>> right = torch.ones(100, dtype=torch.bool)
-    >>> change_of_top1(right, right & (torch.arange(100) >= 3))
-    Change(value=-3.0, low=-7.57..., high=1.69...)
+    >>> change = change_of_top1(right, right & (torch.arange(100) >= 3))
+    >>> change.value, round(change.low, 2), round(change.high, 2)
+    (-3.0, -7.2, 1.32)
     """
     images = len(before)
     lost, won = int((before & ~after).sum()), int((~before & after).sum())

@@ -28,7 +28,6 @@ class Runtime:
     memory: Memory
     packages: Mapping[str, str]
     extra: str | None = None
-    version_of: str = "torch"
 
 
 _TORCH = MappingProxyType({"torch": "torch"})
@@ -43,7 +42,6 @@ _KNOWN = (
         "process",
         MappingProxyType({**_ONNX, "onnxruntime": "onnxruntime"}),
         extra="onnx",
-        version_of="onnxruntime",
     ),
     Runtime(
         "openvino",
@@ -52,7 +50,6 @@ _KNOWN = (
         "process",
         MappingProxyType({**_ONNX, "openvino": "openvino", "nncf": "nncf"}),
         extra="openvino",
-        version_of="openvino",
     ),
 )
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType({runtime.name: runtime for runtime in _KNOWN})

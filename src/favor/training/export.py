@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.data.augment import Normalization
+from favor.data.folder import IMAGE_ENDINGS, image_list
 from favor.data.framing import Framing, centre_cut
 from favor.data.names import find, parse
 from favor.data.opening import open_data
@@ -140,7 +141,7 @@ def _refuse_known_failure(request: ExportRequest, model: str) -> None:
 
 def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
     if request.calibration is not None:
-        return open_data(request.calibration)
+        return _named_images(request.calibration)
     assert subject.trained is not None  # noqa: S101 - `_subject` refuses fresh weights without images
     return own_data(Path(request.source), subject.trained.dataset)
 
@@ -148,13 +149,24 @@ def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
 def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
     """The images to compare on: those asked for, the model's own, ImageNet's, or else generated ones."""
     if request.data is not None:
-        return open_data(request.data)
+        return _named_images(request.data)
     if subject.trained is None:
         return open_data(IMAGENET if find(parse(IMAGENET)) else GENERATED)
     name = subject.trained.dataset.partition("[")[0]
     if name.startswith("folder:"):
         return open_data(GENERATED)  # where that folder is now, nobody has said
     return own_data(Path(request.source), subject.trained.dataset) if _is_here(name) else open_data(GENERATED)
+
+
+def _named_images(text: str) -> DataSet:
+    """The data set `NAME[:PATH]`; a folder of images without classes will do, as no label is needed."""
+    folder = parse(text).path if text.startswith("folder:") else None
+    if folder is not None and folder.is_dir():
+        names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS)
+        if names:
+            images = image_list(folder, names, [0] * len(names))
+            return DataSet(f"folder:{folder.name}", (), images, images, str(folder))
+    return open_data(text)
 
 
 def _is_here(name: str) -> bool:
