@@ -16,7 +16,7 @@ SMALL = Size(48, 2, 3)
     ("name", "part", "settings"),
     [
         ("fnet_s16", "mixer", {}),
-        ("gfnet_s16", "mixer", {}),
+        ("gfnet_s16", "mlp", {}),
         ("afno_s16", "mixer", {}),
         ("reformer_s16", "mlp", {"rounds": 2}),
         ("tome_r8_s16", "mlp", {"r": 2}),
