@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from equality import images
 from favor.errors import RequestError, WorkError
+from favor.runtime.openvino_session import reason
 from favor.runtime.session import Choice
 from favor.runtime.start import export_file, open_file, start
 from favor.runtime.torch_session import TorchSession
@@ -134,6 +135,18 @@ def test_a_file_is_opened_by_its_own_runtime_only(tmp_path: Path) -> None:
         with pytest.raises(WorkError, match="cannot open it") as refused:
             open_file(torn, Choice(runtime))
         assert "\n" not in str(refused.value)
+
+
+def test_what_openvino_refuses_is_named_with_its_operator() -> None:
+    told = """Exception from src/inference/src/cpp/core.cpp:84:
+    Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:
+    FrontEnd API failed with OpConversionFailure:
+    Model wasn't fully converted. Failed operations detailed log:
+    -- Mul-20 with a message:
+    While validating ONNX node '<Node(Mul): val_21>': Argument shapes are inconsistent."""
+    assert reason(RuntimeError(told)) == (
+        "-- Mul-20 with a message: While validating ONNX node '<Node(Mul): val_21>': Argument shapes are inconsistent."
+    )
 
 
 def test_threads_are_positive() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.runtime.names import RUNTIMES, require_packages
 from favor.runtime.offline import without_telemetry
+from favor.runtime.openvino_session import reason
 from favor.runtime.quantize import INPUT
 from favor.runtime.session import first_line
 
@@ -95,7 +96,7 @@ def write_openvino(onnx_file: Path, file: Path) -> None:
         model = openvino.Core().read_model(onnx_file)
         openvino.save_model(model, file, compress_to_fp16=False)
     except RuntimeError as error:
-        raise WorkError(f"OpenVINO cannot convert the model: {first_line(error)}") from error
+        raise WorkError(f"OpenVINO cannot convert the model: {reason(error)}") from error
 
 
 def write_torch(program: torch.export.ExportedProgram, file: Path) -> None:

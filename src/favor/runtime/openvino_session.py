@@ -6,10 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from favor.errors import WorkError
+from favor.errors import WorkError, one_line
 from favor.runtime.names import versions
 from favor.runtime.offline import without_telemetry
-from favor.runtime.session import Choice, Facts, Images, as_array, first_line
+from favor.runtime.session import Choice, Facts, Images, as_array
+
+_NOISE = ("Exception from ", "Check 'false' failed", "FrontEnd API failed", "Model wasn't fully converted")
 
 
 class OpenVinoSession:
@@ -34,7 +36,7 @@ class OpenVinoSession:
         try:
             self._model = core.compile_model(core.read_model(file), "CPU", settings)
         except RuntimeError as error:
-            raise WorkError(f"{file}: OpenVINO cannot open it: {_reason(error)}") from error
+            raise WorkError(f"{file}: OpenVINO cannot open it: {reason(error)}") from error
         self.facts = Facts(
             runtime=runtime.name,
             provider="CPU",
@@ -49,12 +51,11 @@ class OpenVinoSession:
         try:
             outputs = self._model(as_array(images))
         except RuntimeError as error:
-            raise WorkError(f"OpenVINO: {_reason(error)}") from error
+            raise WorkError(f"OpenVINO: {reason(error)}") from error
         return torch.from_numpy(outputs[0].copy()).float()  # OpenVINO writes its next result to the same memory
 
 
-def _reason(error: RuntimeError) -> str:
-    """What went wrong: OpenVINO's errors begin with the places in its code that they passed through."""
+def reason(error: RuntimeError) -> str:
+    """The operator and what is wrong with it: OpenVINO's errors begin with the places in its code that they passed."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("Exception from ") and not line.startswith("Check ")]
-    return told[0] if told else first_line(error)
+    return one_line(RuntimeError(" ".join(line for line in lines if not line.startswith(_NOISE))))

@@ -1,6 +1,7 @@
 """Fourier transforms as products with real matrices: the form in which models are exported.
 
-OpenVINO's reader of ONNX has no complex numbers; for the grids of vision transformers the products are small.
+OpenVINO 2026.4 misreads ONNX's DFT along an axis that is not the last. For the grids of vision transformers the
+products are small.
 """
 
 import math
