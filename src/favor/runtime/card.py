@@ -95,5 +95,8 @@ def checksums(file: Path) -> dict[str, str]:
 
 
 def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
     with open_regular(file) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -37,8 +37,8 @@ def check_export(form: str, precision: str, file: Path) -> None:
         fitting = " or ".join(other for other in PRECISIONS if precision in PRECISIONS[other])
         raise RequestError(f"{form} does not store {precision}; use --runtime {fitting}")
     if file.suffix != ENDINGS[form]:
-        fitting = file.with_suffix(ENDINGS[form])
-        raise RequestError(f"{file}: a file for {form} ends in {ENDINGS[form]}; use -o {fitting}")
+        renamed = file.with_suffix(ENDINGS[form])
+        raise RequestError(f"{file}: a file for {form} ends in {ENDINGS[form]}; use -o {renamed}")
     if not file.parent.is_dir():
         raise RequestError(f"{file.parent}: there is no such folder; create it first")
     if form in OPENERS:
