@@ -14,7 +14,7 @@ from favor.training.recipe import load_recipe
 from favor.training.state import Trained
 from favor.zoo import registry
 
-PLUGIN = Path(__file__).parents[1] / "train" / "tiny_models.py"
+PLUGIN = Path(__file__).parents[1] / "training" / "tiny_models.py"
 
 
 @pytest.fixture(scope="module")
