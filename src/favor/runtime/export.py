@@ -67,7 +67,8 @@ def traced(model: nn.Module, images: Tensor, dynamic_batch: bool) -> torch.expor
     if dynamic_batch and len(images) < 2:
         raise RequestError("a graph for any batch size is traced with two images or more; PyTorch specializes to one")
     try:
-        with _quiet():
+        # With gradients, attention with a learned bias is traced with other strides than it is decomposed with.
+        with _quiet(), torch.no_grad():
             return torch.export.export(model, (images,), dynamic_shapes=shapes)
     except Exception as error:
         raise WorkError(f"torch.export: {first_line(error)}") from error
@@ -76,7 +77,7 @@ def traced(model: nn.Module, images: Tensor, dynamic_batch: bool) -> torch.expor
 def write_onnx(program: torch.export.ExportedProgram, file: Path) -> None:
     """Write the graph as ONNX, weights included."""
     try:
-        with _quiet():
+        with _quiet(), torch.no_grad():
             exported = torch.onnx.export(
                 program, (), input_names=[INPUT], output_names=["outputs"], opset_version=OPSET, verbose=False
             )
