@@ -34,7 +34,9 @@ def test_the_page_shows_the_records(benchmark: ModuleType) -> None:
     assert (ROOT / "docs" / "runtimes.md").read_text() == benchmark.page(read_cells())
 
 
-@pytest.mark.parametrize(("name", "runtime"), [("gfnet_s16", "openvino"), ("switch_8_s16", "onnxruntime")])
+@pytest.mark.parametrize(
+    ("name", "runtime"), [("gfnet_s16", "openvino"), ("switch_8_s16", "onnxruntime"), ("hivit_ti16", "onnxruntime")]
+)
 def test_a_sample_of_the_matrix_holds(name: str, runtime: str, benchmark: ModuleType, tmp_path: Path) -> None:
     found = benchmark.run_cell(name, runtime, tmp_path, "miniature")
     assert (found.status, found.batch_size) == ("works", None)

@@ -115,23 +115,6 @@ def test_int8_is_near_the_float_model_and_needs_images(
     assert 1e-4 < (found - expected).abs().max() < 0.15
 
 
-def test_attention_with_a_learned_bias_is_exported(tmp_path: Path) -> None:
-    class Biased(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.qkv, self.bias = nn.Linear(8, 48), nn.Parameter(torch.randn(2, 24, 24))
-
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = self.qkv(x.flatten(1, 2)).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4).unbind(0)
-            y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
-            return y.transpose(1, 2).flatten(2).mean(1)
-
-    torch.manual_seed(0)
-    model, x = Biased(), images(3, 3, 8, 8)
-    session = start(model, x[:2], Choice("onnxruntime"), tmp_path)
-    assert (session.run(x) - model(x)).abs().max() < 1e-5
-
-
 def test_a_model_that_cannot_be_traced_is_refused_in_one_line(tmp_path: Path) -> None:
     class Branches(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

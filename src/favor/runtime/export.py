@@ -67,7 +67,7 @@ def traced(model: nn.Module, images: Tensor, dynamic_batch: bool) -> torch.expor
     if dynamic_batch and len(images) < 2:
         raise RequestError("a graph for any batch size is traced with two images or more; PyTorch specializes to one")
     try:
-        # With gradients, attention with a learned bias is traced with other strides than it is decomposed with.
+        # With gradients, HiViT's attention is traced with other strides than it is decomposed with.
         with _quiet(), torch.no_grad():
             return torch.export.export(model, (images,), dynamic_shapes=shapes)
     except Exception as error:
