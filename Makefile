@@ -37,17 +37,22 @@ format: $(INSTALLED)
 clean:
 	rm -rf $(VENV)
 
-# A stamp is newer than what decides the installation, so a second call installs nothing. Modules are compiled when they
-# are first imported: most of the several GB never are.
+# A stamp is newer than what decides the installation, so a second call installs nothing.
+# pip would compile several GB of modules. Only those that commands import are compiled here: where PYTHONDONTWRITEBYTECODE is set,
+# as in many containers, every call would compile them again.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+COMPILED := torch torchgen torchvision timm sympy mpmath numpy pandas scipy sklearn PIL altair narwhals pydantic typer rich msgspec safetensors huggingface_hub
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x torch/testing $(addprefix $(VENV)/lib/python*/site-packages/,$(COMPILED))
 
 $(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable .
+	$(COMPILE)
 	touch $@
 
 # What the tests need besides, in one go where nothing is there yet.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable '.[dev]'
+	$(COMPILE)
 	touch $(BASE) $@

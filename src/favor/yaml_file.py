@@ -13,7 +13,7 @@ from favor.errors import RequestError, Step, one_line, path_text, shown
 from favor.regular_file import read_text
 
 MOST_BYTES = 2**18
-"""A hundred times what people write; the plan of a study of all timm models, as `favor run` stores it, has a third of it."""
+"""A hundred times what people write; a stored study of all timm models takes a third of it."""
 MOST_DEPTH = 16
 MOST_NODES = 50_000
 MOST_CHARACTERS = 10_000
@@ -30,7 +30,9 @@ class YamlFile:
     def __init__(self, place: str, text: str, scale: int = 1) -> None:
         self.place = place
         if len(text) > scale * MOST_BYTES:
-            raise RequestError(f"{place}: {len(text):,} characters, more than the limit of {scale * MOST_BYTES:,} for a YAML file")
+            raise RequestError(
+                f"{place}: {len(text):,} characters, more than the limit of {scale * MOST_BYTES:,} for a YAML file"
+            )
         try:
             root = _BoundedLoader(text, self._refusal, scale * MOST_NODES).get_single_node()
         except yaml.reader.ReaderError as error:

@@ -7,6 +7,7 @@ import typer
 
 from favor.cli.console import examples, note, progress_bar
 from favor.cli.decide import OverSeeds, Pipeline, Unfinished
+from favor.errors import WorkError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -87,7 +88,14 @@ def figures_command(
 
 def _default_folder(studies: list[Path] | None) -> Path:
     """The study's own folder if there is one, else the folder of all results."""
-    return studies[0] if studies is not None and len(studies) == 1 and studies[0].is_dir() else Path("runs")
+    if studies is not None and len(studies) == 1 and studies[0].is_dir():
+        return studies[0]
+    folder = Path("runs")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise WorkError(f"cannot make the folder {folder}: {error.strerror}; choose another place with -o") from error
+    return folder
 
 
 def _gathered(studies: list[Path] | None) -> "Gathered":

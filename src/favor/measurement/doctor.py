@@ -34,7 +34,7 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class TimerReport:
-    """The clock's resolution, and how the time of the same small task varies, in seconds or in percent of the median."""
+    """The clock's resolution in seconds, and the spread of a small task's time in percent of its median."""
 
     resolution: float
     reading_cost: float

@@ -76,9 +76,7 @@ def model_of(path: Path) -> str:
     """The model that a checkpoint holds."""
     file = checkpoint_file(path)
     if not _is_favors(file):
-        raise RequestError(
-            f"{file}: not written by `favor train`, so it does not name its model; add --model NAME"
-        )
+        raise RequestError(f"{file}: not written by `favor train`, so it does not name its model; add --model NAME")
     return load_model_file(file)[0].model
 
 
@@ -101,7 +99,9 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # PyTorch may raise anything on a malformed file
         reason = f"{type(error).__name__}: {one_line(error)}"
-        raise RequestError(f"{file}: cannot be read as weights; truncated, or another kind of file ({reason})") from error
+        raise RequestError(
+            f"{file}: cannot be read as weights; truncated, or another kind of file ({reason})"
+        ) from error
     for key in ("state_dict", "model"):
         content = content.get(key, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(

@@ -372,7 +372,9 @@ def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
         tell_progress(learner.weights.train(), (state.step - 1) / max(parts.steps - 1, 1))
     load_weights(learner.weights, checkpoint.weights, (checkpoint.trained.img_size,) * 2)
     if parts.processes.sums([state.step]) != (parts.processes.count * state.step,):
-        raise WorkError(f"the processes see different checkpoints in {parts.folder}; all processes must share one folder")
+        raise WorkError(
+            f"the processes see different checkpoints in {parts.folder}; all processes must share one folder"
+        )
     return Progress(
         step=state.step,
         evaluated=state.evaluated,
