@@ -11,7 +11,6 @@ import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
-from favor.zoo.baseline.vit import from_timm
 from favor.zoo.encoder import SIZES, Encoder, Size
 from favor.zoo.layers import ConvEmbed, DropPath, LearnedPositions, Rotary
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
@@ -29,7 +28,7 @@ def test_vit_with_timm_s_weights_gives_timm_s_outputs(size: str, architecture: s
     theirs = with_order_one_weights(timm.create_model(architecture, init_values=layer_scale)).eval()
     assert theirs.pos_embed.std() > 0.5
     ours = favor.create_model(f"vit_{size}16", class_position=True, layer_scale=layer_scale).eval()
-    ours.load_state_dict(from_timm(theirs.state_dict()))
+    favor.load_weights(ours, theirs.state_dict())
     x = images(2, 3, 224, 224)
     with torch.no_grad():
         expected = theirs(x)

@@ -7,6 +7,8 @@ from favor.errors import RequestError
 from favor.zoo.taxonomy import How, Where
 
 Origin = Literal["own", "timm", "plugin"]
+TIMM = "timm:"
+"""What a name starts with that is timm's own."""
 
 
 @dataclass(frozen=True)

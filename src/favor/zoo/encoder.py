@@ -4,6 +4,7 @@ Paper: Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020, arXiv:2010.119
 "Which Transformer to Favor": class token without position, bias on queries, keys and values, LayerScale 1e-4.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError
 from favor.zoo.attention import Attention
-from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed, check_image_size
+from favor.zoo.layers import DropPath, LayerNorm, LayerScale, Mlp, PatchEmbed, check_image_size, is_grid
 from favor.zoo.pools import ClassTokenPool
 from favor.zoo.positions import Learned
 from favor.zoo.settings import Positive, check_setting
@@ -239,6 +240,32 @@ class Encoder(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """The parameters that an optimiser is not to pull towards zero: where tokens are, and the class token."""
         return tokens_and_places(self) | {name for name, _ in self.named_parameters() if name.startswith("positions.")}
+
+    def own_names(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The weights of timm's VisionTransformer in this model's form, for the same outputs.
+
+        A position of the class token is added to the token where it has none here, and a missing LayerScale is one.
+        """
+        shares_blocks = len(set(self.blocks)) < len(self.blocks)
+        if not {"cls_token", "pos_embed"} <= state.keys() or self.class_token is None or shares_blocks:
+            return state
+        own = {name.replace(".attn.", ".mixer."): weight for name, weight in state.items()}
+        token, positions = own.pop("cls_token"), own.pop("pos_embed")
+        if not token.ndim == positions.ndim == 3 or token.shape[::2] != positions.shape[::2]:
+            raise RequestError("the weights have a class token and positions of different shapes; the file is broken")
+        if not is_grid(positions.shape[1], like=self.tokens.grid):
+            first, positions = positions.split([1, positions.shape[1] - 1], dim=1)
+        else:
+            first = torch.zeros_like(token)
+        if getattr(self.positions, "class_position", False):
+            positions = torch.cat([first, positions], dim=1)
+        else:
+            token = token + first
+        own |= {"class_token": token, "positions.weight": positions}
+        if not any(name.endswith(".gamma") for name in own):
+            scales = {name: part for name, part in self.named_modules() if isinstance(part, LayerScale)}
+            own |= {f"{name}.gamma": torch.ones_like(part.gamma) for name, part in scales.items()}
+        return own
 
     def _init_weights(self) -> None:
         """ViT's initial values; a part that wants others has an `init_weights` method, which is called after that."""

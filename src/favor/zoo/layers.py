@@ -158,10 +158,24 @@ def source_grid(count: int, like: tuple[int, int]) -> tuple[int, int]:
     >>> source_grid(196, like=(24, 24))
     (14, 14)
     """
-    height = round(math.sqrt(count * like[0] / like[1]))
-    if height == 0 or count % height or (count // height) * like[0] != height * like[1]:
+    height = _grid_height(count, like)
+    if not is_grid(count, like):
         raise RequestError(f"{count} tokens do not form a grid of the aspect ratio of {like[0]} x {like[1]}")
     return height, count // height
+
+
+def is_grid(count: int, like: tuple[int, int]) -> bool:
+    """Whether so many tokens form a grid of the aspect ratio of another.
+
+    >>> is_grid(196, like=(24, 24)), is_grid(197, like=(24, 24))
+    (True, False)
+    """
+    height = _grid_height(count, like)
+    return height > 0 and count % height == 0 and (count // height) * like[0] == height * like[1]
+
+
+def _grid_height(count: int, like: tuple[int, int]) -> int:
+    return round(math.sqrt(count * like[0] / like[1]))
 
 
 def resize_tokens(values: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -7,6 +7,7 @@ import fnmatch
 import importlib
 import importlib.util
 import inspect
+import logging
 import numbers
 import operator
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar, get_args
 
 from favor.errors import FavorError, RequestError, one_line, unknown_name
-from favor.zoo.cards import Card, ImageSizes, Origin
+from favor.zoo.cards import TIMM, Card, ImageSizes, Origin
 from favor.zoo.index import read_index
 from favor.zoo.settings import check_setting
 from favor.zoo.taxonomy import How, Where
@@ -29,12 +30,13 @@ from favor.zoo.taxonomy import How, Where
 if TYPE_CHECKING:
     from torch import nn
 
+    from favor.zoo.checkpoints import Checkpoint
+
 Builder = Callable[..., "nn.Module"]
 ImageSize = int | tuple[int, int]
 Level = TypeVar("Level", Where, How)
+_log = logging.getLogger("favor.zoo")
 PLUGINS_VARIABLE = "FAVOR_PLUGINS"
-TIMM = "timm:"
-"""What a name starts with that is timm's own."""
 WILDCARDS = "*?["
 LARGEST_COUNT = 2**31 - 1
 """More classes or channels are a typing error; they would overflow the sizes of tensors."""
@@ -201,15 +203,21 @@ def create_model(
     img_size: ImageSize | None = None,
     in_chans: int = 3,
     drop_path: float = 0.0,
+    pretrained: bool | str = False,
     **settings: object,
 ) -> "nn.Module":
-    """Build a model with fresh weights.
+    """Build a model, with fresh weights unless `pretrained`: true, or the tag of a checkpoint of `favor show NAME`.
 
-    `settings` replace those of the variant, such as `size` or a number of the mixer's own.
+    `settings` replace those of the variant, such as `size` or a number of the mixer's own. Pretrained weights are
+    resampled to another image size; a head of other classes starts anew.
 
     >>> model = create_model("linformer_s16", num_classes=10, img_size=384)
+    >>> model = create_model("vit_s16", pretrained=True)  # doctest: +SKIP
     """
     entry = _entry(name)
+    chosen = _pretrained(entry.card.name, pretrained)
+    if chosen is not None and img_size is None:
+        img_size = chosen.img_size
     sides = _sides(entry.card.image_sizes.default if img_size is None else img_size)
     entry.card.image_sizes.check(name, sides)
     if not _is_share(drop_path):
@@ -224,7 +232,21 @@ def create_model(
         drop_path=float(drop_path),
     )
     model.img_size = sides  # type: ignore[assignment] # weights made for another image are told apart by it
+    if chosen is not None:
+        from favor.zoo.checkpoints import give_pretrained_weights
+
+        _log.info("%s with the weights %s: %s", name, chosen.name, give_pretrained_weights(model, chosen))
     return model
+
+
+def _pretrained(name: str, wanted: bool | str) -> "Checkpoint | None":
+    from favor.zoo.checkpoints import checkpoint
+
+    if wanted is False:
+        return None
+    if wanted is not True and not isinstance(wanted, str):
+        raise RequestError(f"pretrained is true, false or the tag of a checkpoint, not {wanted!r}")
+    return checkpoint(name, None if wanted is True else wanted)
 
 
 def create_miniature(name: str, **options: object) -> "nn.Module":

@@ -4,11 +4,10 @@ Paper: Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Imag
 arXiv:2010.11929
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Unpack
 
-from torch import Tensor, nn
+from torch import nn
 
 from favor.zoo.encoder import SIZES, Encoder, Options, Size
 from favor.zoo.layers import PatchEmbed
@@ -66,13 +65,3 @@ def vit(
 ) -> nn.Module:
     embed = partial(PatchEmbed, patch_size=patch_size, pad=pad)
     return Encoder(size, embed=embed, layer_scale=layer_scale, positions=Learned(class_position), **options)
-
-
-def from_timm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of timm's VisionTransformer under our names.
-
-    The model that takes them has timm's form: `class_position=True` unless timm's has `no_embed_class`, and
-    `layer_scale=None` unless timm's has `init_values`.
-    """
-    renamed = {"cls_token": "class_token", "pos_embed": "positions.weight"}
-    return {renamed.get(name, name.replace(".attn.", ".mixer.")): weight for name, weight in state.items()}

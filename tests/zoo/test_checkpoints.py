@@ -1,0 +1,207 @@
+"""Pretrained weights: what a model can take is timm's registry's word, and it gives timm's outputs with them."""
+
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from fake_hub import FakeHub, fake_hub  # noqa: F401 - a fixture
+from safetensors.torch import save
+from torch import nn
+
+import favor
+from equality import images, largest_difference, mutated
+from favor.errors import RequestError, WorkError
+from favor.zoo.checkpoints import ARCHITECTURES, BORROWED, architectures_of, checkpoint, checkpoints
+from favor.zoo.registry import _entry, card, list_models
+
+ONE_OF_EACH_FAMILY = (
+    "vit_ti16",
+    "deit_ti16",
+    "deit3_s16",
+    "resnet18",
+    "xcit_ti12_p16",
+    "swin_ti",
+    "swinv2_ti",
+    "coat_lite_ti",
+    "efficientformerv2_s0",
+    "efficientvit_b1",
+    "nextvit_s",
+    "fastvit_t8",
+    "focalnet_ti",
+    "mixer_b16",
+    "swiftformer_xs",
+    "cait_xxs24",
+)
+ALL_TOKENS = {"tome_r8_ti16": {"r": 0}, "evit_ti16": {"keep": 1.0}, "evit_fuse_ti16": {"keep": 1.0}}
+
+
+def settled(model: nn.Module) -> nn.Module:
+    """timm's network with random values in all weights, batch norms included."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            is_matrix = parameter.ndim > 1 and parameter.shape[0] > 1
+            deviation = 1.4 * parameter[0].numel() ** -0.5 if is_matrix else 0.3
+            parameter.normal_(0.0 if parameter.ndim > 1 else 0.8, deviation, generator=generator)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.copy_(torch.randn(module.running_mean.shape, generator=generator) * 0.3)
+                module.running_var.copy_(torch.rand(module.running_var.shape, generator=generator) + 0.5)
+    return model.eval()
+
+
+def test_every_family_that_claims_exact_weights_is_tested_for_it() -> None:
+    assert {card(name).family for name in ARCHITECTURES} == {card(name).family for name in ONE_OF_EACH_FAMILY}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_timm_s_weights_load_strictly_and_give_timm_s_outputs(name: str) -> None:
+    chosen = checkpoint(name)
+    theirs = settled(timm.create_model(chosen.name, num_classes=7))
+    ours = favor.create_model(name, img_size=chosen.img_size, num_classes=7).eval()
+    loaded = favor.load_weights(ours, theirs.state_dict())
+    assert str(loaded) == "all weights copied as they are"
+    x = images(1, 3, chosen.img_size, chosen.img_size)
+    with torch.no_grad():
+        expected = theirs(x)
+        scale = float(expected.abs().max())
+        assert scale > 0
+        assert largest_difference(ours(x), expected) < 1e-5 * max(scale, 1.0)
+        last = next(part for part in reversed(list(ours.modules())) if isinstance(part, nn.LayerNorm | nn.BatchNorm2d))
+        with mutated(last):
+            assert largest_difference(ours(x), expected) > 1e-4 * scale
+
+
+@pytest.mark.parametrize("name", ALL_TOKENS)
+def test_a_model_that_borrows_vit_s_weights_is_vit_when_it_keeps_all_tokens(name: str) -> None:
+    assert checkpoint(name).borrowed
+    theirs = settled(timm.create_model(architectures_of(name)[0]))
+    ours = favor.create_model(name, **ALL_TOKENS[name]).eval()
+    assert str(favor.load_weights(ours, theirs.state_dict())) == "all weights copied as they are"
+    x = images(1, 3, 224, 224)
+    with torch.no_grad():
+        expected = theirs(x)
+        assert largest_difference(ours(x), expected) < 1e-5 * float(expected.abs().max())
+
+
+def test_a_class_position_is_neither_lost_nor_added_twice() -> None:
+    theirs = settled(timm.create_model("vit_tiny_patch16_224"))
+    ours = favor.create_model("vit_ti16")
+    favor.load_weights(ours, theirs.state_dict())
+    assert torch.equal(ours.class_token, theirs.cls_token + theirs.pos_embed[:, :1])
+    assert torch.equal(ours.positions.weight, theirs.pos_embed[:, 1:])
+
+
+def test_half_of_a_layer_scale_is_not_filled_up() -> None:
+    state = timm.create_model("deit3_small_patch16_224").state_dict()
+    del state["blocks.3.ls1.gamma"]
+    with pytest.raises(RequestError, match=r"1 missing \(blocks.3.ls1.gamma\)"):
+        favor.load_weights(favor.create_model("deit3_s16"), state)
+
+
+@pytest.mark.parametrize("name", ["universal_ti16", "linformer_ti16", "dynamicvit_ti16"])
+def test_a_model_that_vit_s_weights_do_not_fill_refuses_them(name: str) -> None:
+    with pytest.raises(RequestError, match="another architecture"):
+        favor.load_weights(favor.create_model(name), timm.create_model("vit_tiny_patch16_224").state_dict())
+
+
+def test_every_network_of_timm_in_the_zoo_has_its_own_architecture_in_the_table() -> None:
+    for name in list_models(origin="timm"):
+        assert architectures_of(name)[0] == _entry(name).settings["architecture"], name
+
+
+def test_every_model_of_the_table_is_in_the_zoo_and_only_one_has_no_checkpoint() -> None:
+    names = {*ARCHITECTURES, *BORROWED}
+    assert names <= set(list_models())
+    assert [name for name in sorted(names) if not checkpoints(name)] == ["mixer_s16"]
+
+
+def test_a_checkpoint_says_what_timm_says_of_it() -> None:
+    found = checkpoint("vit_s16")
+    assert (found.name, found.source) == (
+        "vit_small_patch16_224.augreg_in21k_ft_in1k",
+        "timm/vit_small_patch16_224.augreg_in21k_ft_in1k",
+    )
+    assert (found.img_size, found.crop_ratio, found.interpolation) == (224, 0.9, "bicubic")
+    assert (found.mean, found.std, found.num_classes) == ((0.5,) * 3, (0.5,) * 3, 1000)
+    assert found.license == "apache-2.0"
+    assert not found.borrowed
+
+
+def test_a_checkpoint_is_chosen_by_tag_or_by_timm_s_name() -> None:
+    assert checkpoint("cait_s24", "fb_dist_in1k").img_size == 224
+    assert checkpoint("cait_s24", "cait_s24_384.fb_dist_in1k").img_size == 384
+    assert checkpoint("timm:resnet50.tv_in1k").tag == "tv_in1k"
+    with pytest.raises(RequestError, match="did you mean .*augreg_in1k"):
+        checkpoint("vit_s16", "augreg_in1")
+    with pytest.raises(RequestError, match="no pretrained weights of linformer_s16 are published"):
+        favor.create_model("linformer_s16", pretrained=True)
+    with pytest.raises(RequestError, match="true, false or the tag"):
+        favor.create_model("vit_s16", pretrained=3)
+
+
+def published(hub: FakeHub, name: str = "resnet18.a1_in1k") -> nn.Module:
+    theirs = settled(timm.create_model(name))
+    hub.files[f"timm/{name}/model.safetensors"] = save(theirs.state_dict())
+    return theirs
+
+
+def test_pretrained_weights_come_from_the_hub_once_and_from_the_cache_after_it(
+    fake_hub: FakeHub,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = published(fake_hub)
+    ours = favor.create_model("resnet18", pretrained=True).eval()
+    x = images(1, 3, 224, 224)
+    with torch.no_grad():
+        assert torch.equal(ours(x), theirs(x))
+    assert not any("bin" in asked for asked in fake_hub.asked)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    fake_hub.files.clear()
+    again = favor.create_model("resnet18", pretrained="a1_in1k")
+    assert torch.equal(again.fc.weight, ours.fc.weight)
+
+
+def test_pretrained_weights_fit_another_image_size_and_other_classes(fake_hub: FakeHub) -> None:  # noqa: F811
+    theirs = published(fake_hub, "vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+    ours = favor.create_model("vit_ti16", pretrained=True, img_size=96, num_classes=5)
+    assert ours.positions.weight.shape[1] == 36
+    assert ours.head.weight.shape[0] == 5
+    assert torch.equal(ours.blocks[3].mixer.qkv.weight, theirs.blocks[3].attn.qkv.weight)
+    assert favor.create_model("vit_ti16", pretrained=True).img_size == (224, 224)
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(fake_hub: FakeHub) -> None:  # noqa: F811
+    theirs = published(fake_hub)
+    fake_hub.torn["timm/resnet18.a1_in1k/model.safetensors"] = 1
+    ours = favor.create_model("resnet18", pretrained=True)
+    assert torch.equal(ours.fc.weight, theirs.fc.weight)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not weights", save({"fc.weight": torch.zeros(3)})], ids=["no weights", "weights of another network"]
+)
+def test_a_wrong_file_is_refused_with_the_place_of_it(fake_hub: FakeHub, content: bytes) -> None:  # noqa: F811
+    fake_hub.files["timm/resnet18.a1_in1k/model.safetensors"] = content
+    with pytest.raises(WorkError, match=r"resnet18\.a1_in1k from timm/resnet18\.a1_in1k cannot be loaded") as error:
+        favor.create_model("resnet18", pretrained=True)
+    path = re.search(r"delete (\S+) and", str(error.value))
+    assert path is not None
+    assert Path(path[1]).name == "model.safetensors"
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> None:  # noqa: F811
+    with pytest.raises(WorkError, match="cannot be downloaded from timm/resnet18.a1_in1k"):
+        favor.create_model("resnet18", pretrained=True)
+    assert [asked.rpartition("/")[2] for asked in fake_hub.asked] == ["model.safetensors", "pytorch_model.bin"]
+
+
+def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(WorkError, match="HF_HUB_OFFLINE=1 .* or give a local file") as error:
+        favor.create_model("resnet18", pretrained=True)
+    assert "\n" not in str(error.value)
+    assert not fake_hub.asked
