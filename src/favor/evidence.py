@@ -1,6 +1,7 @@
 """The records behind every answer: the package's own, simulated ones, and the user's studies. Imports no torch."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,17 @@ if TYPE_CHECKING:
 
 
 def load_evidence(
-    studies: Sequence[str | Path] = (), device: str | None = None, *, every_device: bool = False
+    studies: Sequence[str | Path] = (),
+    device: str | None = None,
+    *,
+    every_device: bool = False,
+    with_weights: bool = False,
 ) -> "tuple[pd.DataFrame, tuple[Problem, ...]]":
     """The wide table of all records, and the lines of the studies that could not be read.
 
     Simulated records of one device, or of all built-in devices, are added on request. Measurements on that device are
-    listed under the requested name, whatever its driver calls it.
+    listed under the requested name, whatever its driver calls it. With `with_weights`, the accuracies are those of
+    published weights, and no others.
     """
     from favor.records import load_everything
 
@@ -29,7 +35,60 @@ def load_evidence(
         devices = (device,) if device is not None else shipped_devices()
         simulated = tuple(record for name in devices for record in shipped_records(name))
     table, problems = load_everything(studies, simulated)
+    if with_weights:
+        table = _with_accuracies_of_weights(table)
     return (table if device is None else _under_its_name(table, device)), problems
+
+
+def _with_accuracies_of_weights(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The table with the accuracies of published checkpoints in place of all others."""
+    import numpy as np
+    import pandas as pd
+
+    from favor.metrics import QUALITIES
+    from favor.records.schema import CardFields
+    from favor.records.table import table_of
+    from favor.records.timm_results import accuracy_records
+    from favor.zoo.checkpoints import ARCHITECTURES
+    from favor.zoo.registry import card
+
+    records = [
+        record
+        for name, architectures in ARCHITECTURES.items()
+        for record in accuracy_records(name, CardFields.of(card(name)), architectures)
+    ]
+    others = table.assign(**{name: np.nan for name in QUALITIES if name in table.columns})
+    return pd.concat([others, table_of(records)], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class BestWeights:
+    """The most accurate pretrained weights that a model can be had with; `top1` is None where nobody published it."""
+
+    checkpoint: str | None
+    top1: float | None
+    img_size: int | None
+    borrowed: bool
+
+    def __str__(self) -> str:
+        if self.borrowed:
+            return "ViT's"
+        return f"{self.top1:.1f} % at {self.img_size} px"
+
+
+def best_weights(model: str) -> BestWeights | None:
+    """The best published weights for a model; None where there are none.
+
+    >>> str(best_weights("resnet18")), str(best_weights("tome_r8_s16")), best_weights("linformer_s16")
+    ('73.3 % at 288 px', "ViT's", None)
+    """
+    from favor.records.timm_results import checkpoint_accuracies
+    from favor.zoo.checkpoints import BORROWED, architectures_of
+
+    if model in BORROWED:
+        return BestWeights(None, None, None, borrowed=True)
+    best = max(checkpoint_accuracies(architectures_of(model)), key=lambda one: one.top1, default=None)
+    return None if best is None else BestWeights(best.checkpoint, best.top1, best.img_size, borrowed=False)
 
 
 def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":

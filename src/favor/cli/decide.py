@@ -5,13 +5,14 @@ without torch.
 """
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from favor.cli.console import emit_json, examples, note
-from favor.evidence import load_evidence, published_fronts
+from favor.evidence import best_weights, load_evidence, published_fronts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,6 +102,10 @@ def recommend_command(
     unfinished: Unfinished = False,
     seeds: OverSeeds = "mean",
     study: Studies = None,
+    with_weights: Annotated[
+        bool,
+        typer.Option("--with-weights", help="Only models with pretrained weights, by the accuracy of those weights."),
+    ] = False,
     guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -111,15 +116,23 @@ def recommend_command(
     from favor.cli import decision_text
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
+    # every checkpoint has a pipeline of its own, so that one pipeline would leave one model
+    any_pipeline = any_pipeline or (with_weights and pipeline is None)
     request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline, unfinished, seeds)
-    table = all_records(study, device)
+    table = all_records(study, device, with_weights=with_weights)
     if guide:
         rows = Comparison(table, request.scope, metrics=("top1", "params", "macs_matmul", "macs")).compare_in(None).rows
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
         emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
         return
     answer = recommend(table, request, published_fronts())
-    emit_json(answer.to_dict()) if as_json else decision_text.print_recommendation(answer)
+    choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
+    weights = {choice.name: best_weights(choice.name) for choice in choices}
+    if as_json:
+        plain = {name: None if best is None else asdict(best) for name, best in weights.items()}
+        emit_json(answer.to_dict() | {"weights": plain})
+    else:
+        decision_text.print_recommendation(answer, weights)
     if answer.favored is None:
         raise typer.Exit(code=1)
 
@@ -276,9 +289,11 @@ def compare_command(
         note(comparison.accuracy_note(str(qualities[0].a.source)))
 
 
-def all_records(studies: list[Path] | None, device: str | None = None, *, every_device: bool = False) -> "pd.DataFrame":
+def all_records(
+    studies: list[Path] | None, device: str | None = None, *, every_device: bool = False, with_weights: bool = False
+) -> "pd.DataFrame":
     """The wide table of all records; lines that could not be read are reported."""
-    table, problems = load_evidence(studies or (), device, every_device=every_device)
+    table, problems = load_evidence(studies or (), device, every_device=every_device, with_weights=with_weights)
     for problem in problems:
         note(f"warning: {problem}")
     return table

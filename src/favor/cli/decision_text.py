@@ -12,6 +12,7 @@ from favor.analyze.pareto import ParetoPoint, ParetoResult
 from favor.analyze.recommendation import Choice, Reading, Recommendation
 from favor.analyze.selection import Excluded
 from favor.cli.console import emit_table, note, stdout_console
+from favor.evidence import BestWeights
 from favor.metrics import METRICS
 from favor.units import format_outward, format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
@@ -19,14 +20,14 @@ from favor.zoo.taxonomy import How
 _SHOWN = 10
 
 
-def print_recommendation(answer: Recommendation) -> None:
-    """The favored model, the runners-up, the reason, what to relax, and what to know."""
+def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeights | None]) -> None:
+    """The favored model, the runners-up, their pretrained weights, the reason, what to relax, and what to know."""
     _say(f"Favored: {answer.favored.name}" if answer.favored else _why_none(answer))
     for reason in answer.undecided:
         _say(reason)
     choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
     if choices:
-        _print_choices("", choices)
+        _print_choices("", choices, weights)
     if answer.why is not None:
         _print_reason(answer)
     if answer.relax is not None:
@@ -54,17 +55,19 @@ def _why_none(answer: Recommendation) -> str:
     return "No model is known to keep the limits." if answer.limits else "No model can be favored."
 
 
-def _print_choices(title: str, choices: Sequence[Choice]) -> None:
+def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, BestWeights | None]) -> None:
     of_all = [metric for choice in choices for metric in choice.metrics]
     metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
     chances = any(choice.probability_best is not None for choice in choices)
     columns = ["Model", "Class", *(METRICS[metric].title for metric in metrics), *(["Best in"] if chances else [])]
+    columns.append("Pretrained")
     rows = [
         [
             _sized(choice.name, choice.img_size),
             _class_title(choice.how),
             *(_reading(metric, choice.metrics.get(metric)) for metric in metrics),
             *([_percentage(choice.probability_best)] if chances else []),
+            str(weights[choice.name] or "none published"),
         ]
         for choice in choices
     ]

@@ -33,6 +33,7 @@ _COLUMNS = {
     "train": ("model", "train_img_size", "train_samples_per_sec", "train_batch_size", "param_count"),
 }
 _PRECISIONS = {"amp": "amp-fp16", "amp_fp16": "amp-fp16", "amp_bf16": "amp-bf16"}
+SHIPPED_ACCURACIES = "timm_accuracies.csv"
 _MILLION, _BILLION = 1e6, 1e9
 _MOST_BYTES = 2**24  # timm's largest has 0.2 MB
 
@@ -92,6 +93,61 @@ def import_timm(file: Path) -> ImportedFile:
         except (ValueError, csv.Error) as error:
             skipped.append(SkippedRow(str(file), number, str(error)))
     return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
+
+
+@dataclass(frozen=True)
+class CheckpointAccuracy:
+    """What a checkpoint of timm reaches on ImageNet-1k at an image size, in %, and what its tag says of its training."""
+
+    checkpoint: str
+    img_size: int
+    top1: float
+    top5: float
+    pretraining: str
+    distilled: bool
+
+
+@cache
+def _shipped() -> Mapping[str, tuple[Mapping[str, str], ...]]:
+    """timm's results-imagenet.csv as copied on 2026-11-17 (Apache-2.0): the rows by architecture.
+
+    Columns that follow from others are left out.
+    """
+    text = (files("favor.records") / SHIPPED_ACCURACIES).read_text(encoding="utf-8")
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        found.setdefault(row["model"].partition(".")[0], []).append(row)
+    return {architecture: tuple(rows) for architecture, rows in found.items()}
+
+
+def accuracy_records(name: str, card: CardFields, architectures: Iterable[str]) -> tuple[Record, ...]:
+    """The accuracies of a model with the pretrained weights of timm's architectures; each has a pipeline of its own.
+
+    >>> accuracy_records("swiftformer_xs", CardFields(), ["swiftformer_xs"])[0].conditions["pipeline"]
+    'timm:dist_in1k'
+    """
+    kind = _kind_of(Path("results-imagenet.csv"))
+    rows = [row for architecture in architectures for row in _shipped().get(architecture, ())]
+    return tuple(replace(_record(kind, row, SHIPPED_ACCURACIES), name=name, model=card) for row in rows)
+
+
+def checkpoint_accuracies(architectures: Iterable[str]) -> tuple[CheckpointAccuracy, ...]:
+    """The published accuracies of all checkpoints of some of timm's architectures.
+
+    >>> [(one.checkpoint, one.top1) for one in checkpoint_accuracies(["swiftformer_xs"])]
+    [('swiftformer_xs.dist_in1k', 75.6)]
+    """
+    return tuple(
+        CheckpointAccuracy(
+            checkpoint=str(record.provenance["row"]),
+            img_size=int(record.conditions["img_size"]),
+            top1=record.metrics["top1"].value,
+            top5=record.metrics["top5"].value,
+            pretraining=str(record.conditions.get("pretraining", "unknown")),
+            distilled=bool(record.conditions.get("distillation", False)),
+        )
+        for record in accuracy_records("", CardFields(), architectures)
+    )
 
 
 def _kind_of(file: Path) -> _FileKind:
