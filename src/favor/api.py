@@ -248,12 +248,14 @@ def recommend(
     pipeline: str | None = None,
     any_pipeline: bool = False,
     top: int = 5,
+    with_weights: bool = False,
     study: Studies = (),
 ) -> "Recommendation":
     """Say which model to favor under limits, why, and how sure that is.
 
     `prefer` is throughput, latency, memory, params, energy or training-time (default: accuracy). Limits are
-    strings with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters.
+    strings with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters. `with_weights` ranks
+    only models with pretrained weights, by the accuracy of those weights.
 
     >>> import favor
     >>> answer = favor.recommend(prefer="throughput", min_accuracy=82, device="a100")
@@ -275,8 +277,8 @@ def recommend(
         for name, value in asked.items()
         if value is not None
     )
-    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline)
-    return choose(load_evidence(_folders(study), device)[0], request, published_fronts())
+    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline, with_weights=with_weights)
+    return choose(load_evidence(_folders(study), device, with_weights=with_weights)[0], request, published_fronts())
 
 
 def pareto(

@@ -133,6 +133,8 @@ def test_a_checkpoint_says_what_timm_says_of_it() -> None:
 def test_a_checkpoint_is_chosen_by_tag_or_by_timm_s_name() -> None:
     assert checkpoint("cait_s24", "fb_dist_in1k").img_size == 224
     assert checkpoint("cait_s24", "cait_s24_384.fb_dist_in1k").img_size == 384
+    assert checkpoint("cait_s24", "fb_dist_in1k", img_size=384).architecture == "cait_s24_384"
+    assert checkpoint("cait_s24", img_size=448).img_size == 224
     assert checkpoint("timm:resnet50.tv_in1k").tag == "tv_in1k"
     with pytest.raises(RequestError, match="did you mean .*augreg_in1k"):
         checkpoint("vit_s16", "augreg_in1")

@@ -45,7 +45,10 @@ PUBLISHED_DEVICE = "a100"  # on which the published fronts were measured
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for. `among` is a pattern for names or families, as "swin*"; `top` counts the favored one."""
+    """What the user asks for. `among` is a pattern for names or families, as "swin*"; `top` counts the favored one.
+
+    With `with_weights` the table holds the accuracies of pretrained weights, each of a pipeline of its own.
+    """
 
     prefer: str | None = None
     limits: tuple[Limit, ...] = ()
@@ -57,17 +60,24 @@ class Request:
     pipeline: str | None = None
     unfinished: bool = False
     seeds: Literal["mean", "best"] = "mean"
+    with_weights: bool = False
 
     def __post_init__(self) -> None:
         if self.prefer is not None and self.prefer not in PREFERENCES:
             raise unknown_name("preference", self.prefer, PREFERENCES, f"one of {', '.join(PREFERENCES)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
+        if self.with_weights and (self.dataset != Request.dataset or self.pipeline or self.any_pipeline):
+            raise RequestError(
+                f"--with-weights ranks by the accuracy of each model's own weights on {Request.dataset}; "
+                "leave out --dataset, --pipeline and --any-pipeline"
+            )
 
     @property
     def scope(self) -> Scope:
         """Which accuracies are compared."""
-        return Scope(self.dataset, self.pipeline, self.any_pipeline, self.unfinished, self.seeds)
+        any_pipeline = self.any_pipeline or self.with_weights
+        return Scope(self.dataset, self.pipeline, any_pipeline, self.unfinished, self.seeds)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -88,6 +98,7 @@ class Request:
         words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []
         words += ["--any-pipeline"] if self.any_pipeline else []
+        words += ["--with-weights"] if self.with_weights else []
         words += [f"--pipeline {shlex.quote(self.pipeline)}"] if self.pipeline else []
         words += ["--unfinished"] if self.unfinished else []
         return words + ([f"--seeds {self.seeds}"] if self.seeds != "mean" else [])
@@ -112,7 +123,7 @@ def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request) -> 
     failures = table[table["name"].isin(rows["name"]) & (column_of(table, "status").fillna("ok") != "ok")]
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
-    remedy = "" if request.any_pipeline else "; --any-pipeline takes accuracies of other pipelines as well"
+    remedy = "" if request.scope.any_pipeline else "; --any-pipeline takes accuracies of other pipelines as well"
     return RequestError(f"no model that fits {request.among!r} has an accuracy on {where}{tried}{remedy}")
 
 

@@ -136,7 +136,12 @@ class _Decision:
             metrics=readings,
             probability_best=None if chances is None else chances.get(at),
             flag=self.flags[at],
-            command=_command(str(row["name"]), img_size, self.request.dataset),
+            command=_command(
+                str(row["name"]),
+                img_size,
+                self.request.dataset,
+                text_in(row, "top1_pipeline") if self.request.with_weights else None,
+            ),
         )
 
     def why(self, pool: pd.DataFrame) -> Why:
@@ -239,15 +244,19 @@ def _models(count: int) -> str:
     return f"{count} model" + ("" if count == 1 else "s")
 
 
-def _command(name: str, img_size: int | None, dataset: str) -> str:
-    """The Python that makes the model for the data set.
+def _command(name: str, img_size: int | None, dataset: str, weights: str | None = None) -> str:
+    """The Python that makes the model for the data set, with the weights of a pipeline of timm where it is given.
 
     >>> _command("vit_s16", 384, "cifar10")
     'favor.create_model("vit_s16", num_classes=10, img_size=384)'
+    >>> _command("resnet50", 224, "imagenet-1k", "timm:a1_in1k")
+    'favor.create_model("resnet50", pretrained="a1_in1k")'
     """
     arguments = [f'"{name}"']
     if dataset in _CLASSES:
         arguments.append(f"num_classes={_CLASSES[dataset]}")
     if img_size not in (None, _USUAL_IMG_SIZE):
         arguments.append(f"img_size={img_size}")
+    if weights is not None:
+        arguments.append(f'pretrained="{weights.removeprefix("timm:")}"')
     return f"favor.create_model({', '.join(arguments)})"

@@ -48,6 +48,7 @@ RECOMMEND_EXAMPLES = examples(
         "favor recommend --study mine --prefer latency --max-latency 50ms --json",
         "with your own measurements, for programs",
     ),
+    ("favor recommend --with-weights --max-params 30M", "the most accurate one that can be had trained"),
     ("favor recommend --guide", "the benchmark's flow chart: constraint, phase, models"),
 )
 
@@ -116,9 +117,9 @@ def recommend_command(
     from favor.cli import decision_text
 
     limits = _limits(min_accuracy, max_memory, max_latency, max_params)
-    # every checkpoint has a pipeline of its own, so that one pipeline would leave one model
-    any_pipeline = any_pipeline or (with_weights and pipeline is None)
-    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline, unfinished, seeds)
+    request = Request(
+        prefer, limits, dataset, device, among, any_pipeline, top, pipeline, unfinished, seeds, with_weights
+    )
     table = all_records(study, device, with_weights=with_weights)
     if guide:
         rows = Comparison(table, request.scope, metrics=("top1", "params", "macs_matmul", "macs")).compare_in(None).rows

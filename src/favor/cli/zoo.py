@@ -1,5 +1,6 @@
 """`favor list` and `favor show`: what is in the zoo."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,8 @@ from favor.cli.console import emit_json, emit_table, examples, note, stdout_cons
 from favor.errors import RequestError
 
 if TYPE_CHECKING:
+    from favor.records.timm_results import CheckpointAccuracy
+    from favor.zoo.checkpoints import Checkpoint
     from favor.zoo.registry import Card
 
 _plugins: list[str] = []
@@ -127,14 +130,15 @@ def show_command(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's card: what it changes of ViT, its paper and its variants."""
+    """Show a model's card: what it changes of ViT, its paper, its variants and its pretrained weights."""
     from favor.zoo.registry import card, list_models
 
     load_plugins()
     found = card(name)
     variants = list_models(family=found.family) or [found.name]
+    published = _published(found.name)
     if as_json:
-        emit_json({**found.as_dict(), "variants": variants})
+        emit_json({**found.as_dict(), "variants": variants, "checkpoints": [_as_dict(*one) for one in published]})
         return
     from rich.table import Table
     from rich.text import Text
@@ -160,6 +164,63 @@ def show_command(
         if value:
             grid.add_row(Text(label, style="bold"), Text(value))
     console.print(grid)
+    if not published:
+        console.print("\nPretrained weights: none published")
+        return
+    emit_table(
+        "Pretrained weights",
+        ("tag", "image", "top-1", "training", "mean, std", "crop", "license", "source"),
+        [
+            (
+                one.tag,
+                f"{one.img_size} px",
+                "" if reached is None else f"{reached.top1:.2f} %",
+                _training(one, reached),
+                f"{_numbers(one.mean)}, {_numbers(one.std)}",
+                f"{one.crop_ratio:g} {one.interpolation}",
+                one.license or "not stated",
+                one.source,
+            )
+            for one, reached in published
+        ],
+        right=("image", "top-1"),
+    )
+    if published[0][0].borrowed:
+        note(
+            f"trained in a network that keeps all tokens: {found.name} takes these weights as they are, and what it "
+            "reaches with them is not published"
+        )
+
+
+def _published(name: str) -> "list[tuple[Checkpoint, CheckpointAccuracy | None]]":
+    """The checkpoints of a model, each with its own published accuracy at its image size."""
+    from favor.records.timm_results import checkpoint_accuracies
+    from favor.zoo.checkpoints import architectures_of, checkpoints
+
+    architectures = architectures_of(name)
+    if not architectures:
+        return []
+    reached = {(one.checkpoint, one.img_size): one for one in checkpoint_accuracies(architectures)}
+    return [(one, None if one.borrowed else reached.get((one.name, one.img_size))) for one in checkpoints(name)]
+
+
+def _training(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> str:
+    """How weights were trained, in a few words."""
+    if checkpoint.num_classes != 1000:
+        return f"{checkpoint.num_classes} classes" if checkpoint.num_classes else "no classes: features only"
+    if reached is None:
+        return ""
+    before = "" if reached.pretraining == "imagenet-1k" else f"{reached.pretraining}, then "
+    return f"{before}imagenet-1k{', distilled' if reached.distilled else ''}"
+
+
+def _numbers(three: tuple[float, float, float]) -> str:
+    return f"{three[0]:g}" if len(set(three)) == 1 else " ".join(f"{number:g}" for number in three)
+
+
+def _as_dict(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> dict[str, object]:
+    accuracy = {"top1": None, "top5": None} if reached is None else {"top1": reached.top1, "top5": reached.top5}
+    return {"name": checkpoint.name, **asdict(checkpoint), "training": _training(checkpoint, reached), **accuracy}
 
 
 def _paper(paper: str | None) -> str:

@@ -128,7 +128,13 @@ def accuracy_records(name: str, card: CardFields, architectures: Iterable[str]) 
     """
     kind = _kind_of(Path("results-imagenet.csv"))
     rows = [row for architecture in architectures for row in _shipped().get(architecture, ())]
-    return tuple(replace(_record(kind, row, SHIPPED_ACCURACIES), name=name, model=card) for row in rows)
+    records = [_record(kind, row, SHIPPED_ACCURACIES) for row in rows]
+    # timm counts a second head that is averaged with the first; the parameters of the model itself are counted here
+    qualities = [{metric: found.metrics[metric] for metric in ("top1", "top5")} for found in records]
+    return tuple(
+        replace(record, name=name, model=card, metrics=metrics)
+        for record, metrics in zip(records, qualities, strict=True)
+    )
 
 
 def checkpoint_accuracies(architectures: Iterable[str]) -> tuple[CheckpointAccuracy, ...]:

@@ -134,17 +134,20 @@ def checkpoints(model: str) -> tuple[Checkpoint, ...]:
     return tuple(sorted(found, key=lambda one: (bool(wanted) and one.tag != wanted, one.num_classes != 1000)))
 
 
-def checkpoint(model: str, tag: str | None = None) -> Checkpoint:
-    """A checkpoint of a model by its tag, or by timm's name of it where a tag stands for several; else the default."""
+def checkpoint(model: str, tag: str | None = None, img_size: int | None = None) -> Checkpoint:
+    """A checkpoint of a model by its tag or by timm's whole name, else the default.
+
+    Where several have the tag, it is the one for the image size if there is any.
+    """
     found = checkpoints(model)
     if not found:
         raise RequestError(f"no pretrained weights of {model} are published; leave `pretrained` out, or train it")
-    if tag is None:
-        return found[0]
-    chosen = next((one for one in found if tag in (one.tag, one.name)), None)
-    if chosen is None:
-        raise unknown_name(f"checkpoint of {model}", tag, [one.tag for one in found], f"`favor show {model}` lists all")
-    return chosen
+    wanted = tag or found[0].tag
+    named = [one for one in found if wanted in (one.tag, one.name)]
+    if not named:
+        tags = [one.tag for one in found]
+        raise unknown_name(f"checkpoint of {model}", wanted, tags, f"`favor show {model}` lists all")
+    return next((one for one in named if one.img_size == img_size), named[0])
 
 
 def pretrained_weights(chosen: Checkpoint) -> "dict[str, Tensor]":

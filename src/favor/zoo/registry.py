@@ -215,7 +215,7 @@ def create_model(
     >>> model = create_model("vit_s16", pretrained=True)  # doctest: +SKIP
     """
     entry = _entry(name)
-    chosen = _pretrained(entry.card.name, pretrained)
+    chosen = _pretrained(entry.card.name, pretrained, img_size)
     if chosen is not None and img_size is None:
         img_size = chosen.img_size
     sides = _sides(entry.card.image_sizes.default if img_size is None else img_size)
@@ -239,14 +239,15 @@ def create_model(
     return model
 
 
-def _pretrained(name: str, wanted: bool | str) -> "Checkpoint | None":
+def _pretrained(name: str, wanted: bool | str, img_size: ImageSize | None) -> "Checkpoint | None":
     from favor.zoo.checkpoints import checkpoint
 
     if wanted is False:
         return None
     if wanted is not True and not isinstance(wanted, str):
         raise RequestError(f"pretrained is true, false or the tag of a checkpoint, not {wanted!r}")
-    return checkpoint(name, None if wanted is True else wanted)
+    height = None if img_size is None else _sides(img_size)[0]
+    return checkpoint(name, None if wanted is True else wanted, height)
 
 
 def create_miniature(name: str, **options: object) -> "nn.Module":
