@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from fake_hub import FakeHub, fake_hub  # noqa: F401 - a fixture
 from safetensors.torch import save
 from torch import nn
 
 import favor
 from equality import images, largest_difference, mutated
+from fake_hub import FakeHub
 from favor.errors import RequestError, WorkError
 from favor.zoo.checkpoints import ARCHITECTURES, BORROWED, architectures_of, checkpoint, checkpoints
 from favor.zoo.registry import _entry, card, list_models
@@ -151,7 +151,7 @@ def published(hub: FakeHub, name: str = "resnet18.a1_in1k") -> nn.Module:
 
 
 def test_pretrained_weights_come_from_the_hub_once_and_from_the_cache_after_it(
-    fake_hub: FakeHub,  # noqa: F811
+    fake_hub: FakeHub,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     theirs = published(fake_hub)
@@ -166,7 +166,7 @@ def test_pretrained_weights_come_from_the_hub_once_and_from_the_cache_after_it(
     assert torch.equal(again.fc.weight, ours.fc.weight)
 
 
-def test_pretrained_weights_fit_another_image_size_and_other_classes(fake_hub: FakeHub) -> None:  # noqa: F811
+def test_pretrained_weights_fit_another_image_size_and_other_classes(fake_hub: FakeHub) -> None:
     theirs = published(fake_hub, "vit_tiny_patch16_224.augreg_in21k_ft_in1k")
     ours = favor.create_model("vit_ti16", pretrained=True, img_size=96, num_classes=5)
     assert ours.positions.weight.shape[1] == 36
@@ -175,7 +175,7 @@ def test_pretrained_weights_fit_another_image_size_and_other_classes(fake_hub: F
     assert favor.create_model("vit_ti16", pretrained=True).img_size == (224, 224)
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_was(fake_hub: FakeHub) -> None:  # noqa: F811
+def test_a_download_that_breaks_off_goes_on_where_it_was(fake_hub: FakeHub) -> None:
     theirs = published(fake_hub)
     fake_hub.torn["timm/resnet18.a1_in1k/model.safetensors"] = 1
     ours = favor.create_model("resnet18", pretrained=True)
@@ -185,7 +185,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(fake_hub: FakeHub) -> N
 @pytest.mark.parametrize(
     "content", [b"not weights", save({"fc.weight": torch.zeros(3)})], ids=["no weights", "weights of another network"]
 )
-def test_a_wrong_file_is_refused_with_the_place_of_it(fake_hub: FakeHub, content: bytes) -> None:  # noqa: F811
+def test_a_wrong_file_is_refused_with_the_place_of_it(fake_hub: FakeHub, content: bytes) -> None:
     fake_hub.files["timm/resnet18.a1_in1k/model.safetensors"] = content
     with pytest.raises(WorkError, match=r"resnet18\.a1_in1k from timm/resnet18\.a1_in1k cannot be loaded") as error:
         favor.create_model("resnet18", pretrained=True)
@@ -195,13 +195,13 @@ def test_a_wrong_file_is_refused_with_the_place_of_it(fake_hub: FakeHub, content
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> None:  # noqa: F811
+def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> None:
     with pytest.raises(WorkError, match="cannot be downloaded from timm/resnet18.a1_in1k"):
         favor.create_model("resnet18", pretrained=True)
     assert [asked.rpartition("/")[2] for asked in fake_hub.asked] == ["model.safetensors", "pytorch_model.bin"]
 
 
-def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(WorkError, match="HF_HUB_OFFLINE=1 .* or give a local file") as error:
         favor.create_model("resnet18", pretrained=True)

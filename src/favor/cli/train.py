@@ -10,13 +10,15 @@ from favor.cli.console import emit_json, emit_table, examples, note
 from favor.cli.options import add_command, study_from_options, train_options
 from favor.cli.running import Wait, run_session
 from favor.cli.zoo import AsJson, load_plugins
-from favor.errors import WorkError
+from favor.errors import RequestError, WorkError
+from favor.zoo.cards import TIMM
 
 if TYPE_CHECKING:
     from favor.records.schema import Record
     from favor.study.resolved import ResolvedStudy
     from favor.training.callbacks import StepNews
     from favor.training.request import TrainingRequest
+    from favor.zoo.checkpoints import Checkpoint
 
 TRAIN_EXAMPLES = examples(
     ("favor train hybrid_vit_xs4", "scikit-learn's digits, on a laptop, in a minute or two"),
@@ -32,15 +34,18 @@ TRAIN_EXAMPLES = examples(
 FINETUNE_EXAMPLES = examples(
     ("favor finetune study/runs/RUN --recipe flowers --data flowers102", "the best model of a run, on other classes"),
     ("favor finetune best.safetensors --recipe deit3-finetune --img-size 384", "at another resolution"),
+    ("favor finetune vit_s16 --pretrained --data folder:photos", "published weights, on your own photos"),
     ("favor finetune weights.pth --model vit_s16 --recipe cars", "weights that favor did not train"),
 )
 EVALUATE_EXAMPLES = examples(
     ("favor evaluate study/runs/RUN", "the best model of a run, on the data set that it was trained on"),
+    ("favor evaluate vit_s16 --pretrained --data imagenet-1k", "published weights, with their own preprocessing"),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
     ("favor evaluate int8.onnx", "a file that `favor export` wrote"),
 )
 PREDICT_EXAMPLES = examples(
     ("favor predict best.safetensors cat.jpg dog.png", "the five likeliest classes of each image"),
+    ("favor predict vit_s16 --pretrained photo.jpg", "published weights, ImageNet's classes"),
     ("favor predict study/runs/RUN photos/*.jpg --json", "for programs"),
 )
 
@@ -51,10 +56,22 @@ Workers = Annotated[
     int | None, typer.Option("--workers", help="Processes that decode images; one a core unless given.")
 ]
 
-
+CheckpointOrModel = Annotated[
+    Path,
+    typer.Argument(metavar="CHECKPOINT", help="A model file, a run's folder, or with --pretrained a model's name."),
+]
+Pretrained = Annotated[
+    bool, typer.Option("--pretrained", help="Use the model's published weights; `favor show NAME` lists them.")
+]
+Weights = Annotated[
+    str | None, typer.Option("--weights", metavar="TAG", help="Which published weights; implies --pretrained.")
+]
 Trained = Annotated[
     Path,
-    typer.Argument(metavar="CHECKPOINT", help="A model file, the folder of a run, or an exported .onnx or .xml file."),
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A model file, the folder of a run, an exported .onnx or .xml file; with --pretrained a model's name.",
+    ),
 ]
 
 
@@ -72,6 +89,8 @@ def train_command(
         list[str], typer.Argument(metavar="MODEL...", help="Names, patterns with * and ?, how:CLASS; also timm:NAME.")
     ],
     study: Study = Path("runs/train"),
+    pretrained: Pretrained = False,
+    weights: Weights = None,
     resume: Resume = False,
     wait: Wait = False,
     as_json: AsJson = False,
@@ -83,28 +102,58 @@ def train_command(
     SIGTERM and Ctrl-C save a checkpoint and end; `--resume` goes on. `docs/training.md` tells more.
     """
     load_plugins()
+    if pretrained or weights is not None:
+        from favor.zoo.matching import matching_models
+
+        found = matching_models(names)
+        if len(found) != 1 or options["init"] is not None:
+            raise RequestError("--pretrained starts one model from its own weights; name one model, and no --init")
+        options |= {"init": f"{TIMM}{_checkpoint_for(found[0], weights).name}"}
     _train(names, study, resume, wait, as_json, options)
 
 
+def _checkpoint_for(model: str, tag: str | None, img_size: int | None = None) -> "Checkpoint":
+    """The published weights of a model by any of its names."""
+    from favor.zoo.checkpoints import checkpoint
+    from favor.zoo.registry import card
+
+    return checkpoint(card(model).name, tag, img_size)
+
+
 def finetune_command(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A model file, or the folder of a run.")],
+    checkpoint: CheckpointOrModel,
     model: Annotated[
         str | None, typer.Option("--model", help="The model, where the file is not favor's and does not say it.")
     ] = None,
     img_size: Annotated[int | None, typer.Option("--img-size", help="Short for --set img_size=N.")] = None,
+    pretrained: Pretrained = False,
+    weights: Weights = None,
     study: Study = Path("runs/train"),
     resume: Resume = False,
     wait: Wait = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled)."""
-    from favor.training.initial_weights import model_of
+    """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled).
 
-    size = [] if img_size is None else [f"img_size={img_size}"]
-    changed = options | {"set": [*(options["set"] or []), *size], "init": str(checkpoint)}
+    Published weights bring their own image size and normalization, unless --img-size or --set say otherwise.
+    """
+    from favor.training.initial_weights import model_of
+    from favor.training.preprocessing import recipe_keys_for
+
     load_plugins()
-    _train([model or model_of(checkpoint)], study, resume, wait, as_json, changed)
+    given = [*(options["set"] or []), *([] if img_size is None else [f"img_size={img_size}"])]
+    init, name = str(checkpoint), model
+    if pretrained or weights is not None:
+        if model is not None:
+            raise RequestError("--model names the model of a file; with --pretrained the argument is the model")
+        name = str(checkpoint)
+        chosen = _checkpoint_for(name, weights, img_size)
+        init = f"{TIMM}{chosen.name}"
+        told = {entry.partition("=")[0].strip() for entry in given}
+        given += [entry for entry in recipe_keys_for(chosen, img_size) if entry.partition("=")[0] not in told]
+    changed = options | {"set": given, "init": init}
+    _train([name or model_of(checkpoint)], study, resume, wait, as_json, changed)
 
 
 def evaluate_command(
@@ -112,6 +161,8 @@ def evaluate_command(
     data: Annotated[
         str | None, typer.Option("--data", metavar="NAME[:PATH]", help="The one that it was trained on unless given.")
     ] = None,
+    pretrained: Pretrained = False,
+    weights: Weights = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at once.")] = 64,
     device: DeviceName = None,
     workers: Workers = None,
@@ -126,7 +177,13 @@ def evaluate_command(
     found = find_device(device_of_this_process(device))
     with joined(found.kind) as processes:
         trained, known, scores = evaluate_checkpoint(
-            checkpoint, data, found, processes, batch_size, workers_of_this_process(workers)
+            checkpoint,
+            data,
+            found,
+            processes,
+            batch_size,
+            workers_of_this_process(workers),
+            weights or pretrained,
         )
         if not processes.leads:
             return
@@ -137,7 +194,7 @@ def evaluate_command(
         emit_json({**about, "img_size": trained.img_size, "images": scores.images, **values})
         return
     emit_table(
-        f"{trained.model} after {trained.epochs:g} epochs of {trained.dataset}, {trained.img_size} px",
+        f"{trained.model} {trained.training}, {trained.img_size} px",
         ("data", "images", "top-1", "top-5", "loss"),
         [(known.name, str(scores.images), f"{scores.top1:.2f} %", f"{scores.top5:.2f} %", f"{scores.loss:.4f} nat")],
         right=("images", "top-1", "top-5", "loss"),
@@ -147,6 +204,8 @@ def evaluate_command(
 def predict_command(
     checkpoint: Trained,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    pretrained: Pretrained = False,
+    weights: Weights = None,
     device: DeviceName = None,
     as_json: AsJson = False,
 ) -> None:
@@ -155,7 +214,7 @@ def predict_command(
     from favor.training.predict import predict
 
     load_plugins()
-    trained, predictions = predict(checkpoint, images, find_device(device))
+    trained, predictions = predict(checkpoint, images, find_device(device), pretrained=weights or pretrained)
     if as_json:
         emit_json(
             [
@@ -170,7 +229,7 @@ def predict_command(
     elif any(one.guesses for one in predictions):
         places = [str(place) for place in range(1, 1 + max(len(one.guesses) for one in predictions))]
         emit_table(
-            f"{trained.model} after {trained.epochs:g} epochs of {trained.dataset}",
+            f"{trained.model} {trained.training}",
             ("image", *places),
             [
                 (one.image, *(f"{guess.name} {100 * guess.probability:.1f} %" for guess in one.guesses))

@@ -174,7 +174,7 @@ def show_command(
             (
                 one.tag,
                 f"{one.img_size} px",
-                "" if reached is None else f"{reached.top1:.2f} %",
+                "" if reached is None or one.borrowed else f"{reached.top1:.2f} %",
                 _training(one, reached),
                 f"{_numbers(one.mean)}, {_numbers(one.std)}",
                 f"{one.crop_ratio:g} {one.interpolation}",
@@ -201,7 +201,7 @@ def _published(name: str) -> "list[tuple[Checkpoint, CheckpointAccuracy | None]]
     if not architectures:
         return []
     reached = {(one.checkpoint, one.img_size): one for one in checkpoint_accuracies(architectures)}
-    return [(one, None if one.borrowed else reached.get((one.name, one.img_size))) for one in checkpoints(name)]
+    return [(one, reached.get((one.name, one.img_size))) for one in checkpoints(name)]
 
 
 def _training(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> str:
@@ -219,7 +219,8 @@ def _numbers(three: tuple[float, float, float]) -> str:
 
 
 def _as_dict(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> dict[str, object]:
-    accuracy = {"top1": None, "top5": None} if reached is None else {"top1": reached.top1, "top5": reached.top5}
+    own = None if checkpoint.borrowed else reached
+    accuracy = {"top1": own and own.top1, "top5": own and own.top5}
     return {"name": checkpoint.name, **asdict(checkpoint), "training": _training(checkpoint, reached), **accuracy}
 
 

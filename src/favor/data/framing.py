@@ -5,6 +5,7 @@ padded by reflection first). Evaluation: the shorter side is resized, then the c
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch.nn import functional as F
 from favor.data.draws import Draw, uniform
 from favor.errors import RequestError
 
+Interpolation = Literal["bicubic", "bilinear"]
+
 
 @dataclass(frozen=True)
 class Framing:
@@ -23,6 +26,7 @@ class Framing:
     img_size: int
     padding: int = 0
     crop_ratio: float = 1.0
+    interpolation: Interpolation = "bicubic"
 
     def __post_init__(self) -> None:
         if self.img_size < 1 or self.padding < 0 or not 0.0 < self.crop_ratio <= 1.0:
@@ -47,19 +51,20 @@ class Cut:
     padding: int
     top: NDArray[np.float64]
     left: NDArray[np.float64]
+    interpolation: Interpolation = "bicubic"
 
 
 def random_cut(framing: Framing, seed: int, epoch: int, samples: NDArray[np.int64]) -> Cut:
     """The cut of training, drawn for each sample."""
     top = uniform(seed, epoch, samples, Draw.CROP_TOP)
     left = uniform(seed, epoch, samples, Draw.CROP_LEFT)
-    return Cut(framing.img_size, framing.img_size, framing.padding, top, left)
+    return Cut(framing.img_size, framing.img_size, framing.padding, top, left, framing.interpolation)
 
 
 def centre_cut(framing: Framing, count: int) -> Cut:
     """The cut of evaluation: the centre."""
     centre = np.full(count, 0.5)
-    return Cut(framing.evaluation_side, framing.img_size, 0, centre, centre)
+    return Cut(framing.evaluation_side, framing.img_size, 0, centre, centre, framing.interpolation)
 
 
 def resized_shape(height: int, width: int, side: int) -> tuple[int, int]:
@@ -100,7 +105,7 @@ def cut_batch(images: Tensor, cut: Cut) -> Tensor:
     count, _, height, width = images.shape
     shape = resized_shape(height, width, cut.side)
     if shape != (height, width):
-        images = resized(images, shape)
+        images = resized(images, shape, cut.interpolation)
     along = np.arange(cut.img_size)
     rows = reflected(start(cut.top, shape[0], cut)[:, None] + along, shape[0])
     columns = reflected(start(cut.left, shape[1], cut)[:, None] + along, shape[1])
@@ -113,7 +118,7 @@ def cut_batch(images: Tensor, cut: Cut) -> Tensor:
     return images.gather(3, index).transpose(1, 2).contiguous()
 
 
-def resized(images: Tensor, shape: tuple[int, int]) -> Tensor:
-    """uint8 images (B, 3, H, W) at another size: bicubic, antialiased where they shrink, as PIL does."""
-    values = F.interpolate(images.float(), shape, mode="bicubic", antialias=True)
+def resized(images: Tensor, shape: tuple[int, int], interpolation: Interpolation = "bicubic") -> Tensor:
+    """uint8 images (B, 3, H, W) at another size, antialiased where they shrink, as PIL does."""
+    values = F.interpolate(images.float(), shape, mode=interpolation, antialias=True)
     return values.round_().clamp_(0, 255).to(torch.uint8)

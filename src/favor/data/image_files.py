@@ -136,7 +136,7 @@ def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
     height, width = resized_shape(image.height, image.width, cut.side)
     _check_size(width, height)
     if (height, width) != (image.height, image.width):
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
+        image = image.resize((width, height), Image.Resampling[cut.interpolation.upper()])
     along = np.arange(cut.img_size)
     rows = reflected(start(cut.top[position : position + 1], height, cut) + along, height)
     columns = reflected(start(cut.left[position : position + 1], width, cut) + along, width)

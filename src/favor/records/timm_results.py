@@ -33,6 +33,7 @@ _COLUMNS = {
     "train": ("model", "train_img_size", "train_samples_per_sec", "train_batch_size", "param_count"),
 }
 _PRECISIONS = {"amp": "amp-fp16", "amp_fp16": "amp-fp16", "amp_bf16": "amp-bf16"}
+_TWO_HEADS_IN_TIMM = ("efficientformerv2", "swiftformer")
 SHIPPED_ACCURACIES = "timm_accuracies.csv"
 _MILLION, _BILLION = 1e6, 1e9
 _MOST_BYTES = 2**24  # timm's largest has 0.2 MB
@@ -97,7 +98,7 @@ def import_timm(file: Path) -> ImportedFile:
 
 @dataclass(frozen=True)
 class CheckpointAccuracy:
-    """What a checkpoint of timm reaches on ImageNet-1k at an image size, in %, and what its tag says of its training."""
+    """What a checkpoint of timm reaches on ImageNet-1k at an image size, in %, and how it was trained."""
 
     checkpoint: str
     img_size: int
@@ -129,11 +130,11 @@ def accuracy_records(name: str, card: CardFields, architectures: Iterable[str]) 
     kind = _kind_of(Path("results-imagenet.csv"))
     rows = [row for architecture in architectures for row in _shipped().get(architecture, ())]
     records = [_record(kind, row, SHIPPED_ACCURACIES) for row in rows]
-    # timm counts a second head that is averaged with the first; the parameters of the model itself are counted here
-    qualities = [{metric: found.metrics[metric] for metric in ("top1", "top5")} for found in records]
+    # timm counts a second head as well, whose mean with the first is one head in favor's model
+    without = {"params"} if name.startswith(_TWO_HEADS_IN_TIMM) else set()
+    metrics = [{key: value for key, value in found.metrics.items() if key not in without} for found in records]
     return tuple(
-        replace(record, name=name, model=card, metrics=metrics)
-        for record, metrics in zip(records, qualities, strict=True)
+        replace(record, name=name, model=card, metrics=own) for record, own in zip(records, metrics, strict=True)
     )
 
 

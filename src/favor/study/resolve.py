@@ -17,6 +17,7 @@ from favor.study.schema import BatchSizes, MeasureOptions, Source, Stage, StudyF
 from favor.study.train_jobs import recipe_of
 from favor.training.epoch_record import pipeline_of
 from favor.training.initial_weights import start_from
+from favor.zoo.cards import TIMM
 from favor.zoo.matching import matching_models
 from favor.zoo.registry import card, load_plugin, loaded_plugins
 
@@ -112,7 +113,8 @@ def _resolved_stage(stage: Stage, names: Sequence[str], source: Source, path: tu
     for model in names:
         _try(source, (*path, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
     data = _try(source, (*path, "data"), _present_data, stage.data or recipe.data, folder)
-    init = {} if stage.init is None else {"init": str((folder / stage.init).resolve())}
+    is_path = stage.init is not None and not stage.init.startswith(TIMM)
+    init = {"init": str((folder / str(stage.init)).resolve())} if is_path else {}
     return {"recipe": name, "data": data, **init}
 
 

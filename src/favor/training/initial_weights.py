@@ -12,30 +12,30 @@ from torch import Tensor, nn
 from favor.errors import RequestError, one_line, shown
 from favor.regular_file import open_regular
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
-from favor.training.state import Trained
+from favor.zoo.cards import TIMM
+from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights
 from favor.zoo.registry import card
 from favor.zoo.weights import head_names, load_weights
 
 
 @dataclass(frozen=True)
 class Start:
-    """Initial weights and the data they were trained on; None keeps the model's random initialization."""
+    """Initial weights and the data they were trained on; None keeps the model's random initialization.
+
+    `img_size` and `classes` are those that the weights were trained with, if known.
+    """
 
     pretraining: str
     weights: Mapping[str, Tensor] | None = None
-    trained: Trained | None = None
-
-    @property
-    def img_size(self) -> int | None:
-        """The image size that the weights were trained at, if known."""
-        return self.trained.img_size if self.trained else None
+    img_size: int | None = None
+    classes: tuple[str, ...] | None = None
 
     def give_weights(self, model: nn.Module, classes: tuple[str, ...]) -> str | None:
         """Load the weights into a model for these classes; returns notes for the user."""
         if self.weights is None:
             return None
         weights = self.weights
-        if self.trained is not None and self.trained.classes != classes:
+        if self.classes is not None and self.classes != classes:
             heads = tuple(f"{name}." for name in head_names(model))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(heads)}
         size = self.img_size
@@ -48,13 +48,19 @@ def fresh_start() -> Start:
 
 
 def start_from(path: Path, model: str) -> Start:
-    """The weights of a file for this model: a checkpoint of favor's, or plain weights under the model's own names."""
+    """The weights of a file for this model: a checkpoint of favor's, or plain weights under its own or timm's names.
+
+    `timm:ARCHITECTURE.TAG` instead of a path is a pretrained checkpoint of timm.
+    """
+    if str(path).startswith(TIMM):
+        chosen = checkpoint(card(model).name, str(path)[len(TIMM) :])
+        return Start(str(path), pretrained_weights(chosen), chosen.img_size, imagenet_classes(chosen))
     file = checkpoint_file(path)
     if _is_favors(file):
         trained, weights = load_model_file(file)
         if trained.model != card(model).name:
             raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; name that model")
-        return Start(trained.learned_from, weights, trained)
+        return Start(trained.learned_from, weights, trained.img_size, trained.classes)
     return Start(f"file:{file.name}", _plain_weights(file))
 
 

@@ -62,6 +62,9 @@ class Recipe(BaseModel):
 
     crop_padding: int = Field(default=0, ge=0, description="pixels of reflection around an image before a random crop")
     eval_crop_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    interpolation: Literal["bicubic", "bilinear"] | None = Field(
+        default=None, description="how images are resized; null: bicubic"
+    )
     flip: Share = 0.0
     grey: Share = 0.0
     solarize: Share = 0.0

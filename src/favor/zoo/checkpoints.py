@@ -4,7 +4,7 @@ What a checkpoint is comes from timm's registry, and its file through `huggingfa
 this module imports neither timm nor torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -158,9 +158,10 @@ def pretrained_weights(chosen: Checkpoint) -> "dict[str, Tensor]":
     try:
         network = timm.create_model(chosen.name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception as error:  # a torn file, weights of another network, or a download that timm does itself
+        place = overlay.get("file", "it from the cache")
         raise WorkError(
             f"the weights {chosen.name} from {chosen.source} cannot be loaded ({type(error).__name__}: "
-            f"{one_line(error)}); if the file is broken, delete {overlay.get('file', 'it from the cache')} and try again"
+            f"{one_line(error)}); if the file is broken, delete {place} and try again"
         ) from error
     return network.state_dict()
 
@@ -172,6 +173,21 @@ def give_pretrained_weights(model: "nn.Module", chosen: Checkpoint) -> str:
     return str(load_weights(model, pretrained_weights(chosen), (chosen.img_size, chosen.img_size)))
 
 
+def imagenet_classes(chosen: Checkpoint) -> tuple[str, ...]:
+    """The classes of ImageNet-1k by their WordNet ids, as its folders are named; none for weights of other classes."""
+    from timm.data import ImageNetInfo
+
+    return tuple(ImageNetInfo().label_names()) if chosen.num_classes == 1000 else ()
+
+
+def imagenet_class_names() -> tuple[str, ...]:
+    """The classes of ImageNet-1k in words."""
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    return tuple(info.index_to_description(index) for index in range(info.num_classes()))
+
+
 def _checkpoint(name: str, borrowed: bool) -> Checkpoint:
     import timm
 
@@ -181,8 +197,8 @@ def _checkpoint(name: str, borrowed: bool) -> Checkpoint:
         tag=config.tag,
         source=config.hf_hub_id or config.url,
         img_size=config.input_size[-1],
-        mean=tuple(config.mean),  # type: ignore[arg-type] # three, one for each color
-        std=tuple(config.std),  # type: ignore[arg-type]
+        mean=tuple(config.mean),
+        std=tuple(config.std),
         crop_ratio=config.crop_pct,
         interpolation=config.interpolation,
         crop_mode=config.crop_mode,
@@ -193,28 +209,33 @@ def _checkpoint(name: str, borrowed: bool) -> Checkpoint:
 
 
 def _file(chosen: Checkpoint) -> str:
-    """The file in the cache of the Hugging Face Hub, safetensors where there are any."""
+    """The file in the cache of the Hugging Face Hub, downloaded if it is not there."""
     import timm
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     config: Any = timm.models.get_pretrained_cfg(chosen.name)
     names = [config.hf_hub_filename] if config.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
     repository, _, revision = chosen.source.partition("@")
-    error: Exception | None = None
-    for name in names:
+    try:
+        return _first_of(repository, names, revision or None)
+    except Exception as error:  # whatever the network and its library raise
+        raise WorkError(
+            f"the weights {chosen.name} cannot be downloaded from {repository} on the Hugging Face Hub "
+            f"({type(error).__name__}: {one_line(error)}); check the network, set HF_HUB_OFFLINE=1 to use the cache "
+            "only, or give a local file: `favor finetune FILE --model NAME`, favor.load_weights(model, state)"
+        ) from error
+
+
+def _first_of(repository: str, names: Sequence[str], revision: str | None) -> str:
+    """The first of several files that a repository has."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    *others, last = names
+    for name in others:
         try:
-            return hf_hub_download(repository, name, revision=revision or None)
-        except LocalEntryNotFoundError as missing:
-            error = missing
-            break  # without a network, another file of the repository is not to be had either
-        except EntryNotFoundError as missing:
-            error = missing
-        except Exception as failed:  # whatever the network and its library raise
-            error = failed
-            break
-    raise WorkError(
-        f"the weights {chosen.name} cannot be downloaded from {repository} on the Hugging Face Hub "
-        f"({type(error).__name__}: {one_line(error) if error else ''}); check the network, set HF_HUB_OFFLINE=1 to use "
-        "the cache only, or give a local file: `favor finetune FILE --model NAME`, favor.load_weights(model, state)"
-    ) from error
+            return hf_hub_download(repository, name, revision=revision)
+        except LocalEntryNotFoundError:
+            raise  # without a network, another file is not to be had either
+        except EntryNotFoundError:
+            continue
+    return hf_hub_download(repository, last, revision=revision)

@@ -1,0 +1,167 @@
+"""Published weights in `favor predict`, `evaluate`, `finetune` and `train`, with their own preprocessing."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save, save_file
+from typer.testing import CliRunner
+
+import favor
+from fake_hub import FakeHub
+from favor.cli import app
+from favor.data.framing import centre_cut
+from favor.data.image_files import FolderPlaces, ImageFiles
+from favor.errors import RequestError
+from favor.machine.device import find_device
+from favor.training.initial_weights import start_from
+from favor.training.predict import open_classifier
+from favor.training.preprocessing import framing_for, normalization_for, recipe_keys_for
+from favor.training.recipe import load_recipe
+from favor.zoo.checkpoints import checkpoint, imagenet_classes
+
+VIT = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+CPU = find_device("cpu")
+
+
+def publish(hub: FakeHub, name: str = VIT, seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    theirs = timm.create_model(name).eval()
+    theirs.get_classifier().weight.data.normal_()
+    hub.files[f"timm/{name}/model.safetensors"] = save(theirs.state_dict())
+    return theirs
+
+
+def photo(file: Path, size: tuple[int, int] = (600, 300)) -> Path:
+    rng = np.random.default_rng(0)
+    small = Image.fromarray(rng.integers(0, 256, (15, 20, 3), dtype=np.uint8))
+    small.resize(size, Image.Resampling.BICUBIC).save(file)
+    return file
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result.stdout
+
+
+@pytest.mark.parametrize(("model", "tag"), [("vit_ti16", None), ("resnet50", "tv_in1k"), ("resnet50", "a1_in1k")])
+def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path, model: str, tag: str | None) -> None:
+    chosen = checkpoint(model, tag)
+    config = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(chosen.name).to_dict())
+    file = photo(tmp_path / "photo.png")
+    with Image.open(file) as image:
+        expected = timm.data.create_transform(**config)(image)
+    fetched = ImageFiles(FolderPlaces(Path(), [str(file)]), np.zeros(1, dtype=np.int64)).fetch(
+        np.zeros(1, dtype=np.int64), centre_cut(framing_for(chosen), 1)
+    )
+    ours = normalization_for(chosen)(fetched.images.float().div(255))[0]
+    assert ours.shape == expected.shape
+    assert float((ours - expected).abs().mean()) < 0.01
+    other = framing_for(checkpoint(model, "gluon_in1k" if tag else None, 384))
+    assert other != framing_for(chosen)
+
+
+def test_predict_names_imagenet_s_classes_with_timm_s_probabilities(tmp_path: Path, fake_hub: FakeHub) -> None:
+    theirs = publish(fake_hub)
+    file = photo(tmp_path / "photo.png", (248, 248))
+    found = json.loads(run("predict", "ViT-Ti/16", str(file), "--pretrained", "--device", "cpu", "--json"))
+    with Image.open(file) as image:
+        pixels = torch.from_numpy(np.asarray(image)[12:236, 12:236].copy()).permute(2, 0, 1)[None]
+    with torch.no_grad():
+        expected = theirs((pixels.float() / 255 - 0.5) / 0.5).softmax(1)[0].topk(5)
+    names = [guess["class"] for guess in found[0]["predictions"]]
+    info = timm.data.ImageNetInfo()
+    assert names == [info.index_to_description(label) for label in expected.indices.tolist()]
+    ours = [guess["probability"] for guess in found[0]["predictions"]]
+    assert ours == pytest.approx(expected.values.tolist(), rel=1e-3)
+
+
+def test_weights_without_imagenet_s_classes_predict_nothing(fake_hub: FakeHub) -> None:
+    with pytest.raises(RequestError, match="augreg_in21k has no classifier for ImageNet-1k's classes"):
+        open_classifier(Path("vit_ti16"), CPU, "augreg_in21k")
+    assert not fake_hub.asked
+
+
+def test_evaluate_refuses_data_of_other_classes(fake_hub: FakeHub) -> None:
+    publish(fake_hub)
+    result = CliRunner().invoke(app, ["evaluate", "vit_ti16", "--pretrained", "--data", "digits", "--device", "cpu"])
+    assert isinstance(result.exception, RequestError)
+    assert "tells 1000 classes (n01440764, n01443537, n01484850, ...) apart, digits has 10 classes" in str(
+        result.exception
+    )
+
+
+def test_the_preprocessing_of_weights_is_a_recipe_s_unless_it_is_told_otherwise() -> None:
+    keys = recipe_keys_for(checkpoint("resnet50", "tv_in1k"))
+    recipe = load_recipe("deit3-finetune", [*keys, "std=[0.5, 0.5, 0.5]"])
+    assert (recipe.img_size, recipe.interpolation) == (224, "bilinear")
+    assert round(recipe.img_size / recipe.eval_crop_ratio) == 256
+    assert (recipe.mean, recipe.std) == ((0.485, 0.456, 0.406), (0.5, 0.5, 0.5))
+
+
+def test_a_start_from_published_weights_drops_the_head_for_other_classes_and_keeps_it_for_the_same(
+    fake_hub: FakeHub,
+) -> None:
+    theirs = publish(fake_hub)
+    start = start_from(Path(f"timm:{VIT}"), "vit_ti16")
+    assert (start.pretraining, start.img_size) == (f"timm:{VIT}", 224)
+    same, other = favor.create_model("vit_ti16"), favor.create_model("vit_ti16")
+    start.give_weights(same, imagenet_classes(checkpoint("vit_ti16")))
+    said = start.give_weights(other, tuple(str(number) for number in range(1000)))
+    assert torch.equal(same.head.weight, theirs.head.weight)
+    assert "head left untrained" in str(said)
+    assert torch.equal(other.blocks[0].mixer.qkv.weight, theirs.blocks[0].attn.qkv.weight)
+
+
+def test_finetune_takes_a_file_in_timm_s_layout(tmp_path: Path) -> None:
+    theirs = timm.create_model(VIT)
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    start = start_from(tmp_path / "model.safetensors", "vit_ti16")
+    ours = favor.create_model("vit_ti16")
+    assert start.give_weights(ours, ()) == "all weights copied as they are"
+    assert torch.equal(ours.head.weight, theirs.head.weight)
+
+
+def test_finetune_trains_published_weights_further_with_their_preprocessing(
+    tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(fake_hub)
+    favor.create_model("vit_ti16", pretrained=True)  # into the cache, which the training's process uses offline
+    for label in ("cat", "dog"):
+        for split, count in (("train", 2), ("val", 1)):
+            folder = tmp_path / "photos" / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                photo(folder / f"{number}.png", (64, 64))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    words = ("--recipe", "laptop-digits", "--img-size", "32", "--epochs", "2", "--set", "warmup_epochs=0")
+    data = ("--data", f"folder:{tmp_path / 'photos'}", "--set", "batch_size=4")
+    more = ("--study", str(tmp_path / "study"), "--device", "cpu", "--json")
+        "--data",
+        f"folder:{tmp_path / 'photos'}",
+        "--set",
+        "batch_size=4",
+        "--study",
+        str(tmp_path / "study"),
+        "--device",
+        "cpu",
+        "--json",
+    )
+    (record,) = json.loads(run("finetune", "vit_ti16", "--pretrained", *words, *data, *more))
+    conditions = record["conditions"]
+    assert conditions["pretraining"] == f"timm:{VIT}"
+    assert (conditions["recipe.mean"], conditions["recipe.std"]) == ("0.5 0.5 0.5", "0.5 0.5 0.5")
+    assert conditions["recipe.img_size"] == 32
+
+
+def test_train_starts_one_model_from_published_weights() -> None:
+    for names in (["vit_ti16", "vit_s16"], ["vit_*16"]):
+        result = CliRunner().invoke(app, ["train", *names, "--pretrained"])
+        assert isinstance(result.exception, RequestError)
+        assert "name one model" in str(result.exception)
