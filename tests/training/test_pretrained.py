@@ -143,16 +143,6 @@ def test_finetune_trains_published_weights_further_with_their_preprocessing(
     words = ("--recipe", "laptop-digits", "--img-size", "32", "--epochs", "2", "--set", "warmup_epochs=0")
     data = ("--data", f"folder:{tmp_path / 'photos'}", "--set", "batch_size=4")
     more = ("--study", str(tmp_path / "study"), "--device", "cpu", "--json")
-        "--data",
-        f"folder:{tmp_path / 'photos'}",
-        "--set",
-        "batch_size=4",
-        "--study",
-        str(tmp_path / "study"),
-        "--device",
-        "cpu",
-        "--json",
-    )
     (record,) = json.loads(run("finetune", "vit_ti16", "--pretrained", *words, *data, *more))
     conditions = record["conditions"]
     assert conditions["pretraining"] == f"timm:{VIT}"
