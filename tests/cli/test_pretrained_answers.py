@@ -65,9 +65,7 @@ def test_with_weights_ranks_by_the_accuracy_of_the_weights_and_says_how_to_get_t
         reached = checkpoint_accuracies(ARCHITECTURES[choice.name])
         at_this_size = [one.top1 for one in reached if one.img_size == choice.img_size]
         assert choice.metrics["top1"].value == max(at_this_size), choice.name
-    assert answer.favored.command == (
-        'favor.create_model("vit_l16", img_size=384, pretrained="augreg_in21k_ft_in1k")'
-    )
+    assert answer.favored.command == ('favor.create_model("vit_l16", img_size=384, pretrained="augreg_in21k_ft_in1k")')
     assert answer.flagged == ()
 
 
