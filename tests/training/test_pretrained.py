@@ -127,27 +127,24 @@ def test_finetune_takes_a_file_in_timm_s_layout(tmp_path: Path) -> None:
     assert torch.equal(ours.head.weight, theirs.head.weight)
 
 
-def test_finetune_trains_published_weights_further_with_their_preprocessing(
-    tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+def test_finetune_starts_from_published_weights_with_their_preprocessing_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publish(fake_hub)
-    favor.create_model("vit_ti16", pretrained=True)  # into the cache, which the training's process uses offline
-    for label in ("cat", "dog"):
-        for split, count in (("train", 2), ("val", 1)):
-            folder = tmp_path / "photos" / split / label
-            folder.mkdir(parents=True)
-            for number in range(count):
-                photo(folder / f"{number}.png", (64, 64))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    words = ("--recipe", "laptop-digits", "--img-size", "32", "--epochs", "2", "--set", "warmup_epochs=0")
-    data = ("--data", f"folder:{tmp_path / 'photos'}", "--set", "batch_size=4")
-    more = ("--study", str(tmp_path / "study"), "--device", "cpu", "--json")
-    (record,) = json.loads(run("finetune", "vit_ti16", "--pretrained", *words, *data, *more))
-    conditions = record["conditions"]
-    assert conditions["pretraining"] == f"timm:{VIT}"
-    assert (conditions["recipe.mean"], conditions["recipe.std"]) == ("0.5 0.5 0.5", "0.5 0.5 0.5")
-    assert conditions["recipe.img_size"] == 32
+    asked: list[tuple[list[str], dict[str, object]]] = []
+    monkeypatch.setattr("favor.cli.train._train", lambda names, *rest: asked.append((names, rest[-1])))
+    run("finetune", "vit_ti16", "--pretrained", "--img-size", "32", "--set", "mean=[0.1, 0.2, 0.3]")
+    ((names, options),) = asked
+    assert (names, options["init"]) == (["vit_ti16"], f"timm:{VIT}")
+    recipe = load_recipe("laptop-digits", options["set"])  # type: ignore[arg-type]
+    assert (recipe.img_size, recipe.mean, recipe.std) == (32, (0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+
+
+def test_train_starts_from_the_weights_of_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("favor.cli.train._train", lambda *given: asked.append(given[-1]))
+    run("train", "vit_s16", "--weights", "augreg_in1k")
+    assert asked[0]["init"] == "timm:vit_small_patch16_224.augreg_in1k"
+    assert not asked[0]["set"]
 
 
 def test_train_starts_one_model_from_published_weights() -> None:
