@@ -58,7 +58,7 @@ def test_an_unknown_name_says_what_is_close() -> None:
 
 
 def test_an_unknown_setting_says_what_the_family_takes() -> None:
-    with pytest.raises(RequestError, match="unknown setting of linformer_s16 'kk'.*k, size"):
+    with pytest.raises(RequestError, match="setting of linformer_s16 'kk'.*k, more_than_tokens, qkv_bias, size"):
         favor.create_model("linformer_s16", kk=3)
 
 

@@ -33,10 +33,10 @@ from favor.analyze.setting import (
     recorded_devices,
     source_order,
 )
+from favor.analyze.trained_as import DEFAULT_PIPELINE, with_benchmark_rows
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 
-DEFAULT_PIPELINE = "wtf-deit3"
 LEAST_TO_COMPARE = 2  # one model with a number is no comparison
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
@@ -149,8 +149,8 @@ class Comparison:
         metrics: Collection[str] | None = None,
         of: pd.DataFrame | None = None,
     ) -> None:
-        self.scope, self.whole, self.metrics = scope, table, metrics
-        self.table = with_metrics(results(table, scope.unfinished), metrics)
+        self.scope, self.whole, self.metrics = scope, with_benchmark_rows(table), metrics
+        self.table = with_metrics(results(self.whole, scope.unfinished), metrics)
         self.models = self.table if of is None else self.table[self.table["name"].isin(of["name"])]
         self.trainings: list[Training] = []
         self.basis: Setting | None = None

@@ -1,18 +1,17 @@
 """Accuracies that belong to another configuration than the model we would hand over.
 
 A published accuracy belongs to the configuration it was trained in. Where that is known to differ from ours, or where
-its parameters or multiply-adds are more than 2 % apart from ours, the accuracy must not decide.
+its parameters or multiply-adds are more than 2 % apart from ours, the accuracy must not decide. Where the zoo has that
+configuration as a name with settings (`trained_as`), a record of it has the accuracy and is not flagged.
 """
 
-import csv
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 
 import pandas as pd
 
-from favor.analyze.comparison import DEFAULT_PIPELINE
+from favor.analyze.trained_as import DEFAULT_PIPELINE, package_rows, trained_as
 
 TOLERANCE = 0.02
 
@@ -38,22 +37,27 @@ def known_deviations() -> dict[str, str]:
     the heads of models that are built after it and not its own, its SLAB runs at 224 px only, and its Swin's window of
     7 does not tile 384 px, while it tiles 224 px.
     """
-    return {row["name"]: row["why"] for row in _rows("known_deviations.csv") if row["kind"] == "configuration"}
+    return {row["name"]: row["why"] for row in package_rows("known_deviations.csv") if row["kind"] == "configuration"}
 
 
 @functools.cache
 def counting_conventions() -> dict[str, str]:
     """Models whose multiply-adds the benchmark counted by another convention: the difference is none of the model."""
-    return {row["name"]: row["why"] for row in _rows("known_deviations.csv") if row["kind"] == "convention"}
+    return {row["name"]: row["why"] for row in package_rows("known_deviations.csv") if row["kind"] == "convention"}
 
 
 @functools.cache
 def benchmark_configurations() -> dict[str, BenchmarkConfiguration]:
-    """By name, what the models of the benchmark cost as it trained them."""
-    return {
+    """By name, what the models of the benchmark cost as it trained them.
+
+    >>> benchmark_configurations()["evit_s16(keep=1)"] == benchmark_configurations()["evit_s16"]
+    True
+    """
+    counted = {
         row["name"]: BenchmarkConfiguration(float(row["params"]), float(row["gmacs"]) * 1e9 if row["gmacs"] else None)
-        for row in _rows("benchmark_configurations.csv")
+        for row in package_rows("benchmark_configurations.csv")
     }
+    return counted | {known: counted[name] for name, known in trained_as().items() if name in counted}
 
 
 def deviations(table: pd.DataFrame, assembled: pd.DataFrame) -> dict[str, str]:
@@ -161,8 +165,3 @@ def _apart(count: str, theirs: float, ours: float) -> str | None:
     return (
         f"published with {theirs:,.0f} {count}, ours has {ours:,.0f} ({apart:.1%} apart)" if apart > TOLERANCE else None
     )
-
-
-def _rows(file: str) -> list[dict[str, str]]:
-    lines = resources.files("favor.analyze").joinpath(file).read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))

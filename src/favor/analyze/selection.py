@@ -9,6 +9,7 @@ import pandas as pd
 
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
+from favor.zoo.settings import respelled
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,14 @@ def labels(table: pd.DataFrame) -> np.ndarray:
 def fitting(table: pd.DataFrame, pattern: str | None) -> pd.DataFrame:
     """The rows whose name or family fits a pattern with wildcards; all rows without one.
 
+    Settings may be spelled in any way: `evit_*(keep=.5)` fits the records of evit_s16(keep=0.5).
+
     >>> fitting(pd.DataFrame({"name": ["swin_s", "vit_s16"], "family": ["swin", "vit"]}), "sw*")["name"].tolist()
     ['swin_s']
     """
     if pattern is None:
         return table
+    pattern = respelled(pattern)
     fits = [
         fnmatchcase(str(name), pattern) or fnmatchcase(str(family), pattern)
         for name, family in zip(table["name"], table["family"], strict=True)

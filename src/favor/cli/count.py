@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     ("favor count vit_s16", "one model at its own image size"),
     ("favor count 'vit_*' 'timm:convnext_*' --img-size 384", "names by pattern"),
+    ("favor count 'linformer_s16(k=256)' 'evit_*16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor count deit_s16 --by-op", "operator by operator"),
     ("favor count swin_ti --phase training --batch-size 8", "a training step, figures per image"),
     ("favor count 'vit_*' --study my-study", "kept as records of a study"),

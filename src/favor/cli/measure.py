@@ -21,6 +21,7 @@ MEASURE_EXAMPLES = examples(
     ("favor measure 'vit_*' swin_ti --study my-study", "kept as they come; called again, it goes on where it stopped"),
     ("favor measure 'vit_*' swin_ti --study my-study --repeat flagged", "what has a flag such as busy, once more"),
     ("favor measure vit_ti16 --phase training --batch-size 32 --optimizer adamw", "a training step of 32 images"),
+    ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
     ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
 )

@@ -21,6 +21,7 @@ SIMULATE_EXAMPLES = examples(
     ("favor simulate vit_s16 swin_ti --device a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
     ("favor simulate 'vit_*' --device h100 --batch-size 256 --json", "at one batch size, for programs"),
     ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
+    ("favor simulate 'evit_s16(keep=0.5)' --device t4", "with other settings, in quotes because of the shell"),
     ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, kept for `favor recommend`"),
 )
 

@@ -28,6 +28,7 @@ TRAIN_EXAMPLES = examples(
         "goes on if it was killed",
     ),
     ("favor train 'vit_*4' linformer_xs4 --minutes 5 --study study", "each model for five minutes"),
+    ("favor train 'linformer_xs4(k=8)'", "with other settings, in quotes because of the shell"),
     ("favor train vit_xs4 --set lr=5e-4 --set seed=1 --epochs 10", "another learning rate, seed and length"),
     ("torchrun --nproc-per-node=4 -m favor train vit_s16 --recipe deit3-pretrain", "on the four GPUs of a node"),
 )

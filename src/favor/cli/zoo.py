@@ -58,6 +58,7 @@ LIST_EXAMPLES = examples(
 SHOW_EXAMPLES = examples(
     ("favor show linformer_s16", "one card"),
     ("favor show ViT-S/16", "the papers' names work too"),
+    ("favor show 'linformer_s16(k=256)'", "with other settings, in quotes because of the shell"),
     ("favor show timm:convnext_tiny --json", "any network of timm, for programs"),
 )
 
@@ -70,11 +71,13 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List the models of the zoo by where and how each changes ViT."""
-    from favor.zoo.registry import TIMM, WILDCARDS, card, list_models
+    from favor.zoo.registry import TIMM, WILDCARDS, card, has_settings, list_models
 
     load_plugins()
     if pattern.lower().startswith(TIMM):
         raise RequestError("the networks of timm are not listed; `favor show timm:NAME` shows one of them")
+    if has_settings(pattern):
+        raise RequestError("models are listed with their own settings; `favor show 'NAME(KEY=VALUE)'` shows others")
     if not any(wildcard in pattern for wildcard in WILDCARDS):
         pattern = card(pattern).name  # resolves an alias, and suggests a name that is close
     cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pandas as pd
 from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope, results
 from favor.analyze.deviations import deviations
 from favor.analyze.setting import Setting, by_run_setting, column_of
+from favor.analyze.trained_as import with_benchmark_rows
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 from favor.report.columns import Column, Texts, column
 from favor.report.track import Track, unseen
@@ -66,7 +67,7 @@ class Views:
 
 def views_of(table: pd.DataFrame, texts: Texts, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> Views:
     """All views of a wide table."""
-    finished = results(table, scope.unfinished)
+    finished = results(with_benchmark_rows(table), scope.unfinished)
     succeeded = finished[finished["status"] == "ok"]
     counts = Comparison(succeeded, metrics=_COUNTED).compare_in(None).rows
     everyone = counts[["name", "img_size"]]

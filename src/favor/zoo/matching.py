@@ -3,16 +3,26 @@
 from collections.abc import Iterable
 
 from favor.errors import RequestError, unknown_name
-from favor.zoo.registry import WILDCARDS, card, list_models
+from favor.zoo.registry import WILDCARDS, card, has_settings, list_models
+from favor.zoo.settings import parse_name, spelled
 
 
 def matching_models(entries: Iterable[str]) -> list[str]:
     """The models that names, aliases, patterns and classes stand for, each once, in the order given.
 
+    Settings in brackets hold for all models of a pattern.
+
     >>> matching_models(["vit_s16", "vit_?16", "linformer_vit_small_patch16"])
     ['vit_s16', 'vit_b16', 'vit_l16', 'linformer_s16']
     """
-    return list(dict.fromkeys(name for entry in entries for name in _matches(entry)))
+    return list(dict.fromkeys(name for entry in entries for name in _matches_with_settings(entry)))
+
+
+def _matches_with_settings(entry: str) -> list[str]:
+    if not has_settings(entry):
+        return _matches(entry)
+    name, settings = parse_name(entry)
+    return [card(spelled(match, settings)).name for match in _matches(name)]
 
 
 def _matches(entry: str) -> list[str]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, SupportsIndex, TypeVar, get_args
 from favor.errors import FavorError, RequestError, one_line, unknown_name
 from favor.zoo.cards import TIMM, Card, ImageSizes, Origin
 from favor.zoo.index import read_index
-from favor.zoo.settings import check_setting
+from favor.zoo.settings import check_setting, parse_name, spelled
 from favor.zoo.taxonomy import How, Where
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ Level = TypeVar("Level", Where, How)
 _log = logging.getLogger("favor.zoo")
 PLUGINS_VARIABLE = "FAVOR_PLUGINS"
 WILDCARDS = "*?["
+BRACKETS = "()"
+"""What settings are written in, as in `linformer_s16(k=256)`."""
 LARGEST_COUNT = 2**31 - 1
 """More classes or channels are a typing error; they would overflow the sizes of tensors."""
 COMMON_OPTIONS = ("num_classes", "img_size", "in_chans", "drop_path")
@@ -145,10 +147,10 @@ def _miniature(build: Builder, given: Mapping[str, object] | None) -> Mapping[st
 def _enter(entry: Entry) -> None:
     name = entry.card.name
     for word in (name, *entry.card.aliases):
-        if not word or word.lower().startswith(TIMM) or any(mark in word for mark in WILDCARDS):
+        if not word or word.lower().startswith(TIMM) or any(mark in word for mark in WILDCARDS + BRACKETS):
             raise RequestError(
                 f"{word!r} cannot name a model: a name is not empty, has none of {' '.join(WILDCARDS)}, which make "
-                f"patterns, and does not start with {TIMM}"
+                f"patterns, nor of {' '.join(BRACKETS)}, which hold settings, and does not start with {TIMM}"
             )
         if word.lower() in _names:
             raise RequestError(f"the name {word!r} is registered twice; choose another name for the new model")
@@ -185,11 +187,17 @@ def list_models(
 
 
 def card(name: str) -> Card:
-    """The card of a model, by its name, an alias, or `timm:NAME`.
+    """The card of a model, by its name, an alias, or `timm:NAME`; each of them may have settings.
+
+    The card's name is the same for all spellings: settings in order, without those that are the model's anyway.
 
     >>> card("linformer_s16").complexity
     'O(N)'
+    >>> card("EViT-S/16(keep=.5, shrink=none)").name  # doctest: +SKIP
+    'evit_s16(keep=0.5)'
     """
+    if has_settings(name):
+        return _entry(name).card
     if _is_timm(name):
         return _timm_entry(name).card
     cards, names = _cards_and_names()
@@ -208,13 +216,15 @@ def create_model(
 ) -> "nn.Module":
     """Build a model, with fresh weights unless `pretrained`: true, or the tag of a checkpoint of `favor show NAME`.
 
-    `settings` replace those of the variant, such as `size` or a number of the mixer's own. Pretrained weights are
-    resampled to another image size; a head of other classes starts anew.
+    `settings` replace those of the variant, such as `size` or a number of the mixer's own; a name may have them, too.
+    Pretrained weights are resampled to another image size; a head of other classes starts anew.
 
-    >>> model = create_model("linformer_s16", num_classes=10, img_size=384)
+    >>> model = create_model("linformer_s16(k=32)", num_classes=10, img_size=384)
     >>> model = create_model("vit_s16", pretrained=True)  # doctest: +SKIP
     """
     entry = _entry(name)
+    for twice in settings.keys() & parse_name(name)[1].keys():
+        raise RequestError(f"{twice} is given twice: in the name {name!r} and beside it; give it once")
     chosen = _pretrained(entry.card.name, pretrained, img_size)
     if chosen is not None and img_size is None:
         img_size = chosen.img_size
@@ -392,6 +402,9 @@ def _cards_and_names() -> tuple[dict[str, Card], dict[str, str]]:
 
 
 def _entry(name: str) -> Entry:
+    if has_settings(name):
+        base, settings = parse_name(name)
+        return _with_settings(_entry(base), settings)
     if _is_timm(name):
         return _timm_entry(name)
     _load_package()
@@ -399,9 +412,32 @@ def _entry(name: str) -> Entry:
     return _entries[_name_of(name, _names)]
 
 
-def _is_timm(name: str) -> bool:
+def has_settings(name: str) -> bool:
+    """Whether a name has settings, as in `linformer_s16(k=256)`."""
     if not isinstance(name, str):
         raise RequestError(f"name a model by a string such as 'vit_s16', not {name!r}")
+    return BRACKETS[0] in name
+
+
+def _with_settings(entry: Entry, given: Mapping[str, object]) -> Entry:
+    """The model with other settings; if the zoo has it by a name of its own, that one."""
+    settings = _with_size_by_name(dict(given))
+    _check_settings(entry, settings)
+    defaults = {p.name: p.default for p in inspect.signature(entry.build).parameters.values()}
+    before = {**defaults, **entry.settings}
+    after = {**before, **settings}
+    for other in (entry, *_entries.values()):
+        is_like = other.build is entry.build and other.card.image_sizes == entry.card.image_sizes
+        if is_like and {**defaults, **other.settings} == after:
+            return other
+    changed = {key: given[key] for key in given if key not in before or settings[key] != before[key]}
+    name = spelled(entry.card.name, changed)
+    note = f"{entry.card.name} with other settings than its own, which the card describes: {name}."
+    card = replace(entry.card, name=name, aliases=(), notes=(note, *entry.card.notes))
+    return replace(entry, card=card, settings={**entry.settings, **settings})
+
+
+def _is_timm(name: str) -> bool:
     return name.lower().startswith(TIMM)
 
 

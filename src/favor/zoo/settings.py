@@ -1,8 +1,9 @@
-"""What a setting of a builder may be: its annotation says it, and a value that does not fit is refused before building.
+"""Settings of a model: how a name carries them, and which values the annotations of a builder allow.
 
 >>> def tome(size: Size, r: NotNegative = 8): ...  # doctest: +SKIP
 """
 
+import ast
 import math
 import numbers
 import types
@@ -10,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from favor.errors import RequestError
+from favor.errors import RequestError, shown
+
+LONGEST_NAME = 500
+_WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,75 @@ Positive = Annotated[int, AtLeast(1)]
 NotNegative = Annotated[int, AtLeast(0)]
 FourPositive = tuple[Positive, Positive, Positive, Positive]
 """One number per stage of a hierarchy of four."""
+
+
+def parse_name(text: str) -> tuple[str, dict[str, object]]:
+    """A model's name without its settings, and the settings.
+
+    Values are numbers, true, false, none, words, texts in quotes, and lists of them.
+
+    >>> parse_name("linformer_s16(k=256, qkv_bias=false)")
+    ('linformer_s16', {'k': 256, 'qkv_bias': False})
+    """
+    name, bracket, inside = text.strip().partition("(")
+    if not bracket:
+        return text, {}
+    wrong = f"cannot read the settings in {shown(text)}; write NAME(KEY=VALUE,...), such as linformer_s16(k=256)"
+    if len(text) > LONGEST_NAME or not inside.endswith(")"):
+        raise RequestError(wrong)
+    try:
+        call = ast.parse(f"name({inside}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise RequestError(wrong)
+        settings = [(keyword.arg, _value(keyword.value)) for keyword in call.keywords]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RequestError(wrong) from error
+    found = {key: value for key, value in settings if key is not None}
+    if len(found) < len(settings):
+        raise RequestError(f"{wrong}; each key once")
+    return name.strip(), found
+
+
+def spelled(name: str, settings: Mapping[str, object]) -> str:
+    """A name with settings, as every command and record writes it: keys in order, no spaces.
+
+    >>> spelled("evit_s16", {"shrink": (0.0, 0.5), "keep": 1.0})
+    'evit_s16(keep=1,shrink=(0,0.5))'
+    """
+    listed = ",".join(f"{key}={_spelled_value(value)}" for key, value in sorted(settings.items()))
+    return f"{name}({listed})" if settings else name
+
+
+def respelled(text: str) -> str:
+    """A name or pattern with its settings spelled as records spell them.
+
+    >>> respelled("evit_*( shrink=[0, .5], keep = 1.0 )")
+    'evit_*(keep=1,shrink=(0,0.5))'
+    """
+    return spelled(*parse_name(text))
+
+
+def _value(node: ast.expr) -> object:
+    if isinstance(node, ast.Name):
+        return _WORDS.get(node.id.lower(), node.id)
+    if isinstance(node, ast.List | ast.Tuple):
+        return tuple(map(_value, node.elts))
+    value = ast.literal_eval(node)
+    if not isinstance(value, bool | int | float | str | None) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise ValueError(f"{value!r} is no value of a setting")
+    return value
+
+
+def _spelled_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(_spelled_value, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in _WORDS:
+        return value
+    return repr(value)
 
 
 def check_setting(name: str, value: object, wanted: Any) -> None:

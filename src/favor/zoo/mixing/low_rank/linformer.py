@@ -93,13 +93,21 @@ class LinformerMixer(HeadMixer):
         "k = 64, less than the 197 tokens at 224 px; the heads of a block share their projections. An image of fewer "
         "than 64 tokens (112 px: 50) is projected to as many as it has, which saves nothing.",
         "The benchmark's own implementation projects to k = 256, more tokens than there are, and has no bias on "
-        "queries, keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G).",
+        "queries, keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G): "
+        "`linformer_s16(k=256,more_than_tokens=True,qkv_bias=False)`.",
         LAYER_SCALE,
     ),
     miniature={"k": 8},
 )
-def linformer(size: Size, k: Positive = 64, **options: Unpack[Options]) -> nn.Module:
+def linformer(
+    size: Size,
+    k: Positive = 64,
+    qkv_bias: bool = True,
+    more_than_tokens: bool = False,
+    **options: Unpack[Options],
+) -> nn.Module:
     def mixer(dim: int, heads: int, tokens: Tokens) -> LinformerMixer:
-        return LinformerMixer(dim, heads, tokens, k=min(k, tokens.count))
+        projected = k if more_than_tokens else min(k, tokens.count)
+        return LinformerMixer(dim, heads, tokens, k=projected, qkv_bias=qkv_bias)
 
     return Encoder(size, mixer=mixer, **options)

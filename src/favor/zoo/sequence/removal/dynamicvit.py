@@ -115,7 +115,8 @@ class SparseBlock(Block):
     notes=(
         ON_DEIT,
         "Training has the paper's ratio loss (weight 2); its two distillation losses (weight 0.5 each) need a teacher "
-        "and are left out. The benchmark's own implementation has none of the three. Settings: `keep`, `ratio_weight`.",
+        "and are left out. The benchmark's own implementation has none of the three: "
+        "`dynamicvit_s16(ratio_weight=0)`. Settings: `keep`, `ratio_weight`.",
         "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and "
         "its learning rate at most a hundredth of the predictors' afterwards; here all weights have the recipe's rate.",
     ),
