@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from favor.cli.count import _scaled, add_commands
 from favor.errors import RequestError
 from favor.trace.counts import METRIC_NAMES
+from favor.trace.peak_memory import peak_memory
 from favor.zoo import registry
 
 
@@ -109,3 +110,43 @@ def test_counting_allocates_no_weight(app, monkeypatch):
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (1000, "1 k"), (4598882304, "4.599 G")])
 def test_a_count_is_shown_with_four_digits_and_a_prefix(value, text):
     assert _scaled(value) == text
+
+
+def test_memory_of_a_training_step_is_shown_part_by_part_and_the_parts_add_up(app):
+    asked = ("vit_xs4", "--phase", "training", "--memory", "--batch-size", "64")
+    (found,) = json.loads(run(app, *asked, "--optimizer", "sgd", "--attention", "plain", "--json").stdout)
+    assert sum(part["bytes"] for part in found["parts"]) == found["peak"]
+    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1.0)
+    assert sum(part["bytes"] for part in found["parts"] if part["part"].startswith("kept: ")) == found["kept"]
+    assert found["conditions"] == {
+        "img_size": 32,
+        "batch_size": 64,
+        "precision": "amp",
+        "optimizer": "sgd",
+        "attention": "plain",
+    }
+    shown = run(app, *asked).stdout
+    assert "32 px, batch size 64, amp, lamb, fused attention" in " ".join(shown.split())
+    assert f"{peak_memory('vit_xs4', batch_size=64).peak:,}" in shown
+
+
+def test_memory_is_that_of_the_benchmark_s_batch_unless_told(app):
+    (found,) = json.loads(run(app, "vit_xs4", "--phase", "training", "--memory", "--json").stdout)
+    assert found["conditions"]["batch_size"] == 2048
+    assert found["conditions"]["optimizer"] == "lamb"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--memory",), "add --phase training"),
+        (("--memory", "--phase", "training", "--by-op"), "leave out --by-op"),
+        (("--optimizer", "sgd"), "add --memory"),
+        (("--precision", "fp32", "--phase", "training"), "add --memory"),
+        (("--memory", "--phase", "training", "--optimizer", "lion"), None),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(app, arguments, why):
+    result = run(app, "vit_xs4", *arguments)
+    assert result.exit_code != 0
+    assert why is None or why in str(result.exception)

@@ -1,18 +1,20 @@
 """`favor count`: parameters, multiply-adds, FLOPs, activations and bytes of models, without running them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
 from favor.cli.running import StudyFolder, Wait, run_session
 from favor.cli.zoo import AsJson, load_plugins
-from favor.errors import RequestError, unknown_name
+from favor.errors import FavorError, RequestError, unknown_name
 
 if TYPE_CHECKING:
     from favor.trace.counts import Counts
+    from favor.trace.peak_memory import PeakMemory
 
 EXAMPLES = examples(
     ("favor count vit_s16", "one model at its own image size"),
@@ -20,6 +22,7 @@ EXAMPLES = examples(
     ("favor count 'linformer_s16(k=256)' 'evit_*16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor count deit_s16 --by-op", "operator by operator"),
     ("favor count swin_ti --phase training --batch-size 8", "a training step, figures per image"),
+    ("favor count vit_s16 --phase training --memory", "what fills the memory of a GPU in training, part by part"),
     ("favor count 'vit_*' --study my-study", "kept as records of a study"),
     ("favor count 'linformer_*' --json", "for programs"),
 )
@@ -35,11 +38,25 @@ def count_command(
     ],
     img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
     num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
-    batch_size: Annotated[int, typer.Option(help="Images in the pass; figures stay per image.")] = 1,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Images in the pass; 1 unless given, 2048 for --memory. Figures but memory are per image."),
+    ] = None,
     phase: Annotated[
         str, typer.Option(help="inference, or training: a step of forward pass, cross entropy and backward pass.")
     ] = "inference",
     by_op: Annotated[bool, typer.Option("--by-op", help="Show every operator's share, for the whole batch.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="What the memory of a training step on a GPU is made of, at its peak.")
+    ] = False,
+    precision: Annotated[
+        str | None, typer.Option(help="For --memory: fp32, bf16, or amp (automatic mixed precision), the default.")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="For --memory: lamb, the default, adamw, adam or sgd.")] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(help="For --memory: fused, the default, or plain: its weights in memory, as before PyTorch 2.0."),
+    ] = None,
     study: StudyFolder = None,
     wait: Wait = False,
     as_json: AsJson = False,
@@ -50,52 +67,109 @@ def count_command(
 
     if phase not in PHASES:
         raise unknown_name("phase", phase, PHASES, "choose from " + ", ".join(PHASES))
+    if memory and (phase != "training" or by_op or study is not None):
+        raise RequestError(
+            "--memory is for one training step and is printed only: add --phase training, leave out --by-op and --study"
+        )
+    if not memory and (precision or optimizer or attention):
+        raise RequestError("--precision, --optimizer and --attention change nothing but the memory; add --memory")
     load_plugins()
     if study is not None:
-        if (phase, batch_size, by_op) != ("inference", 1, False):
+        if (phase, batch_size or 1, by_op) != ("inference", 1, False):
             raise RequestError(
                 "--study keeps counts of inference at batch size 1, without operators; leave out --phase, "
                 "--batch-size and --by-op, or --study"
             )
         _count_into(study, names, img_size, num_classes, wait, as_json)
         return
-    _count(matching_models(names), img_size, num_classes, batch_size, phase == "training", by_op, as_json)
+    wanted = matching_models(names)
+    if memory:
+        given = {"batch_size": batch_size, "precision": precision, "optimizer": optimizer, "attention": attention}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        _memory(wanted, as_json, img_size=img_size, num_classes=num_classes, **chosen)
+        return
+    of_pass = {"img_size": img_size, "num_classes": num_classes, "batch_size": 1 if batch_size is None else batch_size}
+    _count(wanted, by_op, as_json, training=phase == "training", **of_pass)
 
 
-def _count(
-    names: list[str],
-    img_size: int | None,
-    num_classes: int,
-    batch_size: int,
-    training: bool,
-    by_op: bool,
-    as_json: bool,
-) -> None:
-    from favor.errors import FavorError
+def _count(names: list[str], by_op: bool, as_json: bool, **conditions: Any) -> None:
     from favor.trace.counts import count
 
-    counted: list[Counts] = []
+    counted, failures = _of_each(names, partial(count, **conditions))
+    if as_json:
+        emit_json([as_dict(counts, by_op) for counts in counted])
+    elif counted:
+        _print(counted, by_op)
+    _end_with(failures, bool(counted))
+
+
+def _memory(names: list[str], as_json: bool, **conditions: Any) -> None:
+    from favor.trace.peak_memory import peak_memory
+
+    found, failures = _of_each(names, partial(peak_memory, **conditions))
+    if as_json:
+        emit_json([_memory_data(memory) for memory in found])
+    else:
+        for memory in found:
+            _print_memory(memory)
+    _end_with(failures, bool(found))
+
+
+Found = TypeVar("Found")
+
+
+def _of_each(names: list[str], find: Callable[[str], Found]) -> tuple[list[Found], list[tuple[str, FavorError]]]:
+    """What is found of each model, and the models of which nothing is, with the reason."""
+    found: list[Found] = []
     failures: list[tuple[str, FavorError]] = []
     with progress_bar() as bar:
         task = bar.add_task("counting", total=len(names), visible=len(names) > 1)
         for name in names:
             bar.update(task, description=name)
             try:
-                counted.append(
-                    count(name, img_size=img_size, num_classes=num_classes, batch_size=batch_size, training=training)
-                )
+                found.append(find(name))
             except FavorError as error:
                 failures.append((name, error))
             bar.advance(task)
-    if as_json:
-        emit_json([as_dict(counts, by_op) for counts in counted])
-    elif counted:
-        _print(counted, by_op)
+    return found, failures
+
+
+def _end_with(failures: list[tuple[str, FavorError]], found_any: bool) -> None:
     for name, failure in failures:
         note(f"error: {name}: {failure}")
     if failures:
-        asked_wrongly = not counted and all(isinstance(failure, RequestError) for _, failure in failures)
+        asked_wrongly = not found_any and all(isinstance(failure, RequestError) for _, failure in failures)
         raise typer.Exit(2 if asked_wrongly else 1)
+
+
+def _memory_data(memory: "PeakMemory") -> dict[str, object]:
+    """The parts of a peak in bytes and as shares, with stable keys."""
+    return {
+        "name": memory.name,
+        "peak": memory.peak,
+        "kept": memory.kept,
+        "parts": [{"part": part, "bytes": size, "share": size / memory.peak} for part, size in memory.parts.items()],
+        "conditions": {
+            "img_size": memory.img_size,
+            "batch_size": memory.batch_size,
+            "precision": memory.precision,
+            "optimizer": memory.optimizer,
+            "attention": memory.attention,
+        },
+    }
+
+
+def _print_memory(memory: "PeakMemory") -> None:
+    from favor.units import format_quantity
+
+    about = f"{memory.img_size} px, batch size {memory.batch_size}, {memory.precision}, {memory.optimizer}"
+    rows = [("peak", memory.peak), ("kept activations", memory.kept), *memory.parts.items()]
+    emit_table(
+        f"{memory.name}: memory of a training step, {about}, {memory.attention} attention",
+        ("Part", "Memory", "Bytes", "Share"),
+        [(part, format_quantity(size, "B"), f"{size:,}", f"{size / memory.peak:.1%}") for part, size in rows],
+        right=("Memory", "Bytes", "Share"),
+    )
 
 
 def _count_into(

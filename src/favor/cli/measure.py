@@ -24,6 +24,7 @@ MEASURE_EXAMPLES = examples(
     ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
     ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
+    ("favor measure vit_s16 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
 )
 
 VARIABILITY_EXAMPLES = examples(
@@ -69,7 +70,7 @@ Names = Annotated[
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
 
 VARIABILITY_OPTIONS = frozenset(
-    ("device", "precisions", "compile", "img_sizes", "num_classes", "batch_size", "budget", "threads")
+    ("device", "precisions", "compile", "attention", "img_sizes", "num_classes", "batch_size", "budget", "threads")
 )
 
 

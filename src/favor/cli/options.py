@@ -68,7 +68,8 @@ def _fields(group: Group) -> "dict[str, FieldInfo]":
 
     machine = {name: StudyFile.model_fields[name] for name in ("device", "threads")}
     if group == "train":
-        return {name: field for name, field in Train.model_fields.items() if field.description} | machine
+        of_training = {name: field for name, field in Train.model_fields.items() if field.description}
+        return of_training | {"attention": StudyFile.model_fields["attention"]} | machine
     own = {"img_sizes": StudyFile.model_fields["img_sizes"], "budget": Budget.model_fields["measurement"]}
     return machine | own | dict(MeasureOptions.model_fields)
 

@@ -22,6 +22,7 @@ SIMULATE_EXAMPLES = examples(
     ("favor simulate 'vit_*' --device h100 --batch-size 256 --json", "at one batch size, for programs"),
     ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
     ("favor simulate 'evit_s16(keep=0.5)' --device t4", "with other settings, in quotes because of the shell"),
+    ("favor simulate vix_vit --device t4 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
     ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, kept for `favor recommend`"),
 )
 
@@ -87,6 +88,9 @@ def simulate_command(
     img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
     num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
     optimizer: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
+    attention: Annotated[
+        str, typer.Option(help="fused, or plain: the matrix of its weights in memory, as before PyTorch 2.0.")
+    ] = "fused",
     study: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Add the records to this study; its measurements correct the simulation."),
@@ -106,7 +110,10 @@ def simulate_command(
     from favor.trace.conditions import phases_named
 
     batch = _batch_size(batch_size)
-    requests = [Asked(each, precision, batch, img_size, num_classes, optimizer) for each in phases_named(phase)]
+    requests = [
+        Asked(each, precision, batch, img_size, num_classes, optimizer, attention=attention)
+        for each in phases_named(phase)
+    ]
     named = [name.strip() for names in device for name in names.split(",") if name.strip()]
     if not named:
         raise RequestError("--device: name a device; `favor devices` shows them")
@@ -141,7 +148,7 @@ def simulate_command(
         emit_json([to_data(record) for record in everything])
     else:
         for each, of_phase in records.items():
-            _print(of_phase, each, precision)
+            _print(of_phase, each, precision, attention)
     for name, refusal in refusals.items():
         note(f"error: {name}: {refusal}")
     if refusals or all(record.status != "ok" for record in everything):
@@ -213,7 +220,7 @@ def _corrections(
     return found
 
 
-def _print(records: "list[Record]", phase: str, precision: str) -> None:
+def _print(records: "list[Record]", phase: str, precision: str, attention: str) -> None:
     present = [name for name in _SHOWN if any(name in record.metrics for record in records)]
     titles = [_SHOWN[name] for name in present]
     rows = []
@@ -224,7 +231,8 @@ def _print(records: "list[Record]", phase: str, precision: str) -> None:
         place = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
         rows.append((*place, *cells, record.status))
     columns = ("Model", "Device", "px", "batch", *titles, "status")
-    emit_table(f"Simulated {phase}, {precision}; ± is half the 95 % interval", columns, rows, right=columns[2:-1])
+    title = f"Simulated {phase}, {precision}, {attention} attention; ± is half the 95 % interval"
+    emit_table(title, columns, rows, right=columns[2:-1])
     for record in records:
         if record.status != "ok":
             note(f"{record.name} on {record.conditions['device']}: {record.reason}")

@@ -253,8 +253,9 @@ def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: boo
     if options["tensorboard"]:
         require_tensorboard()
     machine = {name: options[name] for name in ("device", "threads")}
-    of_training = {name: value for name, value in options.items() if name not in machine}
-    asked = study_from_options("train", names, ("accuracy",), machine, train=train_options(of_training))
+    of_study = machine | {"attention": options["attention"]}
+    of_training = {name: value for name, value in options.items() if name not in of_study}
+    asked = study_from_options("train", names, ("accuracy",), of_study, train=train_options(of_training))
     from favor.study.session import extend, working_in
 
     if is_started_by_torchrun():

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from favor.machine.precision import resolve_precision
 from favor.records.schema import Scalar
+from favor.trace.attention import attention_conditions
 from favor.trace.conditions import IMAGENET_IMAGES, REFERENCE_BATCH, Phase
 
 DEFAULT_BUDGET = 20.0
@@ -28,6 +29,7 @@ class MeasureJob:
     batch_size: int | None = None
     num_classes: int = 1000
     compile: bool = False
+    attention: str = "fused"
     budget: float = DEFAULT_BUDGET
     time_limit: float | None = None
     memory_limit: int | None = None
@@ -49,6 +51,7 @@ class MeasureJob:
             "device": self.device_label,
             "precision": resolve_precision(self.precision, self.device.partition(":")[0]),
             "compile": self.compile,
+            **attention_conditions(self.attention),
             "batch_size": self.batch_size,
             "batch": "best" if self.batch_size is None else "given",
             "fit_memory": self.fit_memory,

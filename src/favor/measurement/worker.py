@@ -27,6 +27,7 @@ def measure(job: MeasureJob, channel: Channel) -> None:
     from favor.machine.environment import describe, glance, is_busy, look_at_load, others_between
     from favor.machine.memory import process_peak
     from favor.measurement.bench import Bench
+    from favor.trace.attention import attention_implementation
     from favor.zoo.registry import load_plugin
 
     torch.set_num_threads(job.threads)
@@ -53,7 +54,8 @@ def measure(job: MeasureJob, channel: Channel) -> None:
     start = glance()
     bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter)
     try:
-        measure_phase(bench, job)
+        with attention_implementation(job.attention):
+            measure_phase(bench, job)
     finally:
         # Library pages that are touched later become resident too, and our limit does not cover them.
         if device.kind == "cpu" and job.memory_limit is not None and process_peak() > job.memory_limit:

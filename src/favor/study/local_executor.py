@@ -14,6 +14,7 @@ from favor.study.progress import records_of, was_interrupted
 from favor.study.schema import Stage
 from favor.study.train_jobs import TrainJob, dataset_of, final_record, is_of, stage_conditions, stage_request
 from favor.text import cut_to_line
+from favor.trace.attention import attention_conditions
 from favor.trace.counts import METRIC_NAMES, count
 from favor.zoo.registry import card
 
@@ -102,6 +103,7 @@ def train(
 def _failure(job: TrainJob, stage: Stage, status: Status, reason: str) -> Record:
     """The record of a training that could not write it itself; a second attempt goes on from its last checkpoint."""
     conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed)
+    conditions |= attention_conditions(job.attention)
     if stage is job.train:
         first = job.first_weights
         conditions |= {"pretraining": first.pretraining}

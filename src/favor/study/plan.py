@@ -55,7 +55,16 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
     if "accuracy" in study.phases and study.train is not None:
         machine = study.machine
         jobs += [
-            TrainJob(model.name, seed, study.train, machine.device, machine.threads, study.plugins, study.first_weights)
+            TrainJob(
+                name=model.name,
+                seed=seed,
+                train=study.train,
+                device=machine.device,
+                threads=machine.threads,
+                plugins=study.plugins,
+                first_weights=study.first_weights,
+                attention=study.attention,
+            )
             for seed in study.train.seeds
             for model in models
         ]

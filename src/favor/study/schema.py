@@ -24,6 +24,7 @@ from favor.errors import RequestError, Step, shown, unknown_name
 from favor.machine.precision import PRECISIONS
 from favor.measurement.job import DEFAULT_BUDGET
 from favor.metrics import metric
+from favor.trace.attention import ATTENTION
 from favor.trace.conditions import IMAGENET_IMAGES, OPTIMIZERS, REFERENCE_BATCH, check_batch_size
 from favor.training.request import SAVE_EVERY
 from favor.units import parse_quantity
@@ -156,6 +157,9 @@ class MeasureOptions(StudyPart):
         description="Images at once, or best. Unless given: best for inference; 8 (CPU) or 64 for training.",
     )
     compile: bool = Field(False, description="Compile the model with torch.compile.")
+    attention: Annotated[str, _one_of("attention", ATTENTION)] = Field(
+        "fused", description="fused, or plain: the matrix of its weights in memory, as before PyTorch 2.0."
+    )
     optimizer: Annotated[str, _one_of("optimizer", OPTIMIZERS)] = Field(
         "lamb", description="Of the training step: lamb, adamw, adam or sgd."
     )

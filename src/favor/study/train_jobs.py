@@ -28,6 +28,7 @@ class TrainJob:
     threads: int
     plugins: tuple[str, ...]
     first_weights: FirstWeights = FRESH
+    attention: str = "fused"
 
     phase = "accuracy"
     budget = 0.0
@@ -56,6 +57,8 @@ def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:
     if (record.name, record.task) != (job.name, job.phase):
         return False
     conditions = record.conditions
+    if conditions.get("attention", "fused") != job.attention:
+        return False
     if stage is job.train:
         first = FirstWeights(
             pretraining=str(conditions.get("pretraining", "none")),
@@ -98,6 +101,7 @@ def stage_request(
         save_every=job.train.save_every,
         tensorboard=job.train.tensorboard,
         plugins=job.plugins,
+        attention=job.attention,
     )
 
 

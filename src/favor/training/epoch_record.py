@@ -6,6 +6,7 @@ from favor.machine.device import Device
 from favor.machine.memory import process_peak
 from favor.machine.precision import resolve_precision
 from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
+from favor.trace.attention import attention_conditions
 from favor.training.evaluation import Scores
 from favor.training.initial_weights import Start
 from favor.training.recipe import Recipe, load_recipe, recipe_names
@@ -27,6 +28,7 @@ class Subject:
     minutes: float | None
     device_label: str
     device_kind: str
+    attention: str = "fused"
 
     def conditions(self) -> dict[str, Scalar]:
         """The request; `pipeline` distinguishes a changed recipe from the original."""
@@ -40,6 +42,7 @@ class Subject:
             "batch_size": self.recipe.batch_size,
             "device": self.device_label,
             "precision": resolve_precision(self.recipe.precision, self.device_kind),
+            **attention_conditions(self.attention),
         }
         if self.start.img_size is not None:
             asked["pretraining_img_size"] = self.start.img_size

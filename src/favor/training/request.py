@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from favor.errors import RequestError
+from favor.trace.attention import check_attention
 from favor.training.recipe import Recipe
 
 DEFAULT_STUDY = Path("runs/train")
@@ -35,8 +36,10 @@ class TrainingRequest:
     survey_seconds: float = 2.0
     tensorboard: bool = False
     plugins: tuple[str, ...] = ()
+    attention: str = "fused"
 
     def __post_init__(self) -> None:
+        check_attention(self.attention)
         for what, count, least in (
             ("--threads", self.threads, 1),
             ("--workers", self.workers, 0),

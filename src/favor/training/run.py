@@ -23,6 +23,7 @@ from favor.machine.precision import Precision
 from favor.records.schema import Record, Scalar, Status
 from favor.records.store import append, has_records, read
 from favor.text import cut_to_line
+from favor.trace.attention import attention_implementation
 from favor.training.callbacks import Audience, Nobody
 from favor.training.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
 from favor.training.clocks import Clocks
@@ -78,17 +79,25 @@ class Setting:
         request = self.request
         name = card(request.model).name
         return Subject(
-            name, self.recipe, self.dataset, self.start, request.minutes, self.device.label, self.device.kind
+            model=name,
+            recipe=self.recipe,
+            dataset=self.dataset,
+            start=self.start,
+            minutes=request.minutes,
+            device_label=self.device.label,
+            device_kind=self.device.kind,
+            attention=request.attention,
         )
 
     @property
     def folder(self) -> Path:
-        """The folder of the checkpoints: one per model, recipe, data set, initial weights, image size and seed."""
+        """The folder of the checkpoints: one per model, recipe, data set, initial weights, image size, seed, attention."""
         recipe, start = self.recipe, self.start
         learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
         learned += "" if start.img_size is None else f"-{start.img_size}px"
         name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
         name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
+        name += "" if self.request.attention == "fused" else f"-{self.request.attention}"
         return self.request.study / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
 
     @property
@@ -106,6 +115,7 @@ class Setting:
             "pretraining": self.start.pretraining,
             "pretraining image size": self.start.img_size,
             "minutes": self.request.minutes,
+            "attention": self.request.attention,
         }
         return json.loads(json.dumps(asked | recipe))
 
@@ -126,7 +136,8 @@ def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome
         taken = f"{setting.folder} is being trained by {{holder}}; wait for it, or give another --study"
         with locked(setting.folder / ".lock", taken, "") if processes.leads else nullcontext():
             try:
-                return _run(setting, heard, stop)
+                with attention_implementation(request.attention):
+                    return _run(setting, heard, stop)
             except RequestError:
                 raise
             except Exception as error:
