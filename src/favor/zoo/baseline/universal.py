@@ -1,7 +1,7 @@
 """Universal Transformer: one block, whose weights are used at every depth.
 
-Paper: Dehghani et al., "Universal Transformers", 2018, arXiv:1807.03819, as it stands for shared weights in Dehghani et
-al., "The Efficiency Misnomer", 2021, arXiv:2110.12894
+Paper: Dehghani et al., "Universal Transformers", 2018, arXiv:1807.03819; the example of parameter sharing in Dehghani
+et al., "The Efficiency Misnomer", 2021, arXiv:2110.12894
 """
 
 from dataclasses import replace
@@ -36,8 +36,9 @@ class UniversalEncoder(Encoder):
     notes=(
         "A baseline, as it changes neither the mixing nor the sequence nor the MLP: it shows that parameters tell "
         "nothing of the cost.",
-        "Shared weights only: without the paper's embedding of the depth and without its halting by token, as in The "
-        "Efficiency Misnomer's comparison.",
+        "Shared weights only: the paper's embedding of the depth and its halting by token are left out. The Efficiency "
+        "Misnomer compares a Universal Transformer in Mesh TensorFlow (Figure 1): it says that parameters are shared in "
+        "depth, and nothing of the other two.",
         "Drop path has the same rate at every depth, as the block is one.",
         LAYER_SCALE,
     ),
