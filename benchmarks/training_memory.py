@@ -75,3 +75,21 @@ def models(kept: Path | None) -> list[Traced]:
     if kept is not None:
         kept.write_text(json.dumps([asdict(row) for row in rows]))
     return rows
+
+
+def correlation(rows: list[Traced], x: str, y: str) -> tuple[float, float]:
+    """Pearson's and Spearman's correlation of two numbers of the models."""
+    values = [[getattr(row, name) for row in rows] for name in (x, y)]
+    return float(stats.pearsonr(*values)[0]), float(stats.spearmanr(*values)[0])
+
+
+def spread(values: list[float]) -> float:
+    """How many times the ninth decile is the first one."""
+    deciles = statistics.quantiles(values, n=10, method="inclusive")
+    return deciles[-1] / deciles[0]
+
+
+def kinds(row: Traced) -> dict[str, float]:
+    """Shares of the kept activations by the kind of operator that made them, the largest first."""
+    kept = {part.removeprefix("kept: "): size for part, size in row.parts.items() if part.startswith("kept: ")}
+    return {kind: size / row.kept for kind, size in sorted(kept.items(), key=lambda item: -item[1])}

@@ -126,3 +126,14 @@ def test_a_study_of_a_card_that_is_a_third_slower_gives_that_factor(calibration)
     assert found.keys() == {"h100"}
     assert found["h100"].factor == pytest.approx(1.33, rel=1e-6)
     assert local_corrections(records[:4], [place], "amp", calibration) == {}
+
+
+def test_a_measurement_of_plain_attention_is_held_against_a_simulation_of_it(calibration):
+    place = device("t4")
+    records = []
+    for img_size in (32, 48, 64, 80, 96):
+        traced = network("vit_xs4", "inference", "amp", img_size, 1000, "plain").batches().trace_at(8)
+        seconds = estimate(place, kernels_of(traced.steps), calibration).seconds
+        records.append(measured("vit_xs4", 8 / seconds, img_size=img_size, device="t4", attention="plain"))
+    found = local_corrections(records, [place], "amp", calibration)
+    assert found["t4"].factor == pytest.approx(1.0, rel=1e-6)

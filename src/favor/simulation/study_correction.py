@@ -45,8 +45,9 @@ def _ratio(record: Record, device: Device, calibration: Calibration) -> float | 
         return None
     side = int(img_size) if isinstance(img_size, int | float) else None
     classes = int(record.conditions.get("num_classes", 1000))
+    attention = str(record.conditions.get("attention", "fused"))
     try:
-        traced = network(record.name, "inference", str(record.conditions["precision"]), side, classes)
+        traced = network(record.name, "inference", str(record.conditions["precision"]), side, classes, attention)
         kernels = kernels_of(traced.batches().trace_at(batch_size).steps)
     except FavorError:
         return None
