@@ -10,19 +10,19 @@ training, and `_unfinished` (epochs so far), because a number never travels alon
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.devices import require_known
+from favor.analyze.devices import device_kind, require_known
 from favor.analyze.intervals import with_quality_intervals
 from favor.analyze.selection import numbers
 from favor.analyze.setting import (
     QUALITY_CONDITIONS,
     RUN_CONDITIONS,
     Setting,
-    by_run_setting,
     column_of,
     given_batch,
     in_run_setting,
@@ -80,22 +80,28 @@ def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
     """What the accuracies on a data set were made by, the one that decides first.
 
     The user's own pipeline decides where it has enough models to compare: of several the one with the most, then the
-    longest, then the newest. Else it is the benchmark's, else an imported or published one.
+    longest, then the smallest images (larger ones are its high resolution), then the newest. Else it is the
+    benchmark's, else an imported or published one.
     """
     rows = _quality_rows(table, dataset)
     code, settings = numbered_settings(rows, (*QUALITY_CONDITIONS, "img_size"))
+    sources = column_of(rows, "source").to_numpy()
+    order = source_order(column_of(rows, "source"))
+    facts = pd.DataFrame({"name": rows["name"].to_numpy(), "order": order, "row": rows.index})
+    by_setting = facts.groupby(code)
+    models, newest, best = by_setting["name"].nunique(), by_setting["row"].max(), by_setting["order"].idxmin()
+    measured = sources == "measured"
+    owned = facts[measured].groupby(code[measured])["name"].nunique()
     ranked = []
     for number, setting in enumerate(settings):
-        group = rows[code == number]
-        own = int(group.loc[column_of(group, "source") == "measured", "name"].nunique())
+        own = int(owned.get(number, 0))
         decides = own >= LEAST_TO_COMPARE
-        order = source_order(column_of(group, "source"))
-        source = str(column_of(group, "source").iloc[int(order.argmin())])
-        training = Training(setting, source, int(group["name"].nunique()), own)
-        newest = int(group.index.max())
-        longest = (-own, -(setting.epochs or setting.minutes or 0), -(setting.pretraining_img_size or 0))
-        usual = (setting.pipeline != DEFAULT_PIPELINE, bool(setting.distillation), order.min(), -training.models)
-        ranked.append(((not decides, *(longest if decides else usual)), newest, training))
+        training = Training(setting, str(sources[best[number]]), int(models[number]), own)
+        length = setting.epochs or setting.minutes or 0
+        longest = (-own, -length, -(setting.pretraining_img_size or 0), setting.img_size or 0)
+        foreign = setting.pipeline != DEFAULT_PIPELINE
+        usual = (foreign, bool(setting.distillation), order[best[number]], -training.models)
+        ranked.append(((not decides, *(longest if decides else usual)), newest[number], training))
     ranked.sort(key=lambda candidate: candidate[1], reverse=True)
     return [training for _, _, training in sorted(ranked, key=lambda candidate: candidate[0])]
 
@@ -128,6 +134,11 @@ class Compared:
     run: Setting | None
     settings: Mapping[str, Setting | None]
     elsewhere: Mapping[str, pd.Series]
+
+    @cached_property
+    def trained(self) -> pd.DataFrame:
+        """The rows with an accuracy."""
+        return self.rows[self.rows["top1"].notna()]
 
     def left_out(self, metric: str, rows: pd.DataFrame) -> int:
         """How many of some of the rows have a number for the metric in another setting only."""
@@ -169,12 +180,28 @@ class Comparison:
     def narrowed(self, names: Iterable[str]) -> "Comparison":
         """The same comparison, in which these models alone choose the settings."""
         chosen = set(names)
-        if chosen == set(self.models["name"]):
+        if chosen == self._names:
             return self
         narrowed = copy.copy(self)
         narrowed.models = self.table[self.table["name"].isin(chosen)]
         narrowed._compared, narrowed._runs = {}, {}
+        for of_models in ("run_settings", "_names"):
+            narrowed.__dict__.pop(of_models, None)
         return narrowed
+
+    @cached_property
+    def run_settings(self) -> "RunSettings":
+        """The run settings of the models that choose."""
+        return RunSettings(self.models)
+
+    @cached_property
+    def devices(self) -> list[str]:
+        """The devices and machines that any record names."""
+        return recorded_devices(self.table)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return set(self.models["name"])
 
     def rescoped(self, scope: Scope) -> "Comparison":
         """The same records under another scope, which changes nothing of what depends on a device."""
@@ -190,7 +217,7 @@ class Comparison:
             return None
         key = (known or tuple(metrics)), device
         if key not in self._runs:
-            self._runs[key] = run_setting(self.models, key[0], device)
+            self._runs[key] = self.run_settings.best(key[0], device)
         return self._runs[key]
 
     def compare(self, metrics: Sequence[str] = (), device: str | None = None) -> Compared:
@@ -241,43 +268,71 @@ class Comparison:
         return f"{note}; others: {'; '.join(others.values())} (--pipeline NAME chooses)" if others else note
 
 
-def run_setting(table: pd.DataFrame, metrics: Sequence[str] = (), device: str | None = None) -> Setting | None:
-    """The run setting to compare models in by all the metrics together, or by any where none is named.
+class RunSettings:
+    """The run settings of a table: what of each is known of how many models, to choose one to compare in."""
 
-    It is on the device (or machine) asked for where that has numbers, else on a like one; then the one with the best
-    source, of the machine on which most models were measured, and with the most models. None where no row ran.
-    """
-    require_known(device, recorded_devices(table))
-    asked = [name for name in metrics if METRICS[name].depends_on_device]
-    columns = [name for name in (asked or DEVICE_METRICS) if name in table.columns]
-    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
-    if (metrics and not asked) or not columns:
-        return None
-    known = pd.DataFrame({name: np.isfinite(numbers(succeeded, name)) for name in columns}, index=succeeded.index)
-    ran = succeeded[known.any(axis=1)]
-    if device is not None:
-        ran = ran[on_device(ran, device) | on_like_device(ran, device)]
-    if not len(ran):
-        return None
-    popularity = models_by_machine(succeeded)
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.devices = recorded_devices(table)
+        self._rows = table[table["status"] == "ok"] if "status" in table.columns else table
+        self._of_row, self._settings = numbered_settings(self._rows, RUN_CONDITIONS)
+        # One number per setting and model, and the setting of each, so that models are counted without grouping rows.
+        names, different = pd.factorize(self._rows["name"])
+        pairs, self._pair_of_row = np.unique(self._of_row * max(len(different), 1) + names, return_inverse=True)
+        self._setting_of_pair = pairs // max(len(different), 1)
+        self._sources = source_order(column_of(self._rows, "source"))
+        self._popularity = models_by_machine(self._rows)
 
-    def order(candidate: tuple[Setting, pd.DataFrame]) -> tuple[bool, bool, bool, float, int, int, int, str]:
-        setting, rows = candidate
-        of_model = known.loc[rows.index].groupby(rows["name"]).any()
+    def best(self, metrics: Sequence[str] = (), device: str | None = None) -> Setting | None:
+        """The run setting to compare models in by all the metrics together, or by any where none is named.
+
+        It is on the device (or machine) asked for where that has numbers, else on a like one; then the one with the
+        best source, of the machine on which most models were measured, and with the most models. None where no row ran.
+        """
+        require_known(device, self.devices)
+        asked = [name for name in metrics if METRICS[name].depends_on_device]
+        columns = [name for name in (asked or DEVICE_METRICS) if name in self._rows.columns]
+        if (metrics and not asked) or not columns:
+            return None
+        known = [np.isfinite(numbers(self._rows, name)) for name in columns]
+        ran = np.logical_or.reduce(known)
+        best_source = np.full(len(self._settings), np.inf)
+        np.minimum.at(best_source, self._of_row[ran], self._sources[ran])
+        of_pair = [np.bincount(self._pair_of_row[mask], minlength=len(self._setting_of_pair)) > 0 for mask in known]
         # A column that is wanted and that the table does not have is known of no model; the others still decide.
-        models = int((of_model.all(axis=1) if asked else of_model.any(axis=1)).sum())
-        return (
-            models == 0,
-            device is not None and not setting.is_on(device),
-            models < LEAST_TO_COMPARE,
-            float(source_order(column_of(rows, "source")).min()),
-            -popularity.get(setting.machine or "", 0),
-            -models,
-            -int(of_model[columns[0]].sum()),
-            str(setting),
-        )
+        models = self._count(np.logical_and.reduce(of_pair) if asked else np.logical_or.reduce(of_pair))
+        of_first = self._count(of_pair[0])
 
-    return min(by_run_setting(ran), key=order)[0]
+        def order(at: int) -> tuple[bool, bool, bool, float, int, int, int, str]:
+            setting = self._settings[at]
+            return (
+                models[at] == 0,
+                device is not None and not setting.is_on(device),
+                models[at] < LEAST_TO_COMPARE,
+                best_source[at],
+                -self._popularity.get(setting.machine or "", 0),
+                -models[at],
+                -of_first[at],
+                str(setting),
+            )
+
+        candidates = [
+            at for at in np.unique(self._of_row[ran]) if device is None or _is_on_or_like(self._settings[at], device)
+        ]
+        return self._settings[min(candidates, key=order)] if candidates else None
+
+    def _count(self, known_of_pair: np.ndarray) -> np.ndarray:
+        """How many models of each setting are marked."""
+        return np.bincount(self._setting_of_pair[known_of_pair], minlength=len(self._settings))
+
+
+def _is_on_or_like(setting: Setting, device: str) -> bool:
+    kind = device_kind(device)
+    return setting.is_on(device) or (kind != "unknown" and device_kind(setting.device) == kind)
+
+
+def run_setting(table: pd.DataFrame, metrics: Sequence[str] = (), device: str | None = None) -> Setting | None:
+    """The run setting of a table to compare models in; see `RunSettings.best`."""
+    return RunSettings(table).best(metrics, device)
 
 
 def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from favor.analyze.devices import has_place
 from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.limits import Limit
 from favor.analyze.selection import fitting
-from favor.analyze.setting import Setting, column_of, recorded_devices
+from favor.analyze.setting import Setting, column_of
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
 
@@ -110,7 +110,10 @@ _SUFFIX = {"%": "", "1": "", "B": "B", "s": "s"}
 
 def candidates(comparison: Comparison, request: Request, run: Setting | None = None) -> pd.DataFrame:
     """One row per model and image size with an accuracy; a model that nobody has trained cannot be favored."""
-    fits = fitting(comparison.compare_in(run).rows, request.among)
+    compared = comparison.compare_in(run)
+    if request.among is None and len(compared.trained):
+        return compared.trained
+    fits = fitting(compared.rows, request.among)
     trained = fits[fits["top1"].notna()]
     if not len(trained):
         raise _untrained(comparison, fits, request)
@@ -170,7 +173,7 @@ def _require_a_run(comparison: Comparison, request: Request) -> None:
     device = request.device
     if device is None:
         return
-    if not has_place(device, recorded_devices(comparison.models)) and device in recorded_devices(comparison.table):
+    if not has_place(device, comparison.run_settings.devices) and device in comparison.devices:
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
         raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
 

@@ -16,7 +16,6 @@ from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
 from favor.analyze.limits import LIMITED
 from favor.analyze.ranking import PREFERENCES, rank
-from favor.analyze.setting import recorded_devices
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
@@ -115,7 +114,7 @@ class _Judge:
         self, comparison: Comparison, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
     ) -> None:
         self.comparison = comparison.narrowed(view.rows.loc[view.rows["top1"].notna(), "name"])
-        self.devices = recorded_devices(self.comparison.models)
+        self.devices = self.comparison.run_settings.devices
         self.fronts, self.texts, self.scope = fronts, texts, view.scope
         self.positions = {setting.setting: position for position, setting in enumerate(views.settings)}
         self.models = {

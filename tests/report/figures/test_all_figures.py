@@ -186,7 +186,7 @@ def test_control_characters_in_a_record_do_not_abort_the_drawing(
     drawn = study_figures["benchmark-throughput"]
     hostile = alt.Chart(pd.DataFrame({"x": ["a\x00b", "\x1b[31m", "\x9b31m"], "y": [1, 2, 3]})).mark_point()
     figure = replace(drawn, chart=hostile.encode(x="x:N", y="y:Q"))
-    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, track: [figure])
+    monkeypatch.setattr("favor.report.figures.all_figures", lambda table, scope, track: [figure])
     (written,) = export(pd.DataFrame(), tmp_path, form)
     assert written.stat().st_size > 1000
     assert r"a\x00b" in json.dumps(print_spec(figure)).replace("\\\\", "\\")

@@ -101,9 +101,8 @@ def evidence_of(
     """
     finished = results(table, scope.unfinished)
     chosen = (dataset or _main_dataset(finished)) if "top1" in metrics else None
-    pipelines = [] if chosen is None else [training.setting.pipeline for training in trainings(finished, chosen)]
     # A data set that the pipeline asked for was not run on shows what there is.
-    pipeline = scope.pipeline if scope.pipeline in pipelines else None
+    pipeline = scope.pipeline if scope.pipeline and chosen and _ran(finished, chosen, scope.pipeline) else None
     scope = replace(scope, dataset=chosen, pipeline=pipeline, all_sizes=True)
     present = [name for name in metrics if name in table.columns and table[name].notna().any()]
     return Evidence(table, Comparison(_about(table, present), scope, metrics=present))
@@ -136,6 +135,10 @@ def _main_dataset(table: pd.DataFrame) -> str | None:
 def _models(table: pd.DataFrame, dataset: str) -> int:
     known, _ = complete_rows(table[column_of(table, "dataset") == dataset], ["top1"])
     return int(known["name"].nunique())
+
+
+def _ran(table: pd.DataFrame, dataset: str, pipeline: str) -> bool:
+    return any(training.setting.pipeline == pipeline for training in trainings(table, dataset))
 
 
 def _about(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
