@@ -228,7 +228,7 @@ class Comparison:
         """The models in a run setting; without one there is nothing that depends on a device."""
         if run not in self._compared:
             assembled = rows = self._assemble(run)
-            choosing = rows["name"].isin(self.models["name"])
+            choosing = None if self.models is self.table else rows["name"].isin(self._names)
             settings: dict[str, Setting | None] = {}
             elsewhere: dict[str, pd.Series] = {}
             for name in [metric for metric in METRICS if metric in rows.columns]:
@@ -377,11 +377,11 @@ def assemble(
     rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
     for column in _CARD:
         if column in sized.columns:
-            first_known = sized.dropna(subset=[column]).drop_duplicates("name").set_index("name")[column]
+            first_known = sized[["name", column]].dropna().drop_duplicates("name").set_index("name")[column]
             rows[column] = rows["name"].map(first_known)
     new_columns: dict[str, pd.Series] = {}
     numbers_and_ends = {f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")}
-    others = [column for column in sized.columns if column not in numbers_and_ends]
+    others = [column for column in sized.columns if column not in numbers_and_ends and column not in _CARD]
     for metric in [name for name in METRICS if name in sized.columns]:
         # Fewer columns are several times as fast to filter and to sort, and most are none of this metric's.
         needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if _is_quality(metric) else []), *others])

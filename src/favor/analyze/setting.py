@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Setting:
     grid_intensity: float | None = None
     price_per_hour: float | None = None
 
-    @property
+    @cached_property
     def run(self) -> "Setting":
         """Where and how the model ran, without what only single metrics depend on."""
         return Setting(**{name: getattr(self, name) for name in RUN_CONDITIONS})
@@ -78,6 +79,10 @@ class Setting:
 
     def __str__(self) -> str:
         """The conditions for people; those that are unknown, or as usual, are left out."""
+        return self._written
+
+    @cached_property
+    def _written(self) -> str:
         texts = (_text(field.name, getattr(self, field.name)) for field in fields(self))
         return ", ".join(filter(None, texts))
 

@@ -12,6 +12,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures import Figure, all_figures, theme
@@ -40,9 +41,12 @@ def drawings_of(
     table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, track: Track = unseen
 ) -> list[tuple[str, list[Drawing]]]:
     """All figures of a table by their group, in the order in which they are given."""
+    # Altair checks every point against its schema, which takes longer than all the rest; the tests check the charts.
+    with debug_mode(False):
+        figures = all_figures(table, scope, track)
     return [
-        (group, [_drawing(figure) for figure in figures])
-        for group, figures in groupby(all_figures(table, scope, track), key=lambda figure: figure.group)
+        (group, [_drawing(figure) for figure in of_group])
+        for group, of_group in groupby(figures, key=lambda figure: figure.group)
     ]
 
 
@@ -85,7 +89,7 @@ def _drawing(figure: Figure) -> Drawing:
 
 def specification(chart: alt.TopLevelMixin) -> dict[str, object]:
     """A chart's Vega-Lite specification, without Altair's own look, which would hide the page's theme."""
-    return {key: _as_json(value) for key, value in chart.to_dict().items() if key != "config"}
+    return {key: _as_json(value) for key, value in chart.to_dict(validate=False).items() if key != "config"}
 
 
 def _as_json(value: Any) -> Any:

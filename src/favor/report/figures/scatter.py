@@ -79,7 +79,9 @@ def scatter_of(
     named: Collection[tuple[str, float, float]] = (),
 ) -> Scatter:
     """The rows as points. `named` lists what to label by name and place; plain ViTs always are."""
-    points = (_point(row, x, y, flags or {}, named) for row in rows.to_dict("records"))
+    ends = (f"{axis.column}{part}" for axis in (x, y) for part in ("", "_low", "_high", "_source"))
+    drawn = rows[[column for column in dict.fromkeys(["name", "how", "img_size", *ends]) if column in rows.columns]]
+    points = (_point(row, x, y, flags or {}, named) for row in drawn.to_dict("records"))
     return Scatter(x, y, tuple(points), base_size)
 
 
