@@ -13,7 +13,7 @@ from favor.records import gather
 from favor.report.page import page_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from report.made_up import many_models  # noqa: E402
+from report.made_up import many_models
 
 SIZES = (200, 1_500, 10_000)
 LIMIT = 15.0

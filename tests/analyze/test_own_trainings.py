@@ -249,3 +249,11 @@ def test_devices_correlate_before_anything_is_measured() -> None:
 
 def test_figures_of_own_records_are_all_drawn_or_say_what_they_need(own: pd.DataFrame) -> None:
     assert {figure.id for figure in all_figures(own)} >= {"benchmark-parameters", "benchmark-pretraining-resolution"}
+
+
+def test_of_two_image_sizes_with_equally_many_models_the_smaller_decides_whichever_came_last() -> None:
+    sizes = [a_training(name, 80.0, img_size=size) for size in (224, 384) for name in MODELS]
+    for records in (sizes, sizes[::-1]):
+        basis = Comparison(table_of(records), IMAGENET).basis
+        assert basis is not None
+        assert basis.img_size == 224

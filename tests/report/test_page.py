@@ -19,6 +19,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from favor.analyze import Comparison, Limit, Request, Scope
+from favor.analyze.comparison import RunSettings
 from favor.analyze.guide import GuideEntry
 from favor.analyze.ranking import rank
 from favor.cli import report as commands
@@ -33,8 +34,9 @@ from favor.report.figure_specs import specification
 from favor.report.figures import all_figures
 from favor.report.method import method_of
 from favor.report.page import page_of
-from favor.report.questions import LIMITS
+from favor.report.questions import LIMITS, questions_of
 from favor.report.track import Item, Track
+from favor.report.views import views_of
 from report.made_up import HOSTILE_NAME, hostile
 
 MEGABYTE = 1e6
@@ -191,6 +193,19 @@ def test_what_decides_a_question_is_what_decides_the_command(
     assert deciding["undecided"] == ranking.undecided
     if deciding["front"] is not None:
         assert {data["models"]["name"][place] for place in deciding["front"]} == set(ranking.rows["name"])
+
+
+def test_run_settings_are_looked_up_once_for_all_questions_on_a_data_set(
+    decision_table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+    made = RunSettings.__init__
+    monkeypatch.setattr(RunSettings, "__init__", lambda self, table: (looked_up.append(1), made(self, table))[1])
+    texts = Texts()
+    views = views_of(decision_table, texts)
+    looked_up.clear()
+    questions = questions_of(decision_table, views, texts)
+    assert len(looked_up) == len(questions.by_view) > 1
 
 
 def test_a_chart_without_a_number_is_still_json() -> None:
