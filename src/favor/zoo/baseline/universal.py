@@ -37,8 +37,8 @@ class UniversalEncoder(Encoder):
         "A baseline, as it changes neither the mixing nor the sequence nor the MLP: it shows that parameters tell "
         "nothing of the cost.",
         "Shared weights only: the paper's embedding of the depth and its halting by token are left out. The Efficiency "
-        "Misnomer compares a Universal Transformer in Mesh TensorFlow (Figure 1): it says that parameters are shared in "
-        "depth, and nothing of the other two.",
+        "Misnomer compares a Universal Transformer in Mesh TensorFlow (Figure 1). It says that parameters are shared "
+        "in depth, and nothing of the other two.",
         "Drop path has the same rate at every depth, as the block is one.",
         LAYER_SCALE,
     ),
