@@ -91,7 +91,7 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """The folder of the checkpoints: one per model, recipe, data, initial weights, image size, seed and attention."""
+        """The folder of the checkpoints: one per model, recipe, data, initial weights, img_size, seed and attention."""
         recipe, start = self.recipe, self.start
         learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
         learned += "" if start.img_size is None else f"-{start.img_size}px"
