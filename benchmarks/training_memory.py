@@ -1,6 +1,6 @@
-"""Why FLOPs predict training memory: docs/training-memory.md from traces of the models of Table 5.
+"""Training memory against FLOPs: traces of all models of Table 5 at 224 px, batch 2048, amp, LAMB, as tables.
 
-python benchmarks/training_memory.py            # traces all models (minutes), writes docs/training-memory.md
+python benchmarks/training_memory.py            # traces all models, which takes minutes
 python benchmarks/training_memory.py t.json     # keeps the traced numbers in t.json, and uses them if they are there
 """
 
@@ -17,7 +17,6 @@ from favor.trace.counts import count
 from favor.trace.peak_memory import peak_memory
 from favor.zoo.registry import card
 
-PAGE = Path(__file__).parents[1] / "docs" / "training-memory.md"
 IMG_SIZE, BATCH = 224, 2048
 
 
@@ -83,13 +82,71 @@ def correlation(rows: list[Traced], x: str, y: str) -> tuple[float, float]:
     return float(stats.pearsonr(*values)[0]), float(stats.spearmanr(*values)[0])
 
 
-def spread(values: list[float]) -> float:
-    """How many times the ninth decile is the first one."""
-    deciles = statistics.quantiles(values, n=10, method="inclusive")
-    return deciles[-1] / deciles[0]
-
-
 def kinds(row: Traced) -> dict[str, float]:
     """Shares of the kept activations by the kind of operator that made them, the largest first."""
     kept = {part.removeprefix("kept: "): size for part, size in row.parts.items() if part.startswith("kept: ")}
     return {kind: size / row.kept for kind, size in sorted(kept.items(), key=lambda item: -item[1])}
+
+
+def in_words(shares: dict[str, float]) -> str:
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in list(shares.items())[:3])
+
+
+def table(head: str, lines: list[str]) -> str:
+    columns = head.count("|") - 1
+    return "\n".join([head, "|---|" + "---:|" * (columns - 1), *lines])
+
+
+def correlations(rows: list[Traced]) -> str:
+    lines = []
+    for title, x in (
+        ("multiply-adds", "macs"),
+        ("outputs of matrix products", "activations"),
+        ("parameters", "params"),
+    ):
+        found = [*correlation(rows, x, "peak"), *correlation(rows, x, "kept")]
+        lines.append(f"| {title} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
+    return table("| predictor | memory: Pearson | Spearman | kept activations: Pearson | Spearman |", lines)
+
+
+def by_class(rows: list[Traced]) -> str:
+    classes: dict[str, list[Traced]] = {}
+    for row in rows:
+        classes.setdefault(row.how, []).append(row)
+    lines = []
+    for how, of_class in sorted(classes.items(), key=lambda item: statistics.median(r.bytes_per_mac for r in item[1])):
+        ratios = sorted(row.bytes_per_mac * 1e3 for row in of_class)
+        median = statistics.median(ratios)
+        lines.append(f"| {how} | {len(ratios)} | {median:.1f} | {ratios[0]:.1f} | {ratios[-1]:.1f} |")
+    return table("| class | models | kept bytes per 1000 multiply-adds, median | least | most |", lines)
+
+
+def extremes(rows: list[Traced]) -> str:
+    ordered = sorted(rows, key=lambda row: row.bytes_per_mac)
+    lines = [
+        f"| {row.name} | {row.macs / 1e9:.2f} | {row.peak / 1e9:.0f} | {row.bytes_per_mac * 1e3:.1f} | "
+        f"{in_words(kinds(row))} |"
+        for row in (*ordered[:5], *ordered[-8:])
+    ]
+    return table("| model | GMACs | memory [GB] | kept bytes per 1000 MACs | kept, by operator |", lines)
+
+
+def all_models(rows: list[Traced]) -> str:
+    lines = [
+        f"| {row.name} | {row.how} | {row.macs / 1e9:.2f} | {row.activations / 1e6:.1f} | {row.peak / 1e9:.1f} | "
+        f"{row.kept / row.peak:.0%} | {row.bytes_per_mac * 1e3:.1f} | {row.plain_peak / 1e9:.1f} |"
+        for row in sorted(rows, key=lambda row: row.peak)
+    ]
+    head = (
+        "| model | class | GMACs | activations [M] | memory [GB] | kept | bytes per 1000 MACs | plain attention [GB] |"
+    )
+    return table(head, lines)
+
+
+def main() -> None:
+    rows = models(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    print("\n\n".join(shown(rows) for shown in (correlations, by_class, extremes, all_models)))
+
+
+if __name__ == "__main__":
+    main()
