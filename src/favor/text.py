@@ -43,6 +43,17 @@ def on_one_line(text: str) -> str:
     return _LONG_WORD.sub(_cut, printable(_LINE_BREAKS.sub(" ", text)))
 
 
+def ordinal(number: int) -> str:
+    """A place in a ranking.
+
+    >>> ordinal(1), ordinal(22), ordinal(111)
+    ('1st', '22nd', '111th')
+    """
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return str(number) + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
 def _spelled_out(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -39,7 +39,7 @@ def test_the_warning_names_the_strongest_flip_and_is_none_where_all_agree() -> N
     table = pd.DataFrame({"name": ["deep", "wide"], "params": [90e6, 100e6], "latency_p50": [0.6, 0.3]})
     warning = disagreement(table, ["params", "latency_p50"]).warning
     assert warning is not None
-    assert "deep costs 1.1 times less than wide by params and 2 times more by latency_p50" in warning
+    assert "deep is 1.1 times cheaper than wide by params and 2 times costlier by latency_p50" in warning
     assert disagreement(table.assign(latency_p50=[0.3, 0.6]), ["params", "latency_p50"]).warning is None
 
 
@@ -67,7 +67,8 @@ def test_a_claim_is_checked_by_the_other_indicators() -> None:
     check = check_claim(table, "a", "b", "params", ["macs", "throughput", "train_memory"])
     assert (check.agree, check.disagree, check.unknown) == (("macs",), ("throughput",), ("train_memory",))
     assert (
-        check.warning == "a is cheaper than b by params and by macs, but dearer by throughput: say which cost is meant."
+        check.warning
+        == "a is cheaper than b by params and by macs, but costlier by throughput: name the cost that you mean."
     )
     assert check_claim(table, "a", "b", "params", ["macs"]).warning is None
     assert "rests on params alone" in (check_claim(table, "a", "b", "params", ["train_memory"]).warning or "")

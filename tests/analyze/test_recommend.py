@@ -161,7 +161,7 @@ def test_without_numbers_the_papers_advice_stands_in_and_claims_no_order_of_spee
     ]
     assert [choice.name for choice in answer.flagged] == ["evit_s16"]
     assert answer.favored.probability_best is None
-    assert "no model has a number for throughput: the paper's advice stands in" in answer.notes[0]
+    assert "no model has a number for throughput, so the paper's advice is used" in answer.notes[0]
     assert "A100 front" in answer.notes[0]
     assert "says nothing about throughput" in answer.notes[0]
     assert answer.why is not None
@@ -212,7 +212,7 @@ def test_a_model_whose_number_for_a_limit_is_unknown_does_not_keep_it(wide_table
     answer = recommend(table, Request(limits=(BELOW_1_GIB,)))
     assert answer.favored is not None
     assert (answer.favored.name, answer.runners_up) == ("small", ())
-    assert "not considered: 1 model for which a limit's number is not known" in answer.notes
+    assert "not considered: 1 model without a number for one of the limits" in answer.notes
     nobody = recommend(table, Request(limits=(Limit("max_memory", "inference_memory", "max", 0.1 * GIB),)))
     assert nobody.favored is None
     assert nobody.relax is not None
@@ -234,7 +234,7 @@ def test_measurements_of_two_machines_are_not_one_ranking(wide_table: WideTable)
     assert answer.favored is not None
     assert [answer.favored.name, *(choice.name for choice in answer.runners_up)] == ["b", "a", "c"]
     assert answer.favored.metrics["throughput"].setting == "cpu, fp32, machine laptop"
-    assert any("of machine laptop" in note and "2 models on server" in note for note in answer.notes)
+    assert any("from machine laptop" in note and "2 models on server" in note for note in answer.notes)
     on_server = recommend(table, Request(prefer="throughput", device="server"))
     assert on_server.favored is not None
     assert [on_server.favored.name, *(choice.name for choice in on_server.runners_up)] == ["d", "a"]
@@ -407,7 +407,7 @@ def test_a_like_device_stands_in_and_the_answer_says_so(wide_table: WideTable) -
     answer = recommend(wide_table(*rows), Request(prefer="throughput", device="a100"))
     assert answer.favored is not None
     assert answer.favored.name == "b"
-    assert "nothing is known of throughput on a100; a like device stands in" in answer.notes
+    assert "throughput is not known on a100; a similar device is used instead" in answer.notes
     on_cpu = recommend(wide_table(*rows), Request(prefer="throughput", device="cpu"))
     lack = "no model has a number for throughput on cpu or a device like it"
     assert on_cpu.undecided == (f"throughput cannot be ranked: {lack}",)
@@ -453,7 +453,7 @@ def test_models_that_nobody_has_trained_are_not_called_unknown(wide_table: WideT
         {"name": "other_s16", "params": 22e6},
     )
     for name, why in (("performer*", "performer_s16 failed: does not converge"), ("other*", "--any-pipeline")):
-        with pytest.raises(RequestError, match=r"no model that fits '.*' has an accuracy on imagenet-1k") as refused:
+        with pytest.raises(RequestError, match=r"no model that matches '.*' has an accuracy on imagenet-1k") as refused:
             recommend(table, Request(among=name))
         assert why in str(refused.value)
     with pytest.raises(RequestError, match="unknown model with records 'nobody'"):
@@ -471,7 +471,7 @@ def test_other_devices_that_could_decide_are_told_where_none_is_asked_for(wide_t
         imported("rtx4090", "a", 5.0),
         imported("tpu-v3", "nobody", 5.0),
     )
-    told = "throughput is known on other devices, too: rtx3090 (2 models); --device NAME chooses"
+    told = "throughput is also known on other devices: rtx3090 (2 models); choose with --device NAME"
     anywhere = recommend(table, Request(prefer="throughput"))
     assert told in anywhere.notes
     there = recommend(table, Request(prefer="throughput", device="rtx3090"))

@@ -88,14 +88,14 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_line_that_can_be_read(
         main()
     told = capsys.readouterr().err
     assert ended.value.code == 2
-    assert told == "error: an argument has a number of 5000 digits; no number may have more than 300\n"
+    assert told == "error: an argument has a number of 5000 digits; at most 300 are allowed\n"
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["measure"], "error: Missing argument 'NAME...'. (`favor measure --help` shows what it takes)\n"),
-        (["lst"], "error: No such command 'lst'. Did you mean 'list'? (`favor --help` shows what it takes)\n"),
+        (["measure"], "error: Missing argument 'NAME...'. (see `favor measure --help`)\n"),
+        (["lst"], "error: No such command 'lst'. Did you mean 'list'? (see `favor --help`)\n"),
         (["simulate", "vit_xs4", "--device", "t4", "--num-classes", "9" * 30], "or less, not " + "9" * 30 + "\n"),
     ],
 )

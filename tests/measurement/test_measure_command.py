@@ -123,7 +123,7 @@ def test_what_a_study_has_is_not_measured_again_and_it_is_said(app, pretended, t
     assert run(app, "measure", "vit_ti16", "--study", study, "--json").exit_code == 0
     again = run(app, "measure", "vit_ti16", "vit_s16", "--study", study, "--json")
     assert [asked["name"] for asked in pretended["calls"]] == ["vit_ti16", "vit_s16"]
-    assert "1 of 2 jobs are done already" in again.stderr
+    assert "1 of 2 jobs are already done" in again.stderr
     assert [record["name"] for record in json.loads(again.stdout)] == ["vit_ti16", "vit_s16"]
     assert len(read(study).records) == 2
 
@@ -134,7 +134,7 @@ def test_what_was_flagged_is_told_and_measured_again_on_request(app, pretended, 
     assert run(app, "measure", "vit_ti16", "--study", study).exit_code == 0
     pretended["flags"] = []
     told = run(app, "measure", "vit_ti16", "--study", study).stderr
-    assert "1 of 1 jobs are done already, 1 of them with flags (--repeat flagged does them again)" in told
+    assert "1 of 1 jobs are already done, 1 of them with flags (--repeat flagged repeats these)" in told
     assert len(pretended["calls"]) == 1
     assert run(app, "measure", "vit_ti16", "--study", study, "--repeat", "flagged").exit_code == 0
     assert len(pretended["calls"]) == 2
@@ -148,7 +148,7 @@ def test_a_failure_is_tried_again_on_request_only(app, pretended, tmp_path):
     assert run(app, "measure", "vit_ti16", "--study", str(tmp_path)).exit_code == 1
     again = run(app, "measure", "vit_ti16", "--study", str(tmp_path))
     assert (again.exit_code, len(pretended["calls"])) == (1, 1)
-    assert "1 failed (--repeat failed tries them again)" in again.stderr
+    assert "1 failed (--repeat failed retries these)" in again.stderr
     pretended["failing"] = set()
     assert run(app, "measure", "vit_ti16", "--study", str(tmp_path), "--repeat", "failed").exit_code == 0
     assert len(pretended["calls"]) == 2
@@ -184,7 +184,7 @@ def test_a_full_disk_loses_no_figure_and_the_command_says_what_to_do(app, preten
     assert tries == [["vit_ti16"], ["vit_ti16"]]  # as soon as it was measured, and on exit
     assert len(pretended["calls"]) == 1
     assert isinstance(result.exception, WorkError)
-    assert "No space left on device; the last figures (vit_ti16) are printed above" in str(result.exception)
+    assert "No space left on device; the last results (vit_ti16) are printed above" in str(result.exception)
     assert "free some space" in str(result.exception)
 
 
@@ -226,7 +226,7 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, p
     result = run(app, "measure", "vit_ti16", "vit_s16", "vit_b16", "--study", str(tmp_path), "--json")
     assert result.exit_code == 130
     assert [record["name"] for record in json.loads(result.stdout)] == ["vit_ti16", "vit_s16"]
-    assert "the same command goes on from there" in result.stderr
+    assert "the same command continues from there" in result.stderr
     assert [record.name for record in read(tmp_path).records] == ["vit_ti16", "vit_s16"]
 
 

@@ -74,7 +74,7 @@ def test_two_at_once_in_one_folder_are_refused_and_a_killed_one_leaves_no_lock(t
     try:
         assert other.stdout.readline() == "locked\n"
         assert is_at_work(tmp_path)
-        refused = f"another favor \\(process {other.pid} since [0-9:]+\\) is at work there; --wait waits for it"
+        refused = f"another favor \\(process {other.pid} since [0-9:]+\\); wait for it with --wait"
         with pytest.raises(RequestError, match=refused), locked(tmp_path):
             pass
     finally:

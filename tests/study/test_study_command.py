@@ -106,7 +106,7 @@ def test_a_study_is_run_kept_shown_and_answered(app, world, tmp_path):
     assert world["calls"] == ["vit_s16", "swin_ti", "cvt_13"]
     assert len(read(tmp_path / "runs" / "mine").records) == 3
     assert [str(output) for _, output in world["pages"]] == ["runs/mine/report.html"]
-    for told in ("speed, 80 % or more", "cvt_13", "vit_s16: 3. of 3 by throughput", "Page: runs/mine/report.html"):
+    for told in ("speed, 80 % or more", "cvt_13", "vit_s16: 3rd of 3 by throughput", "Page: runs/mine/report.html"):
         assert told in result.stdout
     assert "mine: Three models." in result.stderr
     assert "3 to do on" in result.stderr
@@ -120,7 +120,7 @@ def test_a_second_run_of_the_same_does_nothing_and_says_so(app, working):
     assert again.exit_code == 0
     assert len(working["calls"]) == 3
     assert len(working["pages"]) == 1
-    assert "6 of 6 jobs are done already; nothing is left to do" in again.stderr
+    assert "6 of 6 jobs are already done; nothing is left to do" in again.stderr
     assert again.stdout == first.stdout
 
 
@@ -128,7 +128,7 @@ def test_killed_before_its_page_was_written_the_next_run_writes_the_page_and_mea
     run(app, "run", "mine.yaml", "--study", "here")
     (tmp_path / "here" / "report.html").unlink()
     resumed = run(app, "resume", "here")
-    assert "6 of 6 jobs are done already; nothing is left to do" in resumed.stderr
+    assert "6 of 6 jobs are already done; nothing is left to do" in resumed.stderr
     assert "Page: here/report.html" in resumed.stdout
     records = tmp_path / "here" / "records.jsonl"
     later = (tmp_path / "here" / "report.html").stat().st_mtime_ns + 1
@@ -150,7 +150,7 @@ def test_a_record_that_cannot_be_read_is_told_and_done_again(app, working, tmp_p
 def test_measurements_on_a_busy_machine_are_told_at_the_end(app, working):
     working["busy"] = {"swin_ti", "cvt_13"}
     result = run(app, "run", "mine.yaml")
-    assert "Busy: others used the machine during 2 of 3 measurements" in result.stdout
+    assert "Busy: other programs ran during 2 of 3 measurements" in result.stdout
     data = json.loads(run(app, "status", "runs/mine", "--json").stdout)
     assert data["busy"] == ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"]
 
@@ -158,7 +158,7 @@ def test_measurements_on_a_busy_machine_are_told_at_the_end(app, working):
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(app, working, tmp_path):
     run(app, "run", "mine.yaml", "--study", "here")
     (tmp_path / "mine.yaml").write_text(STUDY.replace("cvt_13", "tome_r8_s16").replace("2 s", "3 s"))
-    with pytest.raises(RequestError, match=r"here has another study \(mine; it differs in models, budget\)"):
+    with pytest.raises(RequestError, match=r"here holds another study \(mine; it differs in models, budget\)"):
         run(app, "run", "mine.yaml", "--study", "here")
 
 
@@ -175,7 +175,7 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_resume_does(app, work
     working["interrupted_at"] = 2
     stopped = run(app, "run", "mine.yaml")
     assert stopped.exit_code == 130
-    assert "stopped by SIGINT; saved in runs/mine: `favor resume runs/mine` goes on" in stopped.stderr
+    assert "stopped by SIGINT; saved in runs/mine: `favor resume runs/mine` continues" in stopped.stderr
     status = json.loads(run(app, "status", "runs/mine", "--json").stdout)
     assert (status["done"], status["left"]) == (4, ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"])
     assert status["seconds_left"] > 10
@@ -190,7 +190,7 @@ def test_a_failure_is_told_with_its_reason_and_tried_again_on_demand_only(app, w
     assert result.exit_code == 0
     assert "Failed: swin_ti@224 inference fp32: out_of_memory: latency: too large" in result.stdout
     again = run(app, "resume", "runs/mine")
-    assert "1 failed (--repeat failed tries them again)" in again.stderr
+    assert "1 failed (--repeat failed retries these)" in again.stderr
     assert len(working["calls"]) == 3
     working["failing"] = set()
     retried = run(app, "resume", "runs/mine", "--repeat", "failed")
@@ -211,7 +211,7 @@ def test_status_tells_done_failed_with_reasons_and_left(app, working):
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in told.splitlines() if line.startswith("│")]
     assert rows == [["count", "3", "3", "0", "0"], ["inference", "3", "1", "1", "1"]]
     assert "Failed: swin_ti@224 inference fp32: out_of_memory: latency: too large" in told
-    assert "not at work now; `favor resume runs/mine` would take about" in told
+    assert "Not running; `favor resume runs/mine` would take about" in told
 
 
 def test_a_page_that_cannot_be_written_takes_nothing_from_the_answer(app, working, monkeypatch):
@@ -228,12 +228,12 @@ def test_a_page_that_cannot_be_written_takes_nothing_from_the_answer(app, workin
 def test_a_study_begun_on_another_machine_is_not_gone_on_with(app, working, monkeypatch):
     run(app, "run", "mine.yaml")
     monkeypatch.setattr(Cpu, "__init__", lambda self: setattr(self, "name", "Another processor"))
-    with pytest.raises(RequestError, match="was begun on .*, and this is Another processor"):
+    with pytest.raises(RequestError, match="was started on .*, but this is Another processor"):
         run(app, "resume", "runs/mine")
 
 
 def test_two_at_once_in_one_folder_are_refused(app, working, tmp_path):
-    with locked(tmp_path / "runs" / "mine"), pytest.raises(RequestError, match="is at work there"):
+    with locked(tmp_path / "runs" / "mine"), pytest.raises(RequestError, match="is in use by another favor"):
         run(app, "run", "mine.yaml")
 
 
@@ -279,7 +279,7 @@ def test_quick_is_the_default_and_the_two_have_options(app, working, monkeypatch
 
 
 def test_two_studies_at_once_are_refused(app, working):
-    with pytest.raises(RequestError, match="one study at a time: mine.yaml, quick"):
+    with pytest.raises(RequestError, match="name one study, not 2 \\(mine.yaml, quick\\)"):
         run(app, "run", "mine.yaml", "--quick")
 
 
@@ -293,7 +293,7 @@ def test_status_starts_without_torch_and_pandas(app, working, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "nothing is left to do" in done.stdout
+    assert "Nothing is left to do" in done.stdout
 
 
 def test_a_request_that_is_refused_leaves_no_folder_behind(app, working, tmp_path):
@@ -309,14 +309,14 @@ def test_a_folder_that_measure_made_has_a_status_can_be_resumed_and_extended(app
     working["interrupted_at"] = 2
     stopped = run(app, "measure", "swin_ti", "cvt_13", "--study", "here")
     assert stopped.exit_code == 130
-    assert "stopped by SIGINT; saved in here: the same command goes on from there" in stopped.stderr
+    assert "stopped by SIGINT; saved in here: the same command continues from there" in stopped.stderr
     status = json.loads(run(app, "status", "here", "--json").stdout)
     assert (status["study"], status["jobs"], status["done"]) == ("measure", 3, 1)
     assert status["left"] == ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"]
     resumed = run(app, "resume", "here")
     assert resumed.exit_code == 0
     assert working["calls"] == ["vit_s16", "swin_ti", "swin_ti", "cvt_13"]
-    assert "nothing is left to do" in resumed.stdout
+    assert "Nothing is left to do" in resumed.stdout
     assert not (folder / "report.html").exists()
     assert [record.name for record in read(folder).records if record.status == "ok"] == ["vit_s16", "swin_ti", "cvt_13"]
 
@@ -337,7 +337,7 @@ def test_counts_are_kept_in_a_study_and_those_that_come_with_favor_are_not_made_
     assert (record["task"], record["conditions"]["num_classes"]) == ("count", 7)
     assert [kept.name for kept in read(tmp_path / "here").records] == ["vit_ti16"]
     again = run(app, "count", "vit_ti16", "vit_s16", "--study", "there")
-    assert "2 of 2 jobs are done already; nothing is left to do" in again.stderr
+    assert "2 of 2 jobs are already done; nothing is left to do" in again.stderr
     assert "5.722 M" in again.stdout
     with pytest.raises(RequestError, match="--study keeps counts of inference at batch size 1"):
         run(app, "count", "vit_ti16", "--study", "here", "--phase", "training")
@@ -345,7 +345,7 @@ def test_counts_are_kept_in_a_study_and_those_that_come_with_favor_are_not_made_
 
 def test_a_folder_with_records_alone_has_a_status(app, working, tmp_path):
     (tmp_path / "records.jsonl").write_text("")
-    assert "nothing was asked for in it" in run(app, "status", ".").stdout
+    assert "records but no jobs" in run(app, "status", ".").stdout
     assert run(app, "resume", ".").exit_code == 0
 
 
@@ -401,4 +401,4 @@ def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(app, working,
     result = run(app, "run", "mine.yaml")
     assert "[1/3] vit_s16@224 inference fp32: 11 img/s" in result.stderr
     assert isinstance(result.exception, WorkError)
-    assert "No space left on device; the last figures (vit_s16) are printed above" in str(result.exception)
+    assert "No space left on device; the last results (vit_s16) are printed above" in str(result.exception)

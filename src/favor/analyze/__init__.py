@@ -1,8 +1,8 @@
-"""What it means: every analysis is a function from a pandas table to a small frozen result.
+"""Analysis: every analysis is a function from a pandas table to a small frozen result.
 
 The tables are those of `favor.load_records` and `favor.records.published_table`: one row per model and conditions.
-`Comparison` turns them into one row per model where an analysis compares models.
-scipy is imported inside the functions that need it: it takes longer to load than a recommendation takes.
+`Comparison` turns them into one row per model, which most analyses need.
+scipy is imported inside the functions that need it, because it takes longer to load than a recommendation.
 """
 
 from favor.analyze.accuracy_per_parameter import accuracy_per_parameter

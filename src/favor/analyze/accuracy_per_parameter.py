@@ -1,4 +1,4 @@
-"""How much accuracy a model has for each of its parameters.
+"""Accuracy per parameter.
 
 Paper: Nauen et al., "Which Transformer to Favor", section 5.2 and appendix D.7, Figures 3 and 15.
 """
@@ -14,7 +14,7 @@ from favor.errors import RequestError
 
 @dataclass(frozen=True)
 class ParameterEfficiency:
-    """A model's accuracy (%) for each parameter, and how it stands to the median of all models."""
+    """A model's accuracy (%) per parameter, and its ratio to the median of all models."""
 
     name: str
     top1: float
@@ -48,7 +48,7 @@ def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     top1, params = numbers(usable, "top1"), numbers(usable, "params")
     if len(params) and params.min() <= 0:
         impossible = ", ".join(str(name) for name in usable["name"][params <= 0])
-        raise RequestError(f"accuracy per parameter needs one parameter or more; {impossible} has none in the records")
+        raise RequestError(f"accuracy per parameter needs at least one parameter; {impossible} has none in the records")
     ratio = top1 / params
     median = float(pd.Series(ratio).median())
     models = tuple(

@@ -1,4 +1,4 @@
-"""Accuracy against training budget, and the warning about the one that leads early and loses late.
+"""Accuracy over training budget, with a warning about runs that lead early and lose late.
 
 Paper: Dehghani et al., "The Efficiency Misnomer", ICLR 2022, section 2.1, Figures 2 and 3.
 """
@@ -18,7 +18,7 @@ from favor.metrics import metric as glossary_entry
 
 @dataclass(frozen=True)
 class LateFlip:
-    """Two runs whose order at the largest budget is not the order before: `leads_early` is behind at the end.
+    """Two runs whose order changes until the largest budget: `leads_early` is behind at the end.
 
     `until` is the last budget at which it still leads; `early_lead` and `final_deficit` are in the metric's unit.
     """
@@ -106,5 +106,5 @@ def _warning(flips: Sequence[LateFlip], budget: str) -> str | None:
     return (
         f"{flip.leads_early} leads {flip.leads_late} until {budget} {flip.until:g} (by up to {flip.early_lead:.3g}) "
         f"and is {flip.final_deficit:.3g} behind at {flip.final_budget:g}: "
-        "a comparison at a short budget does not tell the end."
+        "a comparison at a short budget does not predict the final order."
     )

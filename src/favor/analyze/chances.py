@@ -1,4 +1,4 @@
-"""How surely a model is the best one, given the intervals of its numbers and of everybody else's."""
+"""The probability that a model is the best one, given the intervals of all numbers."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from favor.metrics import METRICS
 def chance_of_being_best(
     rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
 ) -> np.ndarray | None:
-    """Share of draws in which each row is the best of those that keep all limits; None without any interval.
+    """Share of draws in which each row is the best of those that meet all limits; None without any interval.
 
-    Ties go to the earlier row. Draws in which no row keeps the limits count for nobody.
+    Ties go to the earlier row. Draws in which no row meets the limits count for no row.
 
     >>> rows = pd.DataFrame({"top1": [80.0, 79.0], "top1_low": [79.0, 78.0], "top1_high": [81.0, 80.0]})
     >>> bool(chance_of_being_best(rows, "top1", ())[0] > 0.85)

@@ -1,4 +1,4 @@
-"""Two models side by side, metric by metric, and a verdict only where a test allows one."""
+"""Two models side by side, metric by metric, with a verdict only if a test supports one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Verdict = Literal["a", "b", "undecided", "equal", "untested"]
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """Both models in one metric; `ratio` is b over a. `test` says what the verdict rests on."""
+    """Both models in one metric; `ratio` is b over a. `test` is the basis of the verdict."""
 
     metric: str
     unit: str
@@ -37,7 +37,7 @@ class MetricComparison:
 class PairComparison:
     """Two models at one image size; metrics that only one of them has are listed apart.
 
-    `flagged` says of whom the accuracy is another configuration's, and why; it is shown and not judged.
+    `flagged` gives the models whose accuracy is from another configuration, with the reason; it is shown, not tested.
     """
 
     a: str
@@ -63,10 +63,10 @@ def compare(
 ) -> PairComparison:
     """Compare two models of an assembled table in every metric that both have.
 
-    Counts are exact. Where both models have several seeds, Welch's t-test over them decides. An accuracy without an
-    interval gets the one that the data set's number of test images gives. Other numbers without intervals, or from two
-    settings, are shown but not judged; nor is the accuracy of a model that `flags` (by name, why) says to be another
-    configuration's.
+    Counts are exact. If both models have several seeds, Welch's t-test over the seeds decides. An accuracy without an
+    interval gets the one that follows from the number of test images. Other numbers without intervals, or from two
+    settings, are shown but not tested; nor is the accuracy of a model in `flags` (name to reason), which is from
+    another configuration.
     """
     row_a, row_b, img_size = _rows_at_one_size(with_quality_intervals(assembled, dataset), a, b)
     metrics = [metric for metric in METRICS if metric in assembled.columns]
@@ -110,7 +110,7 @@ def _compare_metric(metric: str, a: Reading, b: Reading, flagged: Sequence[str])
     entry = METRICS[metric]
     p, test = _test(metric, a, b)
     if entry.group == "quality" and flagged:
-        p, test = None, f"not tested: {' and '.join(flagged)} flagged, as another configuration's"
+        p, test = None, f"not tested: the accuracy of {' and '.join(flagged)} is flagged"
     verdict: Verdict = "untested"
     if entry.group == "counted":
         verdict = _leader(a.value, b.value, entry.better)
@@ -129,11 +129,11 @@ def _leader(a: float, b: float, better: str) -> Verdict:
 
 
 def _test(metric: str, a: Reading, b: Reading) -> tuple[float | None, str]:
-    """The p of a two-sided test of the difference, over seeds or else from the intervals, or why there is none."""
+    """The p-value of a two-sided test, over seeds or else from the intervals, and its name or why there is none."""
     if METRICS[metric].group == "counted":
-        return None, "counted" if a.source == b.source == "measured" else "counted by others, rounded"
+        return None, "counted" if a.source == b.source == "measured" else "published counts, rounded"
     if a.setting != b.setting:
-        return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} do not compare"
+        return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} differ"
     if a.seeds and b.seeds and a.seeds.std is not None and b.seeds.std is not None:
         return _welch(a.seeds, b.seeds), f"Welch's t-test of the means over {a.seeds.n} and {b.seeds.n} seeds"
     if a.low is None or a.high is None or b.low is None or b.high is None:
@@ -147,7 +147,7 @@ def _test(metric: str, a: Reading, b: Reading) -> tuple[float | None, str]:
 
 
 def _welch(a: Seeds, b: Seeds) -> float:
-    """The two-sided p of Welch's t-test, which does not take the spreads to be equal.
+    """The two-sided p-value of Welch's t-test, which does not assume equal variances.
 
     >>> round(_welch(Seeds(3, 80.0, 1.0, 81.0), Seeds(3, 84.0, 1.0, 85.0)), 3)
     0.008

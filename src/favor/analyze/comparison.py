@@ -1,10 +1,10 @@
 """The one comparison behind every table, figure and answer: one row per model and image size, in one setting.
 
-For every metric the best number that is known is taken: measured on the device, then imported from a like device, then
-published, then simulated. What a device did is never taken from a device of another kind, and an accuracy only from the
-data set and pipeline that are compared. Beside `<metric>` stand `<metric>_source`, `<metric>_setting` (a `Setting`),
-`<metric>_provenance`, and for a quality `_pipeline`, `_seeds`, `_mean`, `_std` and `_best` over the seeds of its
-training, and `_unfinished` (epochs so far), because a number never travels alone.
+For every metric the best known number is used: measured on the device, then imported from a similar device, then
+published, then simulated. A cost never comes from a device of another kind, and an accuracy only from the data set and
+pipeline that are compared. Each `<metric>` has the columns `<metric>_source`, `<metric>_setting` (a `Setting`) and
+`<metric>_provenance`; a quality also has `_pipeline`, `_seeds`, `_mean`, `_std` and `_best` over the seeds of its
+training, and `_unfinished` (epochs so far).
 """
 
 import copy
@@ -37,7 +37,7 @@ from favor.analyze.trained_as import DEFAULT_PIPELINE, with_benchmark_rows
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 
-LEAST_TO_COMPARE = 2  # one model with a number is no comparison
+LEAST_TO_COMPARE = 2  # a comparison needs two models with a number
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
 _MODEL = ["name", "img_size"]
@@ -47,9 +47,9 @@ _OVER_SEEDS = ("_seeds", "_mean", "_std", "_best", "_unfinished")
 
 @dataclass(frozen=True)
 class Scope:
-    """Which qualities are compared: of a data set, of one pipeline or any, and how the seeds of a training count.
+    """Which qualities are compared: the data set, one pipeline or any, and how seeds are combined.
 
-    Without a `pipeline` the user's own decides where two models or more have it, else the benchmark's.
+    Without a `pipeline` the user's own is used if two or more models have it, else the benchmark's.
     """
 
     dataset: str | None = None
@@ -65,7 +65,7 @@ DEFAULT_SCOPE = Scope()
 
 @dataclass(frozen=True)
 class Training:
-    """Accuracies that compare: what they share, how many models have one, of how many the user measured it."""
+    """Comparable accuracies: their setting, the number of models, and how many of them the user trained."""
 
     setting: Setting
     source: str
@@ -77,11 +77,11 @@ class Training:
 
 
 def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
-    """What the accuracies on a data set were made by, the one that decides first.
+    """The trainings behind the accuracies on a data set, the deciding one first.
 
-    The user's own pipeline decides where it has enough models to compare: of several the one with the most, then the
-    longest, then the smallest images (larger ones are its high resolution), then the newest. Else it is the
-    benchmark's, else an imported or published one.
+    The user's own pipeline decides if it has enough models to compare: of several the one with the most models, then
+    the longest, then the smallest images (larger ones are its high resolution), then the newest. Otherwise it is the
+    benchmark's, then an imported or published one.
     """
     rows = _quality_rows(table, dataset)
     code, settings = numbered_settings(rows, (*QUALITY_CONDITIONS, "img_size"))
@@ -107,7 +107,7 @@ def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
 
 
 def accuracy_basis(table: pd.DataFrame, dataset: str, pipeline: str | None = None) -> Setting:
-    """What accuracies must share to be ranked together: what decides, or the best of the pipeline asked for."""
+    """The setting that accuracies must share: the deciding one, or the best of the requested pipeline."""
     return _chosen(trainings(results(table), dataset), pipeline)
 
 
@@ -125,8 +125,8 @@ def _chosen(ranked: Sequence[Training], pipeline: str | None) -> Setting:
 class Compared:
     """One row per model and image size, with every metric in one setting.
 
-    `settings` has the setting of each metric, `elsewhere` marks the rows whose number is from another one and left out;
-    it is still in `assembled`.
+    `settings` has the setting of each metric; `elsewhere` marks the rows whose number is from another setting. It is
+    left out here but still in `assembled`.
     """
 
     rows: pd.DataFrame
@@ -141,15 +141,15 @@ class Compared:
         return self.rows[self.rows["top1"].notna()]
 
     def left_out(self, metric: str, rows: pd.DataFrame) -> int:
-        """How many of some of the rows have a number for the metric in another setting only."""
+        """How many of the given rows have a number for the metric only in another setting."""
         return int(self.elsewhere[metric].loc[rows.index].sum()) if metric in self.elsewhere else 0
 
 
 class Comparison:
-    """A wide table of records under a scope: what decides between accuracies, and models in any run setting.
+    """A wide table of records under a scope, from which models can be compared in any run setting.
 
-    `metrics` are those that matter, all without it. `of` holds the rows of the models that have a say in the choice of
-    pipeline and setting: all without it.
+    `metrics` limits the metrics (default: all). `of` holds the rows of the models that choose pipeline and setting
+    (default: all).
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Comparison:
         self._runs: dict[tuple[tuple[str, ...], str | None], Setting | None] = {}
 
     def narrowed(self, names: Iterable[str]) -> "Comparison":
-        """The same comparison, in which these models alone choose the settings."""
+        """The same comparison, with the settings chosen by these models only."""
         chosen = set(names)
         if chosen == self._names:
             return self
@@ -204,14 +204,14 @@ class Comparison:
         return set(self.models["name"])
 
     def rescoped(self, scope: Scope) -> "Comparison":
-        """The same records under another scope, which changes nothing of what depends on a device."""
+        """The same records under another scope; numbers that depend on a device stay the same."""
         rescoped = Comparison(self.whole, scope, metrics=self.metrics)
         rescoped._costs = self._costs
         return rescoped
 
     def run_setting(self, metrics: Sequence[str], device: str | None = None) -> Setting | None:
-        """The run setting in which to compare by all the metrics; see the function of that name."""
-        # A metric that no record has changes nothing, and most of the page's questions are about such.
+        """The run setting in which to compare by all the metrics; see the function `run_setting`."""
+        # A metric without records changes nothing, and most of the page's questions involve one.
         known = tuple(name for name in metrics if METRICS[name].depends_on_device and name in self.models.columns)
         if metrics and not known and device is None:
             return None
@@ -225,7 +225,7 @@ class Comparison:
         return self.compare_in(self.run_setting(metrics, device))
 
     def compare_in(self, run: Setting | None) -> Compared:
-        """The models in a run setting; without one there is nothing that depends on a device."""
+        """The models in a run setting; without one, no metric that depends on a device."""
         if run not in self._compared:
             assembled = rows = self._assemble(run)
             choosing = None if self.models is self.table else rows["name"].isin(self._names)
@@ -240,7 +240,7 @@ class Comparison:
         return self._compared[run]
 
     def _assemble(self, run: Setting | None) -> pd.DataFrame:
-        """One row per model and image size; qualities and counts, which are the same everywhere, are found once."""
+        """One row per model and image size; qualities and counts do not depend on the setting and are cached."""
         if None not in self._assembled:
             others = [name for name in METRICS if not METRICS[name].depends_on_device]
             rows = assemble(with_metrics(self.table, others), self.scope, basis=self.basis)
@@ -254,9 +254,9 @@ class Comparison:
         return self._assembled[run]
 
     def accuracy_note(self, sources: str) -> str:
-        """Which accuracies are compared, how many models have one, and which others there are."""
+        """Which accuracies are compared, for how many models, and which other pipelines exist."""
         if self.basis is None:
-            return f"accuracy: {sources}; several pipelines, which hardly compare"
+            return f"accuracy: {sources}; several pipelines, which are hardly comparable"
         used = next(training for training in self.trainings if training.setting == self.basis)
         note = f"accuracy: {sources}; {self.basis} ({_models(used.models)})"
         others: dict[str | None, str] = {}
@@ -265,7 +265,9 @@ class Comparison:
                 others.setdefault(training.setting.pipeline, str(training))
             elif training.own and training.setting != self.basis:
                 others[str(training.setting)] = f"{training.setting} ({_models(training.models)})"
-        return f"{note}; others: {'; '.join(others.values())} (--pipeline NAME chooses)" if others else note
+        return (
+            f"{note}; other pipelines: {'; '.join(others.values())} (choose with --pipeline NAME)" if others else note
+        )
 
 
 class RunSettings:
@@ -336,7 +338,7 @@ def run_setting(table: pd.DataFrame, metrics: Sequence[str] = (), device: str | 
 
 
 def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
-    """The table with the qualities of finished trainings only: those of an epoch before the last are no result."""
+    """The table with the qualities of finished trainings only, without those of earlier epochs."""
     early = (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
     if unfinished or not early.any():
         return table
@@ -345,7 +347,7 @@ def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
 
 
 def with_metrics(table: pd.DataFrame, metrics: Collection[str] | None) -> pd.DataFrame:
-    """The table with these metrics alone, where any are named: the others decide nothing and take time."""
+    """The table with only these metrics, if any are named: the others would only cost time."""
     if metrics is None:
         return table
     others = {f"{name}{end}" for name in METRICS if name not in metrics for end in ("", "_low", "_high")}
@@ -362,17 +364,16 @@ def assemble(
 ) -> pd.DataFrame:
     """One row per model and image size with the best number of every metric.
 
-    Qualities are those of the scope's data set, or only those on the basis where one is given; without a basis the best
-    of a model's trainings counts. What runs on a device is taken from the run `setting` first, where one is given.
-    Without it and without a `device` it is taken from the device that was measured on most (or imported from, or
-    published for, where none was).
+    Qualities are those of the scope's data set, or only those on the `basis` if one is given; without a basis the best
+    training of a model counts. Costs on a device come first from the run `setting` if one is given. Without it and
+    without a `device` they come from the device with the most measurements (or imported or published numbers).
     """
     succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
     succeeded = results(succeeded, scope.unfinished)
     origin = {column: column_of(succeeded, column) for column in ("source", "provenance", "pipeline")}
     sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
     rows = sized[_MODEL].drop_duplicates()
-    # A number without an image size belongs to every size of its model; it makes a row only where there is no other.
+    # A number without an image size belongs to every size of its model; it gets its own row only if there is no size.
     has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
     rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
     for column in _CARD:
@@ -383,7 +384,7 @@ def assemble(
     numbers_and_ends = {f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")}
     others = [column for column in sized.columns if column not in numbers_and_ends and column not in _CARD]
     for metric in [name for name in METRICS if name in sized.columns]:
-        # Fewer columns are several times as fast to filter and to sort, and most are none of this metric's.
+        # Filtering and sorting is several times faster with only the columns of this metric.
         needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if _is_quality(metric) else []), *others])
         there = [column for column in needed if column in sized.columns]
         candidates = sized.loc[np.isfinite(numbers(sized, metric)), there]
@@ -398,11 +399,11 @@ def assemble(
 def comparable(
     assembled: pd.DataFrame, metric: str, run: Setting | None = None, choosing: pd.Series | None = None
 ) -> tuple[pd.DataFrame, Setting | None, int]:
-    """The table with the metric kept in one setting only, that setting, and how many numbers of others were dropped.
+    """The table with the metric in one setting only, that setting, and how many numbers of others were dropped.
 
-    Throughputs of two machines, or in two precisions, are not one ranking. With a `run` setting, what runs on a device
-    is kept only from there. The setting with the best source is taken if two models or more have it, else the one with
-    the most models; `choosing` marks the rows that are asked.
+    Throughputs of two machines, or in two precisions, cannot be ranked together. With a `run` setting, costs on a
+    device are kept only from there. The setting with the best source is used if two or more models have it, else the
+    one with the most models; `choosing` marks the rows that choose.
     """
     if metric not in assembled.columns or METRICS[metric].group == "counted":
         return assembled, None, 0
@@ -427,16 +428,16 @@ def _preference(sources: Sequence[str], setting: Setting) -> tuple[bool, float, 
 
 
 def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The assembled table with a `status`: failed where work on the model failed and a number is wanting for it.
+    """The assembled table with a `status`: failed if a job of the model failed and a number is missing for it.
 
-    Models of which nothing succeeded, and which `assemble` leaves out, get a row, so that they can be counted.
+    Models without any success, which `assemble` leaves out, get a row, so that they can be counted.
     """
     if "status" not in table.columns:
         return assembled
     card = [column for column in _CARD if column in table.columns]
     failures = table[table["status"] != "ok"]
     failures = failures.assign(img_size=column_of(failures, "img_size").astype(float)).drop_duplicates(_MODEL)
-    # A failure without an image size is one of the model at any size.
+    # A failure without an image size holds for every size of the model.
     failed_at, anyhow = pd.MultiIndex.from_frame(failures[_MODEL]), failures.loc[failures["img_size"].isna(), "name"]
     of_model = pd.MultiIndex.from_frame(assembled[_MODEL])
     lacking = assembled[[name for name in metrics if name in assembled.columns]].isna().any(axis=1)
@@ -449,19 +450,19 @@ def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequenc
 
 
 def left_out_machines(table: pd.DataFrame, setting: Setting | None) -> str | None:
-    """What to say of measurements on other machines than the setting's; None where there are none."""
+    """A note on measurements from machines other than the setting's; None if there are none."""
     if setting is None:
         return None
     others = {name: count for name, count in models_by_machine(table).items() if name != setting.machine}
     if not others:
         return None
     counted = ", ".join(f"{_models(count)} on {name}" for name, count in others.items())
-    taken = f"of machine {setting.machine}" if setting.machine else f"in setting {setting or 'unknown'}"
-    return f"numbers are those {taken}; left out, because machines do not compare: {counted} (--device NAME chooses)"
+    used = f"from machine {setting.machine}" if setting.machine else f"from setting {setting or 'unknown'}"
+    return f"numbers are {used}; left out, since machines are not comparable: {counted} (choose with --device NAME)"
 
 
 def left_out_devices(table: pd.DataFrame, metric: str, setting: Setting) -> str | None:
-    """What to say of other devices that could decide as well, where the setting is nobody's own; None without any."""
+    """A note on other devices with this metric, if the setting is not the user's own machine; None without any."""
     if setting.machine is not None or metric not in table.columns:
         return None
     known = table.assign(device=column_of(table, "device")).dropna(subset=["device", metric])
@@ -470,11 +471,11 @@ def left_out_devices(table: pd.DataFrame, metric: str, setting: Setting) -> str 
     if not len(others):
         return None
     counted = ", ".join(f"{device} ({count} models)" for device, count in others.items())
-    return f"{metric} is known on other devices, too: {counted}; --device NAME chooses"
+    return f"{metric} is also known on other devices: {counted}; choose with --device NAME"
 
 
 def origin_notes(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """Where compared numbers come from that a device gave, by metric."""
+    """The source and setting of each metric that depends on a device."""
     notes = []
     for metric in metrics:
         if METRICS[metric].depends_on_device and metric in rows.columns and rows[metric].notna().any():
@@ -486,7 +487,7 @@ def origin_notes(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
 def _comparable_costs(
     candidates: pd.DataFrame, metric: str, device: str | None, run: Setting | None
 ) -> tuple[pd.DataFrame, list[Setting]]:
-    """The rows whose count or cost may stand for the model, with `_order` (lower is better) and `_setting`'s number."""
+    """The rows whose count or cost may represent the model, with `_order` (lower is better) and `_setting`'s number."""
     order = source_order(candidates["source"])
     if METRICS[metric].group == "counted":
         return candidates.assign(_order=order, _setting=0), [Setting()]
@@ -504,7 +505,7 @@ def _comparable_costs(
 def _comparable_qualities(
     candidates: pd.DataFrame, metric: str, scope: Scope, basis: Setting | None
 ) -> tuple[pd.DataFrame, list[Setting]]:
-    """The rows whose quality may stand for the model, one for all seeds, with `_order` and `_setting`'s number."""
+    """The rows whose quality may represent the model, one for all seeds, with `_order` and `_setting`'s number."""
     if scope.dataset is not None and "dataset" in candidates.columns:
         candidates = candidates[candidates["dataset"] == scope.dataset]
     code, settings = numbered_settings(candidates, QUALITY_CONDITIONS)
@@ -524,7 +525,7 @@ def _comparable_qualities(
 
 
 def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
-    """One row for all seeds of a training, each with its latest value; a finished run goes before an unfinished one."""
+    """One row for all seeds of a training, each with its latest value; finished runs take precedence."""
     training = [*_MODEL, "_order", "_setting"]
     latest = _latest_first(candidates, "_early").drop_duplicates([*training, "_seed"])
     groups = latest.groupby(training, dropna=False, sort=False)[metric]
@@ -548,9 +549,9 @@ def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "b
 
 
 def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The row of that training of a model, at its image size and from its best source, that came out best.
+    """The row of a model's best training, at its image size and from its best source.
 
-    The best is the one with the highest top-1 accuracy, so that all qualities of a model are those of one training.
+    The best has the highest top-1 accuracy, so that all qualities of a model are from one training.
     """
     ranked = runs.assign(_cost=METRICS[metric].sign * numbers(runs, metric))
     best = ranked.sort_values(["_order", "_error", "_cost"], kind="stable", na_position="last")
@@ -558,7 +559,7 @@ def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _latest_first(candidates: pd.DataFrame, *before: str) -> pd.DataFrame:
-    """The best source first, and of one source the later row: order decides, not the clock."""
+    """The best source first, and within a source the later row in the table, whatever its timestamp."""
     return candidates.iloc[::-1].sort_values(["_order", *before], kind="stable")
 
 
@@ -587,7 +588,7 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
 
 
 def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
-    """The device with the best source, and of those the one with the most models; None where none is named."""
+    """The device with the best source, and of those the one with the most models; None if no row has a device."""
     named = pd.DataFrame({"name": candidates["name"], "device": column_of(candidates, "device"), "order": order})
     named = named.dropna(subset=["device"])
     if not len(named):
@@ -597,7 +598,7 @@ def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
 
 
 def _quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """The rows with an accuracy on a data set; one without any is refused."""
+    """The rows with an accuracy on a data set; an error if there are none."""
     if "top1" not in table.columns or "dataset" not in table.columns:
         raise RequestError("no accuracy is known: the records have no top1 on any data set")
     trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]

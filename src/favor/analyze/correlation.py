@@ -1,4 +1,4 @@
-"""How far one indicator tells another: Pearson's and Spearman's correlation, each with an interval.
+"""How well one indicator predicts another: Pearson and Spearman correlations, each with an interval.
 
 Paper: Nauen et al., "Which Transformer to Favor", Tables 2, 5 and 6 and appendix D.3.
 """
@@ -70,7 +70,7 @@ def correlate(
 ) -> CorrelationResult:
     """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
 
-    One over a metric is one, too: `1/throughput` is the time of inference that the paper's Table 2 is about.
+    `1/METRIC` is a metric, too: `1/throughput` is the inference time of the paper's Table 2.
 
     >>> table = pd.DataFrame({"name": list("abcd"), "macs": [1.0, 2.0, 3.0, 4.0], "params": [1.0, 3.0, 2.0, 4.0]})
     >>> round(correlate(table, ["macs", "params"]).pair("macs", "params").spearman, 2)
@@ -89,8 +89,8 @@ def correlate_datasets(
 ) -> CorrelationResult:
     """Correlations of one metric between data sets, over models trained alike: same pipeline and pretraining.
 
-    Where a model has several values on a data set, those stated together with the most other data sets count, because
-    one training stands behind them; values that are left are averaged.
+    If a model has several values on a data set, those reported together with the most other data sets are used, since
+    they come from one training; remaining duplicates are averaged.
     """
     require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
     usable, excluded = complete_rows(results(_leave_out(table, without)), [metric])
@@ -99,8 +99,10 @@ def correlate_datasets(
     usable = _stated_together(usable, same_model)
     by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
     if by_dataset.shape[1] < 2:
-        raise RequestError(f"a correlation between data sets needs two, this table has {list(by_dataset.columns)}")
-    # The data set that most models have comes first: it is the one that the others are compared with.
+        raise RequestError(
+            f"a correlation between data sets needs at least two; this table has {list(by_dataset.columns)}"
+        )
+    # The data set with the most models comes first: the others are compared with it.
     order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
@@ -120,7 +122,7 @@ def correlate_devices(
     0.8
     """
     if not METRICS[metric].depends_on_device:
-        raise RequestError(f"{metric} does not depend on the device; correlate for example throughput")
+        raise RequestError(f"{metric} does not depend on the device; use a metric that does, such as throughput")
     require_columns(table, ["name", "device", metric], "a correlation between devices")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["device"].notna()]
@@ -130,7 +132,7 @@ def correlate_devices(
     by_setting = usable.groupby([*same_model, code], dropna=False)[metric].mean().unstack(-1)
     if by_setting.shape[1] < 2:
         devices = ", ".join(map(str, settings)) if len(usable) else "none"
-        raise RequestError(f"a correlation between devices needs {metric} on two, the records have {devices}")
+        raise RequestError(f"a correlation between devices needs {metric} on at least two; the records have {devices}")
     order = by_setting.notna().sum().sort_values(ascending=False, kind="stable").index
     brief = [setting.short for setting in settings]
     columns = {}
@@ -148,7 +150,7 @@ def _values(table: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _stated_together(rows: pd.DataFrame, same_model: Sequence[str]) -> pd.DataFrame:
-    """The rows that come from where most data sets of the model come from, of those that repeat a data set."""
+    """Of rows that repeat a data set, those from the source with the most data sets of the model."""
     if "provenance" not in rows.columns:
         return rows
     datasets = rows.groupby([*same_model, "provenance"], dropna=False)["dataset"].transform("nunique")

@@ -1,7 +1,7 @@
-"""Accuracies that belong to another configuration than the model we would hand over.
+"""Accuracies that belong to another configuration than our model.
 
-A published accuracy belongs to the configuration it was trained in. Where that is known to differ from ours, or where
-its parameters or multiply-adds are more than 2 % apart from ours, the accuracy must not decide. Where the zoo has that
+A published accuracy belongs to the configuration that was trained. If that is known to differ from ours, or if its
+parameters or multiply-adds differ by more than 2 %, the accuracy must not decide. Where the zoo has that
 configuration as a name with settings (`trained_as`), a record of it has the accuracy and is not flagged.
 """
 
@@ -16,7 +16,7 @@ from favor.analyze.trained_as import DEFAULT_PIPELINE, package_rows, trained_as
 TOLERANCE = 0.02
 
 _COUNTS_TO_COMPARE = ("params", "params_paper", "macs", "macs_matmul")
-_TRAINING = ["name", "top1_source", "top1_pipeline"]  # what tells one accuracy of an assembled table from another
+_TRAINING = ["name", "top1_source", "top1_pipeline"]  # identifies an accuracy of an assembled table
 _FOREIGN = ("published", "imported")
 _IMG_SIZE, _NUM_CLASSES = 224, 1000  # at which the benchmark's configurations were counted
 
@@ -33,16 +33,16 @@ class BenchmarkConfiguration:
 def known_deviations() -> dict[str, str]:
     """Models whose implementation in the benchmark is known to differ from the paper's, and how.
 
-    Three slips of the benchmark's code are not here, because they do not touch an accuracy at 224 px: its FNet changes
-    the heads of models that are built after it and not its own, its SLAB runs at 224 px only, and its Swin's window of
-    7 does not tile 384 px, while it tiles 224 px.
+    Three bugs of the benchmark's code are not listed, because they do not affect an accuracy at 224 px: its FNet
+    changes the heads of models built after it, not its own; its SLAB runs only at 224 px; and its Swin's window of 7
+    does not tile 384 px.
     """
     return {row["name"]: row["why"] for row in package_rows("known_deviations.csv") if row["kind"] == "configuration"}
 
 
 @functools.cache
 def counting_conventions() -> dict[str, str]:
-    """Models whose multiply-adds the benchmark counted by another convention: the difference is none of the model."""
+    """Models whose multiply-adds the benchmark counted by another convention: the models themselves are equal."""
     return {row["name"]: row["why"] for row in package_rows("known_deviations.csv") if row["kind"] == "convention"}
 
 
@@ -61,10 +61,10 @@ def benchmark_configurations() -> dict[str, BenchmarkConfiguration]:
 
 
 def deviations(table: pd.DataFrame, assembled: pd.DataFrame) -> dict[str, str]:
-    """By name, why the accuracy that stands in an assembled table is not the accuracy of our model.
+    """By name, why the accuracy in an assembled table is not the accuracy of our model.
 
-    `table` is the wide table that it was assembled from: it has the published and our own counts to compare. An
-    accuracy that was measured is our model's own and never deviates.
+    `table` is the wide table behind it, with the published counts and ours. A measured accuracy is our model's own
+    and never deviates.
     """
     by_row = zip(assembled["name"], deviations_by_row(table, assembled), strict=True)
     return {str(name): why for name, why in by_row if why is not None}
@@ -73,7 +73,7 @@ def deviations(table: pd.DataFrame, assembled: pd.DataFrame) -> dict[str, str]:
 def deviations_by_row(table: pd.DataFrame, assembled: pd.DataFrame) -> list[str | None]:
     """For every row of an assembled table, why its own accuracy is not our model's; None where it is.
 
-    Where pipelines are mixed, a model may stand there with the accuracies of several, of which some deviate.
+    If pipelines are mixed, a model may have several accuracies, some of which deviate.
     """
     trainings = list(zip(*(assembled[column] for column in _TRAINING), strict=True))
     foreign = assembled[assembled["top1_source"].isin(_FOREIGN)]
@@ -92,13 +92,13 @@ def deviations_by_row(table: pd.DataFrame, assembled: pd.DataFrame) -> list[str 
 
 
 def _benchmark_deviations(table: pd.DataFrame, names: Iterable[str]) -> dict[str, str]:
-    """Where our counts are not those of the configuration that the benchmark trained."""
+    """The models whose counts differ from the configuration that the benchmark trained."""
     ours = _at_benchmark_conditions(table[table["source"] == "measured"]) if "source" in table.columns else table[:0]
     own = {count: _latest(ours, count) for count in ("params", "macs_matmul")}
     found: dict[str, str] = {}
     for name in sorted(set(names) & set(benchmark_configurations())):
         theirs = benchmark_configurations()[name]
-        # The benchmark's count has no element-wise work in it but norms: matrix products are what compares with it.
+        # The benchmark counts no element-wise work except norms, so its count is compared with our matrix products.
         macs = None if name in counting_conventions() else theirs.macs
         for count, figure in (("params", theirs.params), ("macs_matmul", macs)):
             our_count = own[count].get(name)
@@ -123,7 +123,7 @@ def _at_benchmark_conditions(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[str, str, str], str]:
-    """Where the counts that were stated with an accuracy (same source, same pipeline if stated) are not ours.
+    """The accuracies that were reported with counts other than ours (same source, and pipeline if given).
 
     The key is the accuracy's: name, source and pipeline.
     """
@@ -156,7 +156,7 @@ def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[
 
 
 def _apart(count: str, theirs: float, ours: float) -> str | None:
-    """What to say of two counts that are too far apart.
+    """The reason for a flag: two counts that differ too much.
 
     >>> _apart("params", 20e6, 21e6)
     'published with 20,000,000 params, ours has 21,000,000 (4.8% apart)'

@@ -1,4 +1,4 @@
-"""What kind of device a name means, which says whether two devices are alike.
+"""The kind of a device by its name, which tells whether two devices are similar.
 
 A name is matched by whole words: "mi300x" is a GPU, although "i3" stands in it.
 """
@@ -30,7 +30,7 @@ _KINDS = tuple((kind, re.compile(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])")) fo
 
 
 def device_kind(device: object) -> Kind:
-    """The kind of a device by its name; one that is not known is like no other.
+    """The kind of a device by its name; an unknown one is similar to no other.
 
     >>> device_kind("i9-12900h"), device_kind("mi300x"), device_kind("tpu-v3"), device_kind("abacus")
     ('cpu', 'gpu', 'tpu', 'unknown')
@@ -49,7 +49,7 @@ def has_place(device: str | None, recorded: Iterable[str]) -> bool:
 
 
 def require_known(device: str | None, of_the_records: Iterable[str]) -> None:
-    """Refuse a device that neither the records nor the table of names know, with what is close to it."""
+    """Refuse a device that is neither in the records nor in the table of names, and suggest a close name."""
     recorded = list(dict.fromkeys(of_the_records))
     if device is None or has_place(device, recorded):
         return

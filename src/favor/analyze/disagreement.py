@@ -1,4 +1,4 @@
-"""Where cost indicators disagree about who is cheaper: the message of the efficiency misnomer as a function.
+"""Where cost indicators disagree about which model is cheaper: the message of the efficiency misnomer.
 
 Paper: Dehghani et al., "The Efficiency Misnomer", ICLR 2022, sections 2.2 and 3.1.
 """
@@ -33,7 +33,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class PairDisagreement:
-    """Two indicators over n models: how many pairs of models they order differently, strongest flips first."""
+    """Two indicators over n models: how many pairs of models they rank differently, strongest flips first."""
 
     x: str
     y: str
@@ -76,7 +76,7 @@ class DisagreementResult:
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """Whether "a is more efficient than b", said by one indicator, stands by the others; if it does, no `warning`."""
+    """Whether other indicators confirm that a is more efficient than b by one; `warning` is None if they do."""
 
     cheaper: str
     dearer: str
@@ -88,7 +88,7 @@ class ClaimCheck:
 
 
 def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: int = 10) -> DisagreementResult:
-    """The pairs of models that cost indicators order differently, over the models that have all indicators.
+    """The pairs of models that cost indicators rank differently, over the models that have all indicators.
 
     >>> table = pd.DataFrame({"name": ["deep", "wide"], "params": [93e6, 102e6], "latency_p50": [0.64, 0.35]})
     >>> disagreement(table, ["params", "latency_p50"]).pairs[0].flipped
@@ -134,10 +134,10 @@ def _log_cost(table: pd.DataFrame, name: str) -> np.ndarray:
     """Logarithm of the cost, so that lower is better and differences are factors."""
     direction = metric(name).better
     if direction == "neither":
-        raise RequestError(f"{name} has no better direction and is no cost indicator")
+        raise RequestError(f"{name} has no better direction, so it is not a cost indicator")
     values = numbers(table, name)
     if (values <= 0).any():
-        raise RequestError(f"{name} has values of zero or less, whose ratios mean nothing")
+        raise RequestError(f"{name} has values of zero or less, which have no meaningful ratio")
     return np.log(values) * (-1 if direction == "higher" else 1)
 
 
@@ -151,7 +151,7 @@ def _pair_disagreement(
         others = np.flatnonzero(gap_x * gap_y < 0)
         flipped += len(others)
         strength = np.minimum(np.abs(gap_x[others]), np.abs(gap_y[others]))
-        # A model's own strongest flips are enough to find the strongest of all.
+        # The strongest flips of each model include the strongest of all.
         for k in np.argsort(-strength, kind="stable")[:strongest]:
             kept.append((float(strength[k]), i, int(others[k]) + i + 1))
     kept.sort(key=lambda entry: -entry[0])
@@ -172,7 +172,7 @@ def _two_faced(names: np.ndarray, costs: dict[str, np.ndarray]) -> tuple[TwoFace
     n = len(names)
     cheaper = {name: np.searchsorted(np.sort(cost), cost, side="left") for name, cost in costs.items()}
     no_dearer = {name: np.searchsorted(np.sort(cost), cost, side="right") for name, cost in costs.items()}
-    # Models that cost the same share the middle of their ranks: among many alike nobody is the best, or the worst.
+    # Models of equal cost share the mean of their ranks, so that many equal models are neither best nor worst.
     middle = {name: (cheaper[name] + no_dearer[name] + 1) / 2 for name in costs}
     found = [
         TwoFaced(str(names[i]), x, int(cheaper[x][i]) + 1, y, int(cheaper[y][i]) + 1, n)
@@ -190,9 +190,10 @@ def _warning(pairs: tuple[PairDisagreement, ...]) -> str | None:
         return None
     flip = worst.strongest[0]
     return (
-        f"{worst.x} and {worst.y} order {worst.flipped} of {worst.pairs} pairs differently ({worst.share:.0%}): "
-        f"{flip.cheaper_by_x} costs {flip.factor_x:.2g} times less than {flip.cheaper_by_y} by {worst.x} and "
-        f"{flip.factor_y:.2g} times more by {worst.y}. A claim of efficiency by one alone says nothing by the other."
+        f"{worst.x} and {worst.y} rank {worst.flipped} of {worst.pairs} pairs differently ({worst.share:.0%}): "
+        f"{flip.cheaper_by_x} is {flip.factor_x:.2g} times cheaper than {flip.cheaper_by_y} by {worst.x} and "
+        f"{flip.factor_y:.2g} times costlier by {worst.y}. Being efficient by one does not imply being efficient by "
+        "the other."
     )
 
 
@@ -217,7 +218,7 @@ def _claim_warning(
         return (
             f"{cheaper} is cheaper than {dearer} by {claimed_by}"
             + (f" and by {', '.join(agree)}" if agree else "")
-            + f", but dearer by {', '.join(disagree)}: say which cost is meant."
+            + f", but costlier by {', '.join(disagree)}: name the cost that you mean."
         )
     if not agree:
         return f"that {cheaper} is cheaper than {dearer} rests on {claimed_by} alone: both have no other indicator."

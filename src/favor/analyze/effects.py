@@ -1,4 +1,4 @@
-"""What a change buys, all else equal: paired differences with an interval and a test.
+"""The effect of a change, all else equal: paired differences with an interval and a test.
 
 Papers: Jeevan and Sethi, "Hybrid X-formers for Vision", Tables 1 to 6 (linear attention, convolutional embedding,
 rotary positions); Nauen et al., "Which Transformer to Favor", Table 1 (the new pipeline over the original papers').

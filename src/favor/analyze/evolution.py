@@ -16,10 +16,10 @@ from favor.analyze.selection import require_columns
 
 @dataclass(frozen=True)
 class FrontOfYear:
-    """The front of all models published up to a year: who is on it, who came, who was pushed off.
+    """The front of all models published up to a year: its members, the added ones, and the dropped ones.
 
-    `volume` is the share of the box between the worst and the best value of all years (in two metrics) that the front
-    dominates: it grows from year to year by what the year really added.
+    `volume` is the share that the front dominates of the box between the worst and the best value of all years (in two
+    metrics): its growth is what a year added.
     """
 
     year: int

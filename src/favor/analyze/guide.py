@@ -28,7 +28,7 @@ class GuideEntry:
 
 
 class FoundOnFront(Protocol):
-    """What a table of fronts tells of a family, however it is kept."""
+    """The fields of a family in a table of fronts."""
 
     @property
     def constraint(self) -> Constraint: ...

@@ -1,4 +1,4 @@
-"""Uncertain numbers: intervals in a table, draws from them, and the one that a test set's size gives an accuracy."""
+"""Intervals: those in a table, draws from them, and the interval of an accuracy from the size of its test set."""
 
 import math
 from statistics import NormalDist
@@ -12,7 +12,7 @@ from favor.metrics import METRICS, QUALITIES
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)  # standard deviations from the middle of an interval to its end
 
-# Images that the data sets' accuracies are taken over; their number bounds how sure an accuracy can be.
+# Number of test images per data set, which bounds the precision of an accuracy.
 TEST_IMAGES = {
     "imagenet-1k": 50_000,
     "imagenet-real": 46_837,
@@ -61,11 +61,10 @@ def accuracy_interval(accuracy: float, images: int) -> tuple[float, float]:
 
 
 def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataFrame:
-    """The table with the intervals of qualities, where they are unknown, filled from what is known of their noise.
+    """The table with missing intervals of qualities estimated from test set size and seeds.
 
-    An accuracy varies with the test images, of which the data set has so many, and every quality with the seed of its
-    training. A model with one seed varies as the others of the table do that have several; without any of these, the
-    luck of a training is unknown and left out.
+    An accuracy varies with the sample of test images, and every quality with the seed of its training. A model with one
+    seed is assumed to vary like those with several; without any of these, the variation between seeds is left out.
     """
     columns = {}
     for metric in [name for name in QUALITIES if name in table.columns]:

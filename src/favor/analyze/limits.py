@@ -1,4 +1,4 @@
-"""Limits that a model must keep, and how far to relax them when none does."""
+"""Limits that a model must meet, and how far to relax them if none does."""
 
 import math
 from collections.abc import Sequence
@@ -48,13 +48,13 @@ class Limit:
         return numbers(rows, self.metric) if self.metric in rows.columns else np.full(len(rows), np.nan)
 
     def kept_by(self, values: np.ndarray) -> np.ndarray:
-        """Mask of the values that keep the limit; an unknown value does not."""
+        """Mask of the values that meet the limit; an unknown value does not."""
         return values >= self.value if self.bound == "min" else values <= self.value
 
     def excess(self, values: np.ndarray) -> np.ndarray:
-        """How far values break the limit, as the logarithm of a factor (0: not at all), so that limits add up.
+        """How far values violate the limit, as the logarithm of a factor (0: not at all), so that limits add up.
 
-        An accuracy is judged by its error: 81 % where 82 % are asked is an error of 19 in place of 18.
+        An accuracy is judged by its error: 81 % instead of 82 % is an error of 19 instead of 18.
         """
         if self.metric in ("top1", "top5"):
             allowed, actual = 100 - self.value, 100 - values
@@ -89,9 +89,9 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class Relax:
-    """Ways out where no model keeps all limits: moving one limit alone, and the least that all may move together.
+    """Ways out if no model meets all limits: moving one limit alone, or several as little as possible.
 
-    `unknown` counts the models without a number for a limit: nobody knows how far they are.
+    `unknown` counts the models without a number for a limit, which are not considered.
     """
 
     each: tuple[Relaxation, ...]

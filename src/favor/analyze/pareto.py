@@ -149,7 +149,7 @@ def _direction(name: str, given: Mapping[str, Direction]) -> Direction:
         return given[name]
     direction = metric(name).better
     if direction == "neither":
-        raise RequestError(f"{name} has no better direction; a Pareto front over it needs one to be given")
+        raise RequestError(f"{name} has no better direction; pass one in `better` to use it in a Pareto front")
     return direction
 
 

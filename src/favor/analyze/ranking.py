@@ -64,7 +64,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.prefer is not None and self.prefer not in PREFERENCES:
-            raise unknown_name("preference", self.prefer, PREFERENCES, f"one of {', '.join(PREFERENCES)}")
+            raise unknown_name("preference", self.prefer, PREFERENCES, f"choose from {', '.join(PREFERENCES)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
         if self.with_weights and (self.dataset != Request.dataset or self.pipeline or self.any_pipeline):
@@ -126,8 +126,8 @@ def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request) -> 
     failures = table[table["name"].isin(rows["name"]) & (column_of(table, "status").fillna("ok") != "ok")]
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
-    remedy = "" if request.scope.any_pipeline else "; --any-pipeline takes accuracies of other pipelines as well"
-    return RequestError(f"no model that fits {request.among!r} has an accuracy on {where}{tried}{remedy}")
+    remedy = "" if request.scope.any_pipeline else "; --any-pipeline includes accuracies of other pipelines"
+    return RequestError(f"no model that matches {request.among!r} has an accuracy on {where}{tried}{remedy}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ def _require_a_run(comparison: Comparison, request: Request) -> None:
         return
     if not has_place(device, comparison.run_settings.devices) and device in comparison.devices:
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
-        raise RequestError(f"{where}; measure or simulate one that has, as vit_s16, into the study")
+        raise RequestError(f"{where}; measure or simulate one that has an accuracy, such as vit_s16, in the study")
 
 
 def _in_one_setting(comparison: Comparison, request: Request, objective: str) -> Ranking:
@@ -240,9 +240,9 @@ def published_advice(
         return None
     entries = (entry for entry in published_fronts if (entry.constraint, entry.phase) == front)
     note = (
-        f"{lack}: the paper's advice stands in. It finds these families on its {PUBLISHED_DEVICE.upper()} front of "
-        f"accuracy and {front[0]} at {front[1]} (Table 7, which names families and not sizes); among their models the "
-        f"order is by accuracy and says nothing about {prefer}"
+        f"{lack}, so the paper's advice is used: the families on its {PUBLISHED_DEVICE.upper()} front of accuracy and "
+        f"{front[0]} at {front[1]} (Table 7, which lists families, not sizes). Within these families models are "
+        f"ordered by accuracy, not by {prefer}"
     )
     return PublishedAdvice(frozenset((entry.family, entry.img_size) for entry in entries), note)
 
@@ -251,9 +251,9 @@ def lack_of_numbers(metric: str, count: int, device: str | None) -> str:
     """What to say where too few models have a metric to rank them by it.
 
     >>> lack_of_numbers("throughput", 0, "cpu")
-    'no model has a number for throughput on cpu or a device like it'
+    'no model has a number for throughput on cpu or a similar device'
     """
-    where = f" on {device} or a device like it" if device else ""
+    where = f" on {device} or a similar device" if device else ""
     return f"{'only one model has' if count else 'no model has'} a number for {metric}{where}"
 
 

@@ -1,4 +1,4 @@
-"""What speaks for a favored model and what it costs: whom it dominates, and what it gives up to others."""
+"""The reasons for a favored model: which models it dominates, and where others are better."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from favor.metrics import METRICS
 
 
 def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, ...]:
-    """Names of the rows that are nowhere better than the favored one and somewhere worse.
+    """Names of the rows that are better than the favored one in no metric and worse in one.
 
-    Of the metrics those count that the favored one has; with fewer than two there is nothing to trade and no answer.
+    Only metrics that the favored model has count; with fewer than two the result is empty.
 
     >>> rows = pd.DataFrame({"name": ["a", "b"], "top1": [82.0, 80.0], "params": [20e6, 22e6]})
     >>> dominated_by(rows.iloc[0], rows, ["top1", "params"])

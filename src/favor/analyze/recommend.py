@@ -1,9 +1,9 @@
 """Which model to favor under the user's limits, and why.
 
-One ranking uses accuracies of one pipeline and costs of one setting. An accuracy that belongs to another configuration
-than ours is shown with its flag and never favored. A model whose number for a limit is unknown does not keep it; where
-no model has one, nothing is favored and the answer says what to measure. Without numbers for the preferred cost the
-paper's advice for its device stands in, where there is any, and the answer says so.
+A ranking uses accuracies of one pipeline and costs of one setting. A model whose accuracy belongs to another
+configuration is flagged and never favored. A model without a number for a limit does not meet it; if no model has one,
+nothing is favored and the answer says what to measure. Without numbers for the preferred cost, the paper's advice for
+its device is used if there is any, and the answer says so.
 """
 
 from collections.abc import Hashable, Sequence
@@ -91,7 +91,7 @@ class _Decision:
         return rows.loc[keys.sort_values(list(keys.columns), kind="stable").index]
 
     def undecided(self) -> tuple[str, ...]:
-        """What cannot be checked or ranked because no number is known for it; a limit is never passed over."""
+        """What cannot be checked or ranked for lack of numbers; a limit is never ignored."""
         where = f" in {self.ranking.setting}" if self.ranking.setting and str(self.ranking.setting) else ""
         unchecked = [
             f"{limit.option} cannot be checked: no numbers for {limit.metric}"
@@ -164,7 +164,7 @@ class _Decision:
         if self.ranking.ranked_by == "published front":
             of = f"{of} in families on the paper's {PUBLISHED_DEVICE.upper()} front"
         if self.request.limits:
-            of = f"{len(pool)} of {of} that keep the limits"
+            of = f"{_models(len(pool))} within the limits (of {of})"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
         tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
         return f"{favored['name']} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
@@ -183,20 +183,22 @@ class _Decision:
         notes = []
         unknown = len(self.not_breaking(self.eligible, self.request.limits)) - len(pool)
         if self.request.limits and unknown and not self.undecided():
-            notes.append(f"not considered: {_models(unknown)} for which a limit's number is not known")
+            notes.append(f"not considered: {_models(unknown)} without a number for one of the limits")
         if self.request.prefer is None:
-            which = " that keeps the limits" if self.request.limits else ""
-            notes.append(f"nothing is preferred, so the most accurate model{which} is favored")
+            which = " within the limits" if self.request.limits else ""
+            notes.append(f"no preference is given, so the most accurate model{which} is favored")
         elif not any(limit.metric == "top1" for limit in self.request.limits):
-            notes.append("no accuracy is asked for, so none is kept; --min-accuracy asks for one")
+            notes.append("accuracy is not limited; --min-accuracy sets a limit")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
         notes.append(comparison.accuracy_note(sources))
         notes += self._seed_notes()
         notes += self._device_notes()
         if chances and not (self.eligible["top1_seeds"] > 1).any():
-            notes.append("probabilities cover test images and measurement noise, not the luck of a training run")
+            notes.append("probabilities cover test images and measurement noise, not the variation between trainings")
         if len(self.flagged):
-            notes.append(f"flagged and not favored: {_models(len(self.flagged))} with another configuration's accuracy")
+            notes.append(
+                f"flagged and not favored: {_models(len(self.flagged))} with the accuracy of another configuration"
+            )
         if not len(self.eligible):
             notes.append("no model is left to favor: all are flagged" if len(self.flagged) else "no model is known")
         return notes
@@ -220,7 +222,7 @@ class _Decision:
             origin = origin_notes(self.eligible, [metric])
             notes += origin
             if origin and device is not None and not setting.is_on(device):
-                notes.append(f"nothing is known of {metric} on {device}; a like device stands in")
+                notes.append(f"{metric} is not known on {device}; a similar device is used instead")
         return notes
 
     def next_steps(self, pool: pd.DataFrame) -> tuple[str, ...]:

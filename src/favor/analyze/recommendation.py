@@ -1,4 +1,4 @@
-"""The shape of a recommendation: what is favored, why, how surely, and what else could be."""
+"""The data of a recommendation: the favored model, the reason, its probability, and the alternatives."""
 
 from dataclasses import asdict, dataclass
 from html import escape
@@ -90,9 +90,9 @@ class Why:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer. `ranked_by` says what the order rests on: numbers, or the published front where there are none.
+    """The answer. `ranked_by` is the basis of the order: numbers, or the published front if there are none.
 
-    `undecided` says which limits or which preference no number is known for; then no model is favored.
+    `undecided` lists the limits or preference without any number; then no model is favored.
     """
 
     favored: Choice | None

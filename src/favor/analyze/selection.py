@@ -1,4 +1,4 @@
-"""Which rows of a table an analysis can use, and how many it had to leave out."""
+"""The rows of a table that an analysis can use, and the number of those left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The door: every command of favor, each group in a file of its own.
+"""The command line: every command of favor, each group in its own file.
 
 Data goes to stdout, everything else (progress, notes, errors) to stderr. Exit codes: 0 done, 1 the work failed,
-2 the request was wrong. Command files import what is heavy inside their functions, so that `--help` stays fast.
+2 the request was wrong. Command files import heavy packages inside their functions, so that `--help` stays fast.
 """
 
 import os
@@ -54,13 +54,13 @@ def door(
 
 def main() -> None:
     """Run a command; turn errors that a user can act on into one line and an exit code."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]  # it may stand before or after the command
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # allowed before and after the command
     debug = len(words) < len(sys.argv) - 1
     try:
         code = _run(words)
     except typer.TyperException as error:
         if error.format_message():
-            note(f"error: {error.format_message()} (`{_command_path(error)} --help` shows what it takes)")
+            note(f"error: {error.format_message()} (see `{_command_path(error)} --help`)")
         code = 2
     except FavorError as error:
         if debug:
@@ -72,7 +72,7 @@ def main() -> None:
             raise
         note("interrupted")
         code = 130
-    except BrokenPipeError:  # `favor list | head` wants no more, which is not an error to speak of
+    except BrokenPipeError:  # `favor list | head` closes the pipe, which needs no message
         code = 1
     except OSError as error:
         if debug:
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int:
-    """The exit code of the command that the words name, once all that it printed is written."""
+    """Run the command that the words name, flush its output, and return its exit code."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open as long as the process is
     guard_stdout()
@@ -97,14 +97,14 @@ def _run(words: list[str]) -> int:
     for word in words:
         digits = max(map(len, re.findall(r"\d+", word)), default=0)
         if digits > _MOST_DIGITS:
-            raise RequestError(f"an argument has a number of {digits} digits; no number may have more than 300")
+            raise RequestError(f"an argument has a number of {digits} digits; at most 300 are allowed")
     code = app(words or ["--help"], prog_name="favor", standalone_mode=False) or 0
     sys.stdout.flush()
     return int(code)
 
 
 def _check_folder() -> None:
-    """Refuse to work in a folder that was deleted: torch's libraries abort the process there."""
+    """Refuse to run in a deleted folder: torch's libraries abort the process there."""
     try:
         os.getcwd()  # noqa: PTH109
     except OSError as error:

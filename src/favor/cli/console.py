@@ -1,4 +1,4 @@
-"""How commands speak: data on stdout, everything else on stderr; nothing in the data can drive the terminal."""
+"""Output of commands: data on stdout, everything else on stderr; no text in the data can control the terminal."""
 
 import io
 import json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Stdout(io.FileIO):
-    """Standard output that says so when it cannot be written; what comes after that is dropped."""
+    """Standard output that raises a clear error when a write fails, and drops all later writes."""
 
     _failed = False
 
@@ -32,7 +32,7 @@ class _Stdout(io.FileIO):
 
 
 def guard_stdout() -> None:
-    """Make failures of stdout clear, and letters that it does not have question marks; refuse one that is closed."""
+    """Make failed writes clear errors, replace letters it cannot encode, and refuse a closed stdout."""
     stdout = sys.__stdout__
     if sys.stdout is None:
         raise RequestError("stdout is closed; redirect it to a file, or to /dev/null")
@@ -42,12 +42,12 @@ def guard_stdout() -> None:
 
 
 def note(text: str) -> None:
-    """Say something to the person at the terminal: one line on stderr."""
+    """Print one line for people, on stderr."""
     print(on_one_line(text), file=sys.stderr)  # noqa: T201
 
 
 def emit_text(text: str) -> None:
-    """Print text for programs as it is, in UTF-8; on a terminal, control characters are spelled out."""
+    """Print text for programs unchanged, in UTF-8; on a terminal, control characters are spelled out."""
     if sys.stdout.isatty():
         text = printable(text)
     sys.stdout.flush()
@@ -92,7 +92,7 @@ def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def stdout_console() -> "Console":
-    """The console for data; 200 columns wide where no terminal says otherwise."""
+    """The console for data; 200 columns wide without a terminal."""
     return _safe_console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
 
@@ -102,7 +102,7 @@ def stderr_console() -> "Console":
 
 
 def _safe_console(**options: object) -> "Console":
-    """A console that spells out control characters in whatever it is given; rich's own styles stay."""
+    """A console that spells out control characters in its input and keeps rich's own styles."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -115,9 +115,9 @@ def _safe_console(**options: object) -> "Console":
 
 
 def progress_bar(seconds_left: Callable[[], float] | None = None) -> "Progress":
-    """A bar on stderr with the time elapsed and the time left, which `seconds_left` forecasts if it is given.
+    """A bar on stderr with the elapsed time and the time left, which `seconds_left` forecasts if it is given.
 
-    It is drawn once a second, because models may be being timed. Where there is no terminal it draws nothing.
+    It refreshes only once a second, so as not to disturb timings. Without a terminal nothing is drawn.
     """
     from rich.progress import (
         BarColumn,

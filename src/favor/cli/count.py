@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from favor.trace.peak_memory import PeakMemory
 
 EXAMPLES = examples(
-    ("favor count vit_s16", "one model at its own image size"),
-    ("favor count 'vit_*' 'timm:convnext_*' --img-size 384", "names by pattern"),
+    ("favor count vit_s16", "one model at its default image size"),
+    ("favor count 'vit_*' 'timm:convnext_*' --img-size 384", "models by name pattern"),
     ("favor count 'linformer_s16(k=256)' 'evit_*16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor count deit_s16 --by-op", "operator by operator"),
-    ("favor count swin_ti --phase training --batch-size 8", "a training step, figures per image"),
-    ("favor count vit_s16 --phase training --memory", "what fills the memory of a GPU in training, part by part"),
-    ("favor count 'vit_*' --study my-study", "kept as records of a study"),
+    ("favor count swin_ti --phase training --batch-size 8", "a training step; counts are per image"),
+    ("favor count vit_s16 --phase training --memory", "the parts of the peak memory of a training step on a GPU"),
+    ("favor count 'vit_*' --study my-study", "saved as records of a study"),
     ("favor count 'linformer_*' --json", "for programs"),
 )
 
@@ -34,34 +34,40 @@ def add_commands(app: typer.Typer) -> None:
 
 def count_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names, patterns with * and ?, how:CLASS; also timm:NAME.")
+        list[str],
+        typer.Argument(metavar="NAME...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME."),
     ],
-    img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
-    num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
+    img_size: Annotated[int | None, typer.Option(help="Image side in pixels (default: the model's own).")] = None,
+    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 1000,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Images in the pass; 1 unless given, 2048 for --memory. Figures but memory are per image."),
+        typer.Option(help="Batch size (default: 1, or 2048 with --memory); counts stay per image."),
     ] = None,
     phase: Annotated[
-        str, typer.Option(help="inference, or training: a step of forward pass, cross entropy and backward pass.")
+        str, typer.Option(help="inference, or training (one step: forward pass, cross entropy, backward pass).")
     ] = "inference",
-    by_op: Annotated[bool, typer.Option("--by-op", help="Show every operator's share, for the whole batch.")] = False,
+    by_op: Annotated[bool, typer.Option("--by-op", help="Also count each operator, for the whole batch.")] = False,
     memory: Annotated[
-        bool, typer.Option("--memory", help="What the memory of a training step on a GPU is made of, at its peak.")
+        bool, typer.Option("--memory", help="Break down the peak memory of a training step on a GPU.")
     ] = False,
     precision: Annotated[
-        str | None, typer.Option(help="For --memory: fp32, bf16, or amp (automatic mixed precision), the default.")
+        str | None, typer.Option(help="For --memory: fp32, bf16, amp (default, here amp-fp16), amp-fp16 or amp-bf16.")
     ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="For --memory: lamb, the default, adamw, adam or sgd.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="For --memory: lamb (default), adamw, adam or sgd.")] = None,
     attention: Annotated[
         str | None,
-        typer.Option(help="For --memory: fused, the default, or plain: its weights in memory, as before PyTorch 2.0."),
+        typer.Option(
+            help="For --memory: fused (default), or plain: attention weights in memory, as before PyTorch 2.0."
+        ),
     ] = None,
     study: StudyFolder = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count what models cost on paper. Work, activations and bytes are per image; a multiply-add is two FLOPs."""
+    """Count parameters, FLOPs, activations and bytes of models without running them.
+
+    Counts are per image; a multiply-add is two FLOPs.
+    """
     from favor.trace.conditions import PHASES
     from favor.zoo.matching import matching_models
 
@@ -138,8 +144,8 @@ def _end_with(failures: list[tuple[str, FavorError]], found_any: bool) -> None:
     for name, failure in failures:
         note(f"error: {name}: {failure}")
     if failures:
-        asked_wrongly = not found_any and all(isinstance(failure, RequestError) for _, failure in failures)
-        raise typer.Exit(2 if asked_wrongly else 1)
+        is_wrong_request = not found_any and all(isinstance(failure, RequestError) for _, failure in failures)
+        raise typer.Exit(2 if is_wrong_request else 1)
 
 
 def _memory_data(memory: "PeakMemory") -> dict[str, object]:
@@ -175,14 +181,14 @@ def _print_memory(memory: "PeakMemory") -> None:
 def _count_into(
     study: Path, names: list[str], img_size: int | None, num_classes: int, wait: bool, as_json: bool
 ) -> None:
-    """Count as jobs of a study; counts that come with favor are not made again."""
+    """Count as jobs of a study; counts that ship with favor are not repeated."""
     from favor.cli.options import study_from_options
     from favor.study.session import extend, working_in
 
     options = {"img_sizes": None if img_size is None else [img_size], "num_classes": num_classes}
-    asked = study_from_options("count", names, ("count",), options)
+    request = study_from_options("count", names, ("count",), options)
     with working_in(study, wait):
-        ended = run_session(extend(asked, study), wait=wait)
+        ended = run_session(extend(request, study), wait=wait)
     if as_json:
         from favor.records.schema import to_data
 
@@ -200,7 +206,7 @@ def _count_into(
                 for record in counted
             ],
         )
-    ended.finish("the same command goes on from there")
+    ended.finish("the same command continues from there")
     if any(record.status != "ok" for record in ended.records):
         raise typer.Exit(1)
 
@@ -234,7 +240,7 @@ TABLE_COLUMNS = {
     "activations": "Activations",
     "bytes_moved": "Moved [B]",
 }
-"""What fits a terminal; `--json` has all counts, and docs/metrics.md says what each of them is."""
+"""The counts that fit a terminal; `--json` has all of them, and docs/metrics.md defines them."""
 
 
 def _print(counted: "list[Counts]", by_op: bool) -> None:

@@ -22,28 +22,31 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Studies = Annotated[
     list[Path] | None,
-    typer.Option("--study", metavar="DIR", help="Use the records of this study, too; repeatable."),
+    typer.Option("--study", metavar="DIR", help="Add the records of this study; repeatable."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="The device or machine that counts, as cpu, a100.")]
-Dataset = Annotated[str, typer.Option(metavar="NAME", help="The data set that accuracies are on.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="Compare on this device or machine, such as cpu.")]
+Dataset = Annotated[str, typer.Option(metavar="NAME", help="Data set of the accuracies.")]
 Among = Annotated[
-    str | None, typer.Option(metavar="PATTERN", help="Only models or families that fit, as 'swin*' or 'vit'.")
+    str | None, typer.Option(metavar="PATTERN", help="Only models or families that match, such as 'swin*'.")
 ]
 Pipeline = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Compare accuracies of this pipeline; your own if two models have it."),
+    typer.Option(
+        metavar="NAME",
+        help="Compare accuracies of this pipeline (default: yours if two models have it, else the benchmark's).",
+    ),
 ]
 AnyPipeline = Annotated[
-    bool, typer.Option("--any-pipeline", help="Mix pipelines and resolutions; the best accuracy of a model counts.")
+    bool, typer.Option("--any-pipeline", help="Mix pipelines and image sizes; use each model's best accuracy.")
 ]
-Unfinished = Annotated[bool, typer.Option("--unfinished", help="Count trainings that have not ended, too; marked.")]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Include unfinished trainings; they are marked.")]
 OverSeeds = Annotated[
-    Literal["mean", "best"], typer.Option("--seeds", help="What counts of several seeds of one training.")
+    Literal["mean", "best"], typer.Option("--seeds", help="Use the mean or the best over the seeds of a training.")
 ]
 
 RECOMMEND_EXAMPLES = examples(
-    ("favor recommend --prefer throughput --min-accuracy 82", "the fastest model with 82 % on ImageNet"),
-    ("favor recommend --max-memory 1GiB --max-params 30M", "the most accurate one within limits"),
+    ("favor recommend --prefer throughput --min-accuracy 82", "the fastest model with at least 82 % on ImageNet"),
+    ("favor recommend --max-memory 1GiB --max-params 30M", "the most accurate model within limits"),
     (
         "favor recommend --study mine --prefer latency --max-latency 50ms --json",
         "with your own measurements, for programs",
@@ -54,20 +57,20 @@ RECOMMEND_EXAMPLES = examples(
 
 PARETO_EXAMPLES = examples(
     ("favor pareto top1 throughput --study mine", "the front of accuracy and speed"),
-    ("favor pareto top1 params macs --all", "a front of three, and how far the others are away"),
+    ("favor pareto top1 params macs --all", "three metrics, and how far other models are from the front"),
     ("favor pareto --strict --json", "the paper's rule, for programs"),
 )
 
 CORRELATE_EXAMPLES = examples(
-    ("favor correlate params macs throughput", "does one cost tell the other?"),
-    ("favor correlate params macs 1/throughput", "the same of the time of an image"),
-    ("favor correlate --datasets", "do models rank alike on all data sets?"),
+    ("favor correlate params macs throughput", "does one cost predict another?"),
+    ("favor correlate params macs 1/throughput", "the same for the time per image"),
+    ("favor correlate --datasets", "is the ranking the same on all data sets?"),
     ("favor correlate macs throughput --without vit_ti16", "without an outlier"),
-    ("favor correlate --devices --study mine", "do models rank alike on all devices?"),
+    ("favor correlate --devices --study mine", "is the ranking the same on all devices?"),
 )
 
 DISAGREE_EXAMPLES = examples(
-    ("favor disagree", "wherever indicators order models differently"),
+    ("favor disagree", "where indicators rank models differently"),
     ("favor disagree params throughput --json", "for programs"),
 )
 
@@ -88,16 +91,17 @@ def add_commands(app: typer.Typer) -> None:
 
 def recommend_command(
     prefer: Annotated[
-        str | None, typer.Option(help="throughput, latency, memory, params, energy or training-time; else accuracy.")
+        str | None,
+        typer.Option(help="throughput, latency, memory, params, energy or training-time (default: accuracy)."),
     ] = None,
-    min_accuracy: Annotated[str | None, typer.Option(metavar="82", help="Least top-1 accuracy in %.")] = None,
-    max_memory: Annotated[str | None, typer.Option(metavar="1GiB", help="Most memory at inference.")] = None,
-    max_latency: Annotated[str | None, typer.Option(metavar="50ms", help="Longest time for one image.")] = None,
-    max_params: Annotated[str | None, typer.Option(metavar="30M", help="Most parameters.")] = None,
+    min_accuracy: Annotated[str | None, typer.Option(metavar="82", help="Minimum top-1 accuracy in %.")] = None,
+    max_memory: Annotated[str | None, typer.Option(metavar="1GiB", help="Maximum memory at inference.")] = None,
+    max_latency: Annotated[str | None, typer.Option(metavar="50ms", help="Maximum latency of one image.")] = None,
+    max_params: Annotated[str | None, typer.Option(metavar="30M", help="Maximum number of parameters.")] = None,
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
-    top: Annotated[int, typer.Option(help="How many models to show, the favored one included.")] = 5,
+    top: Annotated[int, typer.Option(help="Number of models to show, including the favored one.")] = 5,
     pipeline: Pipeline = None,
     any_pipeline: AnyPipeline = False,
     unfinished: Unfinished = False,
@@ -110,7 +114,7 @@ def recommend_command(
     guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which model to favor under your limits, why, and how sure that is."""
+    """Recommend a model under your limits, with the reason and how certain it is."""
     from favor.analyze import Comparison, Request, recommend
     from favor.analyze import guide as flow_chart
     from favor.analyze.deviations import deviations
@@ -139,11 +143,13 @@ def recommend_command(
 
 
 def pareto_command(
-    metrics: Annotated[list[str] | None, typer.Argument(help="Two or more; top1 and throughput if none.")] = None,
+    metrics: Annotated[list[str] | None, typer.Argument(help="Two or more metrics (default: top1 throughput).")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Dominated only if worse in every metric: the paper's rule.")
+        bool, typer.Option("--strict", help="Dominated means worse in every metric (the paper's rule).")
     ] = False,
-    everyone: Annotated[bool, typer.Option("--all", help="Show the others as well, with their distance.")] = False,
+    everyone: Annotated[
+        bool, typer.Option("--all", help="Also show the other models, with their distance to the front.")
+    ] = False,
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
@@ -154,7 +160,7 @@ def pareto_command(
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the Pareto front: the models that no other beats in one metric without losing in another."""
+    """Show the Pareto front: the models that no other beats in one metric without being worse in another."""
     from favor.analyze import Scope, pareto
     from favor.analyze.comparison import LEAST_TO_COMPARE, origin_notes, with_failures
     from favor.analyze.deviations import deviations
@@ -185,13 +191,17 @@ def pareto_command(
 
 
 def correlate_command(
-    metrics: Annotated[list[str] | None, typer.Argument(help="Metrics; all that five models have if none.")] = None,
-    datasets: Annotated[bool, typer.Option("--datasets", help="Between data sets' accuracies instead.")] = False,
+    metrics: Annotated[
+        list[str] | None, typer.Argument(help="Metrics (default: those that five or more models have).")
+    ] = None,
+    datasets: Annotated[
+        bool, typer.Option("--datasets", help="Correlate accuracies between data sets instead.")
+    ] = False,
     devices: Annotated[
-        bool, typer.Option("--devices", help="Between devices instead: of one metric, throughput if none is named.")
+        bool, typer.Option("--devices", help="Correlate one metric between devices instead (default: throughput).")
     ] = False,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Leave a model out, as an outlier; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Leave out a model, such as an outlier; repeatable.")
     ] = None,
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
@@ -200,7 +210,7 @@ def correlate_command(
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far one metric tells another: Pearson's and Spearman's correlation with 95 % intervals."""
+    """Show how well one metric predicts another: Pearson and Spearman correlations with 95 % intervals."""
     from favor.analyze import Scope, correlate, correlate_datasets, correlate_devices
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
@@ -210,7 +220,7 @@ def correlate_command(
     if datasets and metrics:
         raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
     if datasets and devices:
-        raise RequestError("--datasets and --devices are two questions; ask one at a time")
+        raise RequestError("--datasets and --devices cannot be combined; use one of them")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
     table = all_records(study, None if datasets else device, every_device=devices)
@@ -227,14 +237,16 @@ def correlate_command(
 
 
 def disagree_command(
-    indicators: Annotated[list[str] | None, typer.Argument(help="Cost indicators; those in common if none.")] = None,
+    indicators: Annotated[
+        list[str] | None, typer.Argument(help="Cost indicators (default: those that most models have).")
+    ] = None,
     device: Device = None,
     among: Among = None,
-    img_size: Annotated[int, typer.Option(help="The image size at which models are compared.")] = 224,
+    img_size: Annotated[int, typer.Option(help="Image size at which models are compared.")] = 224,
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where cost indicators order models differently, and who is good by one and bad by another."""
+    """Show where cost indicators rank models differently, and which models are cheap by one and costly by another."""
     from favor.analyze import Scope, disagreement
     from favor.cli import decision_text
     from favor.errors import RequestError
@@ -251,7 +263,7 @@ def disagree_command(
 
 def compare_command(
     a: Annotated[str, typer.Argument(help="A model, a family, or a class of the taxonomy.")],
-    b: Annotated[str, typer.Argument(help="Another one of the same kind.")],
+    b: Annotated[str, typer.Argument(help="Another of the same kind.")],
     device: Device = None,
     dataset: Dataset = "imagenet-1k",
     pipeline: Pipeline = None,
@@ -261,7 +273,7 @@ def compare_command(
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two models in every metric, or two families or classes at equal cost; verdicts come from tests."""
+    """Compare two models in every metric, or two families or classes at equal cost, with statistical tests."""
     from favor.analyze import Scope, compare, matched_every_way
     from favor.analyze.deviations import deviations
     from favor.cli import decision_text
@@ -269,7 +281,7 @@ def compare_command(
     table = all_records(study, device)
     group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
     by = "name" if group is None or {a, b} <= set(table["name"]) else group
-    # The setting is the one that the two have most in common; a name that nobody knows is refused further down.
+    # The two models choose the setting: the one they share most metrics in. Unknown names are refused further down.
     compared = table[table[by].isin([a, b])]
     scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
     rows, comparison = _compared(table, [], scope, device, None, of=compared if len(compared) else table)
@@ -308,9 +320,9 @@ def _compared(
     among: str | None,
     of: "pd.DataFrame | None" = None,
 ) -> "tuple[pd.DataFrame, Comparison]":
-    """One row per model, in the setting that suits the models `of` a part of the table, else those that fit `among`.
+    """One row per model, in the setting that suits the models in `of`, else those that match `among`.
 
-    What had to be left out is told.
+    Notes on stderr say which numbers were left out.
     """
     from favor.analyze import Comparison
     from favor.analyze.comparison import left_out_machines
@@ -331,19 +343,19 @@ def _compared(
     machines = left_out_machines(comparison.models, compared.run)
     if machines:
         note(f"note: {machines}")
-    # A metric that is known on no such device is asked for all the same.
+    # A metric without any number on the device still gets a column.
     return rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)]), comparison
 
 
 def _tell_simulated(rows: "pd.DataFrame", metrics: Iterable[str]) -> None:
-    """Say of which metrics numbers were not measured."""
+    """Say which metrics are simulated."""
     simulated = [name for name in metrics if "simulated" in set(rows.get(f"{name}_source", ()))]
     if simulated:
-        note(f"{', '.join(simulated)}: simulated, not measured; docs/simulation.md says how good that is")
+        note(f"{', '.join(simulated)}: simulated, not measured; docs/simulation.md says how accurate that is")
 
 
 def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
-    """The metrics with a direction that at least so many rows have."""
+    """The metrics with a better direction that at least `least` rows have."""
     from favor.errors import RequestError
     from favor.metrics import METRICS
 
@@ -353,12 +365,12 @@ def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
         if name in rows.columns and entry.better != "neither" and rows[name].notna().sum() >= least
     ]
     if len(known) < 2:
-        raise RequestError(f"no two metrics are known of {least} models; {_how_to_measure()}")
+        raise RequestError(f"no two metrics are known for {least} or more models; {_how_to_measure()}")
     return known
 
 
 def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
-    """The cost indicators that many models have together: the commonest first, as long as five have all of them."""
+    """The cost indicators that many models share: the most common first, as long as five models have all of them."""
     from favor.metrics import METRICS
 
     costs = [name for name in _known_metrics(rows, least=5) if METRICS[name].group != "quality"]
@@ -370,12 +382,12 @@ def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
 
 
 def _guide_entries() -> "list[GuideEntry]":
-    """Figure 6: what of Table 7 is in the classes of its caption, by constraint and phase."""
+    """Figure 6: the entries of Table 7 in the classes of its caption, by constraint and phase."""
     from favor.analyze import guide_entries
     from favor.records.published import guide, pareto_optimal
 
-    ways = dict.fromkeys((found.constraint, found.phase) for found in pareto_optimal())
-    return guide_entries(found for constraint, phase in ways for found in guide(constraint, phase))
+    fronts = dict.fromkeys((member.constraint, member.phase) for member in pareto_optimal())
+    return guide_entries(member for constraint, phase in fronts for member in guide(constraint, phase))
 
 
 def _limits(
@@ -386,10 +398,10 @@ def _limits(
     from favor.metrics import metric
     from favor.units import parse_quantity
 
-    asked = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
+    texts = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
     return tuple(
         Limit.named(option, parse_quantity(text, metric(LIMITED[option]).unit, f"--{option.replace('_', '-')}"))
-        for option, text in asked.items()
+        for option, text in texts.items()
         if text is not None
     )
 

@@ -1,4 +1,4 @@
-"""How decisions read on a terminal: the tables and sentences of `favor recommend` and its like."""
+"""Decisions on a terminal: the tables and sentences of `favor recommend`, `pareto`, `compare` and the like."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +14,7 @@ from favor.analyze.selection import Excluded
 from favor.cli.console import emit_table, note, stdout_console
 from favor.evidence import BestWeights
 from favor.metrics import METRICS
+from favor.text import ordinal
 from favor.units import format_outward, format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
 
@@ -34,32 +35,32 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
         for way in answer.relax.each:
             _say(f"Relax one limit: {_relaxation(way)}")
         if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
-            _say(f"Relax least in all: {_relaxation(answer.relax.together)}")
+            _say(f"Smallest change overall: {_relaxation(answer.relax.together)}")
         if answer.relax.unknown:
-            note(f"note: {answer.relax.unknown} models have no number for a limit, so nobody knows how far they are")
+            note(f"note: not considered: {answer.relax.unknown} models without a number for one of the limits")
     for choice in answer.flagged:
         _say(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     if answer.favored is not None:
-        _say(f"Get it: {answer.favored.command}")
+        _say(f"Create it: {answer.favored.command}")
     for text in answer.notes:
         note(f"note: {text}")
     if answer.next_steps and answer.undecided:
         _say("Run: " + "; then ".join(answer.next_steps))
     elif answer.next_steps:
-        note("to decide on your own numbers: " + "; then ".join(answer.next_steps))
+        note("to decide with your own measurements: " + "; then ".join(answer.next_steps))
 
 
 def _why_none(answer: Recommendation) -> str:
     if answer.undecided:
-        return "No model is favored, for want of numbers."
-    return "No model is known to keep the limits." if answer.limits else "No model can be favored."
+        return "No model can be favored: numbers are missing."
+    return "No model is known to meet the limits." if answer.limits else "No model can be favored."
 
 
 def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, BestWeights | None]) -> None:
     of_all = [metric for choice in choices for metric in choice.metrics]
     metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
     chances = any(choice.probability_best is not None for choice in choices)
-    columns = ["Model", "Class", *(METRICS[metric].title for metric in metrics), *(["Best in"] if chances else [])]
+    columns = ["Model", "Class", *(METRICS[metric].title for metric in metrics), *(["P(best)"] if chances else [])]
     columns.append("Pretrained")
     rows = [
         [
@@ -84,7 +85,7 @@ def _print_reason(answer: Recommendation) -> None:
         _say(f"  dominates {_some(answer.why.dominates)}")
     for loss in answer.why.gives_up:
         own, best = _quantity(loss.metric, loss.own), _quantity(loss.metric, loss.best)
-        _say(f"  gives up {METRICS[loss.metric].title.lower()}: {own}, where {loss.to} has {best}")
+        _say(f"  trades off {METRICS[loss.metric].title.lower()}: {own}, against {best} for {loss.to}")
 
 
 def _relaxation(way: Relaxation) -> str:
@@ -107,7 +108,7 @@ def print_guide(chart: Guide) -> None:
     columns = ("1. Constraint", "2. Phase", "3. Favor", "Class", "Models with known accuracy")
     emit_table("Which transformer to favor (Figure 6 of the benchmark, on its A100)", columns, rows)
     if any(entry.flagged for branch in chart.branches for entry in branch.suggestions):
-        note("* flagged: its accuracy belongs to another configuration than our model's")
+        note("* flagged: its accuracy was measured with a different configuration")
 
 
 def _starred(entry: GuideModel) -> list[str]:
@@ -115,14 +116,14 @@ def _starred(entry: GuideModel) -> list[str]:
 
 
 def print_pareto(result: ParetoResult, everyone: bool, flagged: Mapping[str, str]) -> None:
-    """The front, with `everyone` the others with their distances, and whose accuracy is another configuration's."""
+    """The front; with `everyone`, also the other models and their distances; and the flagged accuracies."""
     titles = [METRICS[metric].title for metric in result.metrics]
-    known = ["On front in"] if result.probability is not None else []
+    known = ["P(on front)"] if result.probability is not None else []
     columns = ["Model", *titles, *known]
     emit_table("Pareto front", columns, [_point(point) for point in result.front], right=columns[1:])
     others = [point for point in result.points if not point.member]
     if everyone:
-        columns = ["Model", *titles, *known, *(f"to the front in {title.lower()}" for title in titles)]
+        columns = ["Model", *titles, *known, *(f"distance in {title.lower()}" for title in titles)]
         rows = [
             [*_point(point), *(_quantity(metric, point.distance[metric]) for metric in result.metrics)]
             for point in others
@@ -131,8 +132,9 @@ def print_pareto(result: ParetoResult, everyone: bool, flagged: Mapping[str, str
     for name in result.members:
         if name in flagged:
             _say(f"Flagged: {name}: {flagged[name]}")
-    rule = "worse in every metric" if result.strict else "nowhere better and somewhere worse"
-    note(f"{len(result.front)} of {len(result.rows)} models; dominated is who is {rule}{_left_out(result.excluded)}")
+    rule = "better in every metric" if result.strict else "better in one metric and no worse in the others"
+    on_front = f"{len(result.front)} of {len(result.rows)} models are on the front"
+    note(f"{on_front}; a model is dominated if another is {rule}{_left_out(result.excluded)}")
 
 
 def _point(point: ParetoPoint) -> list[str]:
@@ -146,7 +148,7 @@ def _point(point: ParetoPoint) -> list[str]:
 
 def print_correlations(result: CorrelationResult) -> None:
     """All pairs of columns that have three models or more in common."""
-    columns = ["Metric", "and", "n", "Pearson", "95 %", "Spearman", "95 % "]
+    columns = ["Metric", "and", "n", "Pearson", "95 % interval", "Spearman", "95 % interval "]
     rows = [
         [
             pair.x,
@@ -163,7 +165,7 @@ def print_correlations(result: CorrelationResult) -> None:
     emit_table("Correlation", columns, rows, right=columns[2:])
     undefined = len(result.pairs) - len(rows)
     if undefined:
-        note(f"{undefined} pairs have fewer than three models in common, or do not vary")
+        note(f"{undefined} pairs are not shown: they have fewer than three models in common, or do not vary")
     if result.without:
         note(f"left out: {', '.join(result.without)}")
 
@@ -174,9 +176,9 @@ def print_disagreement(result: DisagreementResult) -> None:
     rows = [
         [pair.x, pair.y, str(pair.n), str(pair.pairs), str(pair.flipped), f"{pair.share:.0%}"] for pair in result.pairs
     ]
-    emit_table("Pairs of models that two indicators order differently", columns, rows, right=columns[2:])
+    emit_table("Pairs of models that two indicators rank differently", columns, rows, right=columns[2:])
     strongest = sorted(
-        ((flip, pair) for pair in result.pairs for flip in pair.strongest), key=lambda found: -found[0].strength
+        ((flip, pair) for pair in result.pairs for flip in pair.strongest), key=lambda entry: -entry[0].strength
     )
     if strongest:
         rows = [
@@ -186,7 +188,8 @@ def print_disagreement(result: DisagreementResult) -> None:
         columns = ["Model", "cheaper", "by", "Model ", "cheaper ", "by "]
         emit_table("Strongest flips", columns, rows, right=["cheaper", "cheaper "])
     for entry in result.two_faced[:_SHOWN]:
-        _say(f"{entry.name}: {entry.rank_best}. of {entry.of} by {entry.best_by}, {entry.rank_bad}. by {entry.bad_by}")
+        best, bad = ordinal(entry.rank_best), ordinal(entry.rank_bad)
+        _say(f"{entry.name}: {best} of {entry.of} by {entry.best_by}, but {bad} by {entry.bad_by}")
     if result.warning is not None:
         _say(f"Warning: {result.warning}")
     note(f"{result.pairs[0].n} models{_left_out(result.excluded)}")
@@ -195,13 +198,13 @@ def print_disagreement(result: DisagreementResult) -> None:
 def print_comparison(pair: PairComparison) -> None:
     """Two models side by side; the verdict names the better one only where a test allows it."""
     names = {"a": pair.a, "b": pair.b}
-    columns = ["Metric", pair.a, f"{pair.b} ", "Against", "Better", "p", "Rests on"]
+    columns = ["Metric", pair.a, f"{pair.b} ", "Difference", "Better", "p", "Basis"]
     rows = [
         [
             METRICS[entry.metric].title,
             _marked(entry.metric, entry.a),
             _marked(entry.metric, entry.b),
-            _against(entry),
+            _difference(entry),
             names.get(entry.verdict, entry.verdict),
             _p(entry.p),
             entry.test,
@@ -214,15 +217,15 @@ def print_comparison(pair: PairComparison) -> None:
         _say(f"Flagged: {name}: {why}")
     for name, only in ((pair.a, pair.only_a), (pair.b, pair.only_b)):
         if only:
-            note(f"known of {name} alone: {', '.join(only)}")
+            note(f"known only for {name}: {', '.join(only)}")
     if not pair.metrics:
-        note("no metric is known of both; measure them with `favor measure NAME --study STUDY` and add --study STUDY")
+        note("no metric is known for both; measure them with `favor measure NAME --study STUDY` and add --study STUDY")
 
 
 def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:
-    """Two families or classes under every match, and whose accuracy is another configuration's and left out."""
-    gain = f"{METRICS[result.quality].title} of {result.b} less {result.a}"
-    columns = ["Match", "Pairs", gain, "95 %", "p", "Verdict"]
+    """Two families or classes under every match, and the flagged accuracies that are left out."""
+    gain = f"{METRICS[result.quality].title}, {result.b} minus {result.a}"
+    columns = ["Match", "Pairs", gain, "95 % interval", "p", "Verdict"]
     rows = [
         [
             f"{comparison.match} ({comparison.indicator})",
@@ -255,7 +258,7 @@ def _reading(metric: str, reading: Reading | None) -> str:
 
 
 def _marked(metric: str, reading: Reading) -> str:
-    """A number with its interval, how many seeds it is over, and a mark where it is simulated or unfinished."""
+    """A number with its interval, its number of seeds, and a mark if it is simulated or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
     seeds = ""
     if reading.seeds is not None and reading.seeds.std is not None:
@@ -270,7 +273,7 @@ def _mark(source: str | None) -> str:
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
-    """The interval as a share of the value, or in points where the value is a percentage."""
+    """Half the interval as a share of the value, or in points for a percentage."""
     if low is None or high is None or not value:
         return ""
     if METRICS[metric].unit == "%":
@@ -278,8 +281,8 @@ def _half_width(metric: str, value: float, low: float | None, high: float | None
     return f" ± {(high - low) / 2 / abs(value):.1%}"
 
 
-def _against(entry: MetricComparison) -> str:
-    """The second number against the first: a factor, or points where it is a percentage."""
+def _difference(entry: MetricComparison) -> str:
+    """The second number relative to the first: a factor, or points for a percentage."""
     if entry.unit == "%":
         return f"{entry.difference:+.2f}"
     return "" if entry.ratio is None else f"x {entry.ratio:.3g}"

@@ -1,4 +1,4 @@
-"""What the top-level command adds to typer: commands in groups, and old spellings that name the new one."""
+"""The top-level command: commands in groups, and errors for old spellings that name the new one."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ OLD_OPTIONS = {
     "--training": ("--phase", "--phase training"),
     "--no-training": ("--phase", "--phase inference"),
 }
-"""What an option was called -> the option that took its place, and how that is written."""
+"""Old option -> its replacement, and how to write it."""
 
 OLD_COMMANDS = {"export": "table STUDY... --csv|--parquet"}
 OLD_FORMATS = {"--csv", "--parquet"}
@@ -34,7 +34,7 @@ class Door(TyperGroup):
     """The group of all commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the words name; a word of an older favor is refused with the one to say instead."""
+        """The command that the words name; an old spelling is refused with the new one."""
         if args[0] in OLD_COMMANDS and OLD_FORMATS.intersection(args):
             raise RequestError(f"`favor {args[0]}` is now `favor {OLD_COMMANDS[args[0]]}`")
         name, command, rest = super().resolve_command(ctx, args)
@@ -42,7 +42,7 @@ class Door(TyperGroup):
         return name, command, rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Plain text: importing what draws typer's panels takes longer than all the rest."""
+        """Plain text: importing rich for typer's panels takes longer than everything else."""
         super(TyperGroup, self).format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -53,7 +53,7 @@ class Door(TyperGroup):
 
 
 def _refuse_old_options(command: Any, words: list[str]) -> None:
-    """Refuse an option that the command had before, if it has the one that took its place."""
+    """Refuse an old option if the command has its replacement."""
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     has = {option for parameter in command.params for option in parameter.opts}

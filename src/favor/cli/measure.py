@@ -1,4 +1,4 @@
-"""`favor measure`, `favor variability`, `favor doctor`: what models cost here, and how well that can be told."""
+"""`favor measure`, `favor variability`, `favor doctor`: what models cost on this machine, and how certain that is."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
-    ("favor measure 'vit_*' swin_ti --study my-study", "kept as they come; called again, it goes on where it stopped"),
-    ("favor measure 'vit_*' swin_ti --study my-study --repeat flagged", "what has a flag such as busy, once more"),
+    ("favor measure 'vit_*' swin_ti --study my-study", "records are saved as they come; run it again to continue"),
+    ("favor measure 'vit_*' swin_ti --study my-study --repeat flagged", "repeat measurements with a flag such as busy"),
     ("favor measure vit_ti16 --phase training --batch-size 32 --optimizer adamw", "a training step of 32 images"),
     ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
@@ -46,8 +46,8 @@ _SHOWN = {
         "throughput": "speed",
         "best_batch_size": "best batch",
         "inference_memory": "memory",
-        "inference_memory_best_batch": "at best",
-        "max_batch_size": "fits",
+        "inference_memory_best_batch": "at best batch",
+        "max_batch_size": "max batch",
         "energy_per_image": "energy",
         "carbon_per_image": "carbon",
         "money_per_image": "money",
@@ -57,7 +57,7 @@ _SHOWN = {
         "train_throughput": "speed",
         "train_hours_per_epoch": "epoch",
         "train_memory": "memory",
-        "train_max_batch_size": "fits",
+        "train_max_batch_size": "max batch",
         "train_energy_per_image": "energy",
         "train_carbon_per_epoch": "carbon",
         "train_money_per_epoch": "money",
@@ -65,7 +65,7 @@ _SHOWN = {
 }
 
 Names = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="Names, patterns with * and ?, how:CLASS; also timm:NAME.")
+    list[str], typer.Argument(metavar="NAME...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME.")
 ]
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
 
@@ -89,44 +89,44 @@ def measure_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Measure models on this machine: time, memory and energy, each model and phase in a process of its own.
+    """Measure time, memory and energy of models on this machine, each model and phase in its own process.
 
-    A model that fails is a record with its reason, and the next one goes on. `docs/protocol.md` says how it is done.
+    If a model fails, the reason is recorded and the next one is measured. `docs/protocol.md` describes the protocol.
     """
     from favor.trace.conditions import phases_named
 
-    asked_repeat, phases = repeat_of(repeat), phases_named(phase)
+    jobs_to_repeat, phases = repeat_of(repeat), phases_named(phase)
     load_plugins()
-    asked = study_from_options("measure", names, phases, options)
+    request = study_from_options("measure", names, phases, options)
     from favor.study.session import extend, working_in
 
     with working_in(study, wait):
-        ended = run_session(extend(asked, study), repeat=asked_repeat, wait=wait)
+        ended = run_session(extend(request, study), repeat=jobs_to_repeat, wait=wait)
     _print(ended.records, as_json)
-    keeps = "the same command goes on from there"
-    ended.finish(keeps if study else "with --study DIR the same command would go on where it stopped")
+    continues = "the same command continues from there"
+    ended.finish(continues if study else "with --study DIR the same command would continue where it stopped")
     if any(record.status != "ok" for record in ended.records):
         raise typer.Exit(1)
 
 
 def variability_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A model of the zoo, or timm:NAME.")],
-    runs: Annotated[int, typer.Option(min=2, help="How often everything is measured, each time in a new process.")] = 8,
+    runs: Annotated[int, typer.Option(min=2, help="Number of runs, each in a new process.")] = 8,
     phase: PhaseName = "inference",
     wait: Wait = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Measure a model several times and print how much every metric varies: its range and standard deviation."""
+    """Measure a model several times and show how much each metric varies: range and standard deviation."""
     from favor.measurement.variability import spreads
     from favor.trace.conditions import phases_named
 
     phases = phases_named(phase)
     load_plugins()
-    asked = study_from_options("measure", [name], phases, options)
+    request = study_from_options("measure", [name], phases, options)
     from favor.study.session import extend
 
-    ended = run_session(extend(asked, None), times=runs, wait=wait)
+    ended = run_session(extend(request, None), times=runs, wait=wait)
     usable = [record for record in ended.records if record.status == "ok"]
     by_phase = {phase: spreads([record for record in usable if record.task == phase]) for phase in phases}
     if as_json:
@@ -143,17 +143,17 @@ def variability_command(
 
 
 def doctor_command(as_json: AsJson = False) -> None:
-    """Say what can be measured on this machine and how well: devices, threads, counters, timer noise, memory, load."""
+    """Show what can be measured on this machine and how well: devices, threads, load, memory, timer noise, energy."""
     from dataclasses import asdict
 
     from favor.measurement.doctor import NOISE_SECONDS, diagnose
 
-    note(f"watching the machine and timing the same work again and again: about {NOISE_SECONDS + 1:.0f} s")
-    found = diagnose()
+    note(f"checking the load and the timer noise of this machine: about {NOISE_SECONDS + 1:.0f} s")
+    diagnosis = diagnose()
     if as_json:
-        emit_json(asdict(found))
+        emit_json(asdict(diagnosis))
     else:
-        _print_diagnosis(found)
+        _print_diagnosis(diagnosis)
 
 
 def _print(records: "list[Record]", as_json: bool) -> None:
@@ -200,13 +200,13 @@ def _spread_data(spread: "Spread") -> dict[str, object]:
     return {**asdict(spread), **shares}
 
 
-def _print_spreads(title: str, found: "Sequence[Spread]") -> None:
+def _print_spreads(title: str, spreads: "Sequence[Spread]") -> None:
     from favor.metrics import metric
     from favor.units import format_quantity
 
-    numbers = ("Lowest", "Highest", "Mean", "Range", "% of mean", "Standard deviation", "% of the mean")
+    numbers = ("Lowest", "Highest", "Mean", "Range", "Range, % of mean", "Std", "Std, % of mean")
     rows = []
-    for spread in found:
+    for spread in spreads:
         values = (spread.lowest, spread.highest, spread.mean)
         rows.append(
             (
@@ -222,29 +222,31 @@ def _print_spreads(title: str, found: "Sequence[Spread]") -> None:
     emit_table(title, ("Metric", "Runs", *numbers), rows, right=("Runs", *numbers))
 
 
-def _print_diagnosis(found: "Diagnosis") -> None:
+def _print_diagnosis(diagnosis: "Diagnosis") -> None:
     from favor.units import format_quantity
 
-    timer = found.timer
+    timer = diagnosis.timer
     work = format_quantity(timer.work_median, "s")
-    known = "not known" if timer.interval_percent is None else f"known to ±{timer.interval_percent:.2g} %"
-    bounded = f"by the system, on {found.memory_limit_on}" if found.memory_limit_on else "by prediction only"
+    median = "interval unknown" if timer.interval_percent is None else f"± {timer.interval_percent:.2g} %"
+    limited = f"by the system, on {diagnosis.memory_limit_on}" if diagnosis.memory_limit_on else "by prediction only"
     rows = [
-        ("processor", f"{found.processor}, {found.processors} logical"),
-        ("threads", f"{found.threads} (physical cores that this process may use)"),
-        ("load", f"others use {found.others:.2f} processors now; load average {found.load_average:.2f}"),
-        ("busy", "yes: times taken now are flagged" if found.busy else "no"),
-        ("memory", f"{_gib(found.free_memory)} free of {_gib(found.total_memory)}"),
-        ("memory limit", f"kept {bounded}"),
-        ("clock", f"step {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns to read"),
-        ("timer noise", f"of {work} of work: middle half within {timer.middle_half_percent:.1f} %"),
-        ("", f"p99 {timer.p99_percent:+.0f} %, median {known}"),
-        ("--compile", found.compiler or "no C++ compiler found: it needs one on the CPU"),
+        ("processor", f"{diagnosis.processor}, {diagnosis.processors} logical cores"),
+        ("threads", f"{diagnosis.threads} (physical cores that this process may use)"),
+        ("load", f"other programs use {diagnosis.others:.2f} cores; load average {diagnosis.load_average:.2f}"),
+        ("busy", "yes: times measured now get the flag `busy`" if diagnosis.busy else "no"),
+        ("memory", f"{_gib(diagnosis.free_memory)} free of {_gib(diagnosis.total_memory)}"),
+        ("memory limit", f"enforced {limited}"),
+        ("clock", f"resolution {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns per reading"),
+        ("timer noise", f"{work} of work: interquartile range {timer.middle_half_percent:.1f} % of the median"),
+        ("", f"p99 {timer.p99_percent:+.0f} % from the median; median {median}"),
+        ("--compile", diagnosis.compiler or "no C++ compiler found; --compile needs one on the CPU"),
     ]
-    for device in found.devices:
+    for device in diagnosis.devices:
         memory = f"{_gib(device.free_memory)} free of {_gib(device.total_memory)}"
         rows.append((f"device {device.kind}", f"{device.name}, recorded as {device.label!r}, {memory}"))
-        rows += [(f"energy: {way.name}", f"{'usable' if way.usable else 'no'}: {way.why}") for way in device.energy]
+        rows += [
+            (f"energy: {meter.name}", f"{'usable' if meter.usable else 'no'}: {meter.why}") for meter in device.energy
+        ]
     emit_table("What can be measured here", ("", "Found"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Options of commands, made from the schema of studies: the same names, types, defaults and help."""
+"""Command-line options generated from the schema of studies: the same names, types, defaults and help."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ def add_command(
 
         @params.setter
         def params(self, value: object) -> None:
-            """Nothing to keep: they are made when they are asked for."""
+            """Ignored: the parameters are generated on first use."""
 
         @property
         def callback(self) -> Any:
@@ -54,7 +54,7 @@ def add_command(
 
         @callback.setter
         def callback(self, value: object) -> None:
-            """It belongs to the parameters, and is made with them."""
+            """Ignored: the callback is generated with the parameters."""
 
     def described() -> None: ...
 
@@ -63,15 +63,15 @@ def add_command(
 
 
 def _fields(group: Group) -> "dict[str, FieldInfo]":
-    """The fields of the schema that a group of options is made from."""
+    """The fields of the schema behind a group of options."""
     from favor.study.schema import Budget, MeasureOptions, StudyFile, Train
 
     machine = {name: StudyFile.model_fields[name] for name in ("device", "threads")}
     if group == "train":
         of_training = {name: field for name, field in Train.model_fields.items() if field.description}
         return of_training | {"attention": StudyFile.model_fields["attention"]} | machine
-    own = {"img_sizes": StudyFile.model_fields["img_sizes"], "budget": Budget.model_fields["measurement"]}
-    return machine | own | dict(MeasureOptions.model_fields)
+    of_study = {"img_sizes": StudyFile.model_fields["img_sizes"], "budget": Budget.model_fields["measurement"]}
+    return machine | of_study | dict(MeasureOptions.model_fields)
 
 
 def _with_options(
@@ -81,7 +81,7 @@ def _with_options(
     without: Iterable[str],
     defaults: Mapping[str, object],
 ) -> Callable[..., None]:
-    """A function with the signature that typer makes options from."""
+    """The function with the generated options in its signature, where typer reads them."""
     parameters = inspect.signature(function).parameters.values()
     own = [entry.replace(kind=entry.KEYWORD_ONLY) for entry in parameters if entry.kind is not entry.VAR_KEYWORD]
     made = [
@@ -126,7 +126,7 @@ def _option(name: str, field: "FieldInfo", default: object) -> inspect.Parameter
 
 
 def _kind(field: "FieldInfo") -> tuple[type, bool, bool]:
-    """The plain type of a field, whether it is written as text such as 8GiB, and whether it is a list."""
+    """The plain type of a field, whether it is text with a unit such as 8GiB, and whether it is a list."""
     from pydantic import BaseModel, BeforeValidator
 
     kind: Any = field.annotation
@@ -149,7 +149,7 @@ def _word(name: str, is_list: bool) -> str:
 
 
 class CommandLine:
-    """Options as a study, whose errors name the option."""
+    """Options as the source of a study; its errors name the option."""
 
     def __init__(self, content: dict[str, object]) -> None:
         self.place = "command line"
@@ -160,7 +160,7 @@ class CommandLine:
         return self._content
 
     def line(self, path: Sequence[Step]) -> int:
-        """There is one."""
+        """Always 1: a command line has one line."""
         return 1
 
     def error(self, path: Sequence[Step], why: object) -> RequestError:
@@ -183,14 +183,14 @@ def study_from_options(
     given = {name: _plain(name, value) for name, value in options.items() if value not in (None, [])}
     if "budget" in given:
         given["budget"] = {"measurement": given["budget"]}
-    # Named twice on a command line is asked for once.
+    # A name that is given twice on the command line counts once.
     content = {"models": tuple(dict.fromkeys(models)), "phases": tuple(phases), **given, **parts}
     source = CommandLine(content)
     return resolve(study_in(source, default_name=command), source, command)
 
 
 def train_options(options: Mapping[str, Any]) -> dict[str, object]:
-    """The part of a study that options of a training ask for."""
+    """The `train` part of a study from the options of a training."""
     given = {name: _plain(name, value) for name, value in options.items() if value not in (None, [])}
     overrides = [str(entry) for entry in options.get("set") or []]
     seeds = [entry.removeprefix("seed=") for entry in overrides if entry.startswith("seed=")]
@@ -201,7 +201,7 @@ def train_options(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _plain(name: str, value: object) -> object:
-    """A value as a study file would have it: lists are tuples, and a time without a unit is in seconds."""
+    """A value as in a study file: lists become tuples, and a time without a unit is in seconds."""
     if isinstance(value, list):
         return tuple(value)
     if name == "batch_size" and str(value).isdecimal():

@@ -1,4 +1,4 @@
-"""`favor table` and `favor import`: records out to other tools, and other people's results in."""
+"""`favor table` and `favor import`: records as tables for other tools, and published results as records."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,8 +22,8 @@ TABLE_EXAMPLES = examples(
 )
 
 TIMM_EXAMPLES = examples(
-    ("favor import timm results-imagenet.csv benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv", "show what they hold"),
-    ("favor import timm results-imagenet.csv --study my-study", "keep the records in a study"),
+    ("favor import timm results-imagenet.csv benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv", "show their content"),
+    ("favor import timm results-imagenet.csv --study my-study", "add the records to a study"),
 )
 
 
@@ -40,13 +40,13 @@ def table_command(
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="Apache Parquet, with the metrics' units.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to this file, not to stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file (default: stdout).")
     ] = None,
 ) -> None:
     """Write a study's records as a table: one row per model and conditions, one column per metric.
 
-    Numbers are in the units of the glossary (`docs/metrics.md`); unknown values are empty. In CSV, a text that a
-    spreadsheet would run as a formula starts with an apostrophe.
+    `docs/metrics.md` lists the units; unknown values are empty. In CSV, text that a spreadsheet would run as a
+    formula gets a leading apostrophe.
     """
     if csv == parquet:
         raise RequestError("choose one of --csv and --parquet, for example: favor table my-study --csv")
@@ -66,24 +66,26 @@ def table_command(
 
 
 def import_timm(
-    result_files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="timm's CSV files, as it names them.")],
+    result_files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="timm's CSV files, with their original names.")
+    ],
     study: Annotated[Path | None, typer.Option(metavar="DIR", help="Add the records to this study.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as a JSON list.")] = False,
 ) -> None:
     """Import timm's published results: accuracy (`results-*.csv`) and speed (`benchmark-*.csv`).
 
-    Device, precision, layout, framework version and compile mode come from the file's name. Malformed rows are
-    reported with file and line; all others become records, joined on the architecture's name.
+    Device, precision, layout, framework version and compile mode are read from the file name. Malformed rows are
+    reported with file and line; all others become records.
     """
     from favor.records.schema import to_data
     from favor.records.timm_results import import_timm as read_results
 
-    found = [read_results(file) for file in result_files]
-    for file in found:
+    imported = [read_results(file) for file in result_files]
+    for file in imported:
         for row in file.skipped:
             note(f"warning: {row}")
         note(f"{file.file}: {file.rows} rows read, {len(file.records)} imported, {len(file.skipped)} skipped")
-    records = [record for file in found for record in file.records]
+    records = [record for file in imported for record in file.records]
     if study is not None:
         _add(study, records)
     if as_json:
@@ -95,31 +97,31 @@ def import_timm(
 def _add(study: Path, records: "list[Record]") -> None:
     from favor.records.store import ReadResult, append, has_records, read
 
-    there = read(study) if has_records(study) else ReadResult((), ())
-    for problem in there.problems:
+    present = read(study) if has_records(study) else ReadResult((), ())
+    for problem in present.problems:
         note(f"warning: {problem}")
-    known = _by_identity(record for record in there.records if record.source == "imported")
+    old = _by_identity(record for record in present.records if record.source == "imported")
     new, updated = [], 0
-    for identity, asked in _by_identity(records).items():
-        # The last ones count: what a file says twice is there if it ends with both.
-        before = known.get(identity, [])
-        if list(map(_values, before[-len(asked) :])) != list(map(_values, asked)):
-            new += asked
-            updated += len(asked) if before else 0
+    for identity, candidates in _by_identity(records).items():
+        # A file may list a row twice; it is already there if the study ends with the same rows.
+        before = old.get(identity, [])
+        if list(map(_values, before[-len(candidates) :])) != list(map(_values, candidates)):
+            new += candidates
+            updated += len(candidates) if before else 0
     added = append(study, new)
-    newer = f", {updated} of them with newer values of what was there" if updated else ""
-    already = f", {len(records) - added} were there already" if added < len(records) else ""
+    newer = f", {updated} of them newer values of existing records" if updated else ""
+    already = f", {len(records) - added} were already there" if added < len(records) else ""
     note(f"{added} records added to {study}{newer}{already}")
 
 
 def _by_identity(records: "Iterable[Record]") -> "dict[tuple[object, ...], list[Record]]":
-    """Imported records by what makes two of them one: not the line in the file, which changes when the file grows."""
-    found: dict[tuple[object, ...], list[Record]] = {}
+    """Imported records by identity, which excludes the line number: it changes when the file grows."""
+    by_identity: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         facts = (record.conditions, record.provenance, record.environment)
         identity = (record.name, record.task, *(frozenset(fact.items()) for fact in facts), frozenset(record.metrics))
-        found.setdefault(identity, []).append(record)
-    return found
+        by_identity.setdefault(identity, []).append(record)
+    return by_identity
 
 
 def _values(record: "Record") -> dict[str, float]:

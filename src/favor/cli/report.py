@@ -1,4 +1,4 @@
-"""`favor report`, `figures`: the page, and the papers' figures as files."""
+"""`favor report` and `favor figures`: the interactive page, and the papers' figures as files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 Studies = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="STUDY...", help="Study folders, or files of records; the papers' numbers alone if none."),
+    typer.Argument(metavar="STUDY...", help="Study folders or record files (default: only the papers' numbers)."),
 ]
 
 REPORT_EXAMPLES = examples(
-    ("favor report my-study -o report.html", "one page that opens from disk, without a network"),
-    ("favor report here there", "two machines' studies in one page"),
-    ("favor report", "the papers' numbers and our counts, before anything is measured"),
+    ("favor report my-study -o report.html", "one file that works offline"),
+    ("favor report here there", "the studies of two machines on one page"),
+    ("favor report", "the papers' numbers and favor's counts, before you measure anything"),
 )
 
 FIGURES_EXAMPLES = examples(
     ("favor figures my-study -o figures --format pdf", "for a paper"),
-    ("favor figures --format png", "from the papers' numbers alone, for slides"),
+    ("favor figures --format png", "only the papers' numbers, for slides"),
 )
 
 
@@ -41,13 +41,15 @@ def report_command(
     studies: Studies = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The page; report.html in the study, else in runs."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Output file (default: report.html in the study or in runs)."
+        ),
     ] = None,
     pipeline: Pipeline = None,
     unfinished: Unfinished = False,
     seeds: OverSeeds = "mean",
 ) -> None:
-    """Write one interactive page: explore, decide, the papers' figures, the table, the method."""
+    """Write one interactive HTML page: explorer, recommendation, the papers' figures, table and method."""
     from favor.analyze import Scope
     from favor.records.export import write_whole
     from favor.report.page import page_of
@@ -65,7 +67,7 @@ def figures_command(
     studies: Studies = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="The folder; figures in the study, else in runs."),
+        typer.Option("-o", "--output", metavar="DIR", help="Output folder (default: figures in the study or in runs)."),
     ] = None,
     file_format: Annotated[
         Literal["pdf", "svg", "png"], typer.Option("--format", help="pdf or svg for papers, png for slides.")
@@ -87,7 +89,7 @@ def figures_command(
 
 
 def _default_folder(studies: list[Path] | None) -> Path:
-    """The study's own folder if there is one, else the folder of all results."""
+    """The study's folder if exactly one is given, else `runs`."""
     if studies is not None and len(studies) == 1 and studies[0].is_dir():
         return studies[0]
     folder = Path("runs")
@@ -99,14 +101,14 @@ def _default_folder(studies: list[Path] | None) -> Path:
 
 
 def _gathered(studies: list[Path] | None) -> "Gathered":
-    """The records to show; lines that had to be skipped are told, and so is a page without a study."""
+    """The records to show; notes report skipped lines, and that no study was given."""
     from favor.records import gather
 
     gathered = gather(studies or [])
     for problem in gathered.problems:
         note(f"warning: {problem}")
     if not gathered.paths:
-        note("no study is named: the papers' numbers and our models' counts alone")
+        note("no study is given, so only the papers' numbers and favor's counts are shown")
     return gathered
 
 

@@ -1,4 +1,4 @@
-"""How commands run jobs: what is there already, the bar and its lines, and what happens when something stops them."""
+"""How commands run jobs: the jobs that are done already, progress bar and lines, and interruptions."""
 
 import signal
 from collections.abc import Sequence
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from favor.study.session import Session
 
 StudyFolder = Annotated[
-    Path | None, typer.Option("--study", metavar="DIR", help="Keep the records in this study; nothing is kept without.")
+    Path | None,
+    typer.Option("--study", metavar="DIR", help="Save the records in this study (default: only print them)."),
 ]
 RepeatOption = Annotated[
     str | None,
-    typer.Option("--repeat", metavar="failed|flagged|all", help="Do jobs again that failed, have a flag, or all."),
+    typer.Option("--repeat", metavar="failed|flagged|all", help="Repeat failed jobs, jobs with flags, or all jobs."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait while another favor measures on the device or works in DIR.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait if another favor process uses the device or the study.")]
 
 
 def repeat_of(text: str | None) -> "Repeat | None":
@@ -45,7 +46,7 @@ def repeat_of(text: str | None) -> "Repeat | None":
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the states before it, the jobs that were to do, and what kept it from doing them."""
+    """How a run ended: the states before it, the jobs it had to do, and what stopped it."""
 
     session: "Session"
     before: "tuple[JobState, ...]"
@@ -65,17 +66,17 @@ class Ended:
         if any(isinstance(job, TrainJob) for job in self.jobs):  # their workers wrote the records
             states = self.session.states()
             records += [state.record for state in states if isinstance(state.job, TrainJob) and state.job in self.jobs]
-        order = {model.name: place for study in self.session.studies for place, model in enumerate(study.models)}
-        found = [record for record in records if record is not None]
-        return sorted(found, key=lambda record: (order[record.name], record.task))
+        order = {model.name: number for study in self.session.studies for number, model in enumerate(study.models)}
+        present = [record for record in records if record is not None]
+        return sorted(present, key=lambda record: (order[record.name], record.task))
 
-    def finish(self, goes_on: str) -> None:
-        """Write what could not be written, and end the command as it has to end; `goes_on` says how to go on."""
+    def finish(self, how_to_continue: str) -> None:
+        """Retry failed writes, and exit if the run was stopped, saying how to continue."""
         if self.unwritten is not None:
             self._write_after_all(self.unwritten)
         if self.stopped_by is not None:
             saved = f"; saved in {self.session.folder}" if self.session.folder else ""
-            note(f"stopped by {self.stopped_by.name}{saved}: {goes_on}")
+            note(f"stopped by {self.stopped_by.name}{saved}: {how_to_continue}")
             raise typer.Exit(130 if self.stopped_by is signal.SIGINT else 0)
 
     def _write_after_all(self, error: "UnwrittenError") -> None:
@@ -83,9 +84,9 @@ class Ended:
         try:
             self.keeper.retry()
         except WorkError as still:
-            lost = f"the last figures ({names}) are printed above and not kept" if names else "no record is lost"
-            raise WorkError(f"{still}; {lost}; free some space or put the folder back, then run it again") from still
-        raise WorkError(f"{error}; the records of {names} were written on a second try; run it again to go on")
+            lost = f"the last results ({names}) are printed above but not saved" if names else "no record is lost"
+            raise WorkError(f"{still}; {lost}; free some space or restore the folder, then run it again") from still
+        raise WorkError(f"{error}; the records of {names} were saved on a second try; run it again to continue")
 
 
 def run_session(
@@ -97,7 +98,7 @@ def run_session(
     times: int = 1,
     since: float | None = None,
 ) -> Ended:
-    """Do the jobs of a session that are to do, with a line for each above a bar; what was found is kept as it comes."""
+    """Do the jobs of a session that are left, with a line for each above a bar; records are saved as they come."""
     from favor.machine.clock import WallClock
     from favor.machine.process import InterruptedJob
     from favor.study.estimate import forecast_of
@@ -116,7 +117,8 @@ def run_session(
         return Ended(session, before, jobs, keeper)
     clock = WallClock()
     forecast = forecast_of(session.studies, jobs, before, clock, clock.now() if since is None else since)
-    note(f"{len(jobs)} to do on {session.studies[0].machine}: about {format_span(forecast.seconds_left())}")
+    count = f"{len(jobs)} job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    note(f"{count} to do on {session.studies[0].machine}: about {format_span(forecast.seconds_left())}")
     refused: tuple[RequestError, ...] = ()
     with measuring_alone(jobs, session.folder, wait), progress_bar(forecast.seconds_left) as bar:
         try:
@@ -134,7 +136,7 @@ def run_session(
 
 
 def warn_of_unreadable_lines(folder: Path | None) -> None:
-    """Tell of records that cannot be read: whatever they were of is done again."""
+    """Warn about records that cannot be read; their jobs are repeated."""
     from favor.study.progress import unreadable_in
 
     for problem in unreadable_in(folder) if folder is not None else ():
@@ -149,9 +151,9 @@ def _say_what_is_there(session: "Session", states: "Sequence[JobState]", to_do: 
     flagged = sum(bool(flags_of(state.record)) for state in done)
     if not done and not failed:
         return
-    text = f"{len(done)} of {len(states)} jobs are done already"
-    text += f", {flagged} of them with flags (--repeat flagged does them again)" if flagged else ""
-    text += f", {failed} failed (--repeat failed tries them again)" if failed else ""
+    text = f"{len(done)} of {len(states)} jobs are already done"
+    text += f", {flagged} of them with flags (--repeat flagged repeats these)" if flagged else ""
+    text += f", {failed} failed (--repeat failed retries these)" if failed else ""
     if not to_do:
         note(f"{text}; nothing is left to do")
     elif any(state.job.phase != "count" for state in states if state.status != "left"):

@@ -1,4 +1,4 @@
-"""`favor simulate` and `favor devices`: what models would cost on devices that are not here."""
+"""`favor simulate` and `favor devices`: what models would cost on devices that you do not have."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,7 @@ SIMULATE_EXAMPLES = examples(
     ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
     ("favor simulate 'evit_s16(keep=0.5)' --device t4", "with other settings, in quotes because of the shell"),
     ("favor simulate vix_vit --device t4 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
-    ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, kept for `favor recommend`"),
+    ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, saved in a study"),
 )
 
 DEVICES_EXAMPLES = examples(
@@ -37,17 +37,17 @@ _SHOWN = {
     "best_batch_size": "best batch",
     "latency_p50": "latency",
     "inference_memory": "memory",
-    "inference_memory_best_batch": "at best",
-    "max_batch_size": "fits",
+    "inference_memory_best_batch": "at best batch",
+    "max_batch_size": "max batch",
     "train_step_time": "step",
     "train_throughput": "speed",
     "train_hours_per_epoch": "epoch",
     "train_memory": "memory",
-    "train_max_batch_size": "fits",
+    "train_max_batch_size": "max batch",
 }
 _TIMES = frozenset(
     {"throughput", "latency_p50", "train_step_time", "train_throughput", "train_hours_per_epoch"}
-)  # whose interval is worth a column's width
+)  # shown with their interval
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def complete_devices(incomplete: str) -> list[str]:
-    """The devices whose names begin so, for the shell's completion."""
+    """The devices whose names start with the text, for shell completion."""
     from favor.simulation.devices import built_in_devices
 
     return [device.name for device in built_in_devices() if device.name.startswith(incomplete)]
@@ -67,7 +67,7 @@ def simulate_command(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="Names or patterns with * and ?; also timm:NAME.",
+            help="Model names, patterns such as 'vit_*', or timm:NAME.",
             autocompletion=complete_models,
         ),
     ],
@@ -75,32 +75,32 @@ def simulate_command(
         list[str],
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Devices by name, or .yaml files of your own; repeatable.",
+            help="Device names, or your own .yaml files; repeatable.",
             autocompletion=complete_devices,
         ),
     ],
     batch_size: Annotated[
         str | None,
-        typer.Option(metavar="N|best", help="Images at once. Unless given: the best for inference, 64 for training."),
+        typer.Option(metavar="N|best", help="Batch size (default: best for inference, 64 for training)."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="amp (automatic mixed precision), fp32 or bf16.")] = "amp",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, amp (here amp-fp16), amp-fp16 or amp-bf16.")] = "amp",
     phase: Annotated[str, typer.Option(help="inference, training or both.")] = "inference",
-    img_size: Annotated[int | None, typer.Option(help="Image side in px; each model's own unless given.")] = None,
-    num_classes: Annotated[int, typer.Option(help="Classes of the head.")] = 1000,
-    optimizer: Annotated[str, typer.Option(help="Of the training step: lamb, adamw, adam or sgd.")] = "lamb",
+    img_size: Annotated[int | None, typer.Option(help="Image side in pixels (default: the model's own).")] = None,
+    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 1000,
+    optimizer: Annotated[str, typer.Option(help="Optimizer of the training step: lamb, adamw, adam or sgd.")] = "lamb",
     attention: Annotated[
-        str, typer.Option(help="fused, or plain: the matrix of its weights in memory, as before PyTorch 2.0.")
+        str, typer.Option(help="fused, or plain: attention weights in memory, as before PyTorch 2.0.")
     ] = "fused",
     study: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Add the records to this study; its measurements correct the simulation."),
+        typer.Option(metavar="DIR", help="Add the records to this study and correct times by its measurements."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate what models would cost on GPUs that are not here.
+    """Simulate time and memory of models on GPUs that you do not have.
 
-    Times and memory come from the model's operator trace and the device's specification. Every number is a record of
-    source `simulated` with a 95 % interval; docs/simulation.md shows how accurate they are.
+    Times and memory follow from the model's operator trace and the device's specification. Records have the source
+    `simulated`, times a 95 % interval; docs/simulation.md shows how accurate they are.
     """
     from favor.records.store import append
     from favor.simulation.calibration import shipped_calibration
@@ -118,26 +118,26 @@ def simulate_command(
     if not named:
         raise RequestError("--device: name a device; `favor devices` shows them")
     devices = list(dict.fromkeys(described(name) for name in named))
-    for place in devices if precision == "bf16" else ():
-        place.peak_flops("bf16")  # refused before any model is traced
+    for gpu in devices if precision == "bf16" else ():
+        gpu.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
     from favor.zoo.matching import matching_models
 
     wanted = matching_models(names)
     calibration = shipped_calibration()
     corrections = _corrections(study, devices, precision, calibration)
-    records: dict[str, list[Record]] = {asked.phase: [] for asked in requests}
+    records: dict[str, list[Record]] = {request.phase: [] for request in requests}
     refusals: dict[str, RequestError] = {}
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=len(wanted) * len(requests), visible=len(wanted) > 1)
-        for asked in requests:
-            for found in simulate_several(wanted, devices, asked, calibration, corrections):
-                bar.update(task, description=found.name)
-                if found.refusal is not None:
-                    refusals[found.name] = found.refusal
-                if study is not None and found.records:
-                    append(study, found.records)
-                records[asked.phase] += found.records
+        for request in requests:
+            for result in simulate_several(wanted, devices, request, calibration, corrections):
+                bar.update(task, description=result.name)
+                if result.refusal is not None:
+                    refusals[result.name] = result.refusal
+                if study is not None and result.records:
+                    append(study, result.records)
+                records[request.phase] += result.records
                 bar.advance(task)
     everything = [record for of_phase in records.values() for record in of_phase]
     if not everything:
@@ -147,8 +147,8 @@ def simulate_command(
 
         emit_json([to_data(record) for record in everything])
     else:
-        for each, of_phase in records.items():
-            _print(of_phase, each, precision, attention)
+        for name, of_phase in records.items():
+            _print(of_phase, name, precision, attention)
     for name, refusal in refusals.items():
         note(f"error: {name}: {refusal}")
     if refusals or all(record.status != "ok" for record in everything):
@@ -159,7 +159,7 @@ def devices_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DEVICE]", help="One device, or a .yaml file; else all.", autocompletion=complete_devices
+            metavar="[DEVICE]", help="A device name or .yaml file (default: all).", autocompletion=complete_devices
         ),
     ] = None,
     as_json: AsJson = False,
@@ -169,24 +169,24 @@ def devices_command(
 
     shown = built_in_devices() if name is None else (device(name),)
     if as_json:
-        emit_json([each.model_dump() for each in shown])
+        emit_json([entry.model_dump() for entry in shown])
         return
     columns = ("Name", "Device", "fp16", "bf16", "tf32", "fp32", "GB/s", "Cache", "Memory", "SMs", "MHz", "Sustained")
     rows = [
         (
-            each.name,
-            each.title,
-            *(f"{peak:g}" if peak else "-" for peak in _peaks(each)),
-            f"{each.bandwidth_gb_s:g}",
-            f"{each.cache_mb:g} MB",
-            f"{each.memory_gib:g} GiB",
-            str(each.multiprocessors),
-            f"{each.clock_mhz:g}",
-            f"{each.sustained:.0%}",
+            entry.name,
+            entry.title,
+            *(f"{peak:g}" if peak else "-" for peak in _peaks(entry)),
+            f"{entry.bandwidth_gb_s:g}",
+            f"{entry.cache_mb:g} MB",
+            f"{entry.memory_gib:g} GiB",
+            str(entry.multiprocessors),
+            f"{entry.clock_mhz:g}",
+            f"{entry.sustained:.0%}",
         )
-        for each in shown
+        for entry in shown
     ]
-    emit_table("Devices; products in dense TFLOP/s, summed in float32", columns, rows, right=columns[2:])
+    emit_table("Devices; matrix products in dense TFLOP/s with float32 accumulation", columns, rows, right=columns[2:])
     if name is not None:
         for source in shown[0].sources:
             note(f"source: {source}")
@@ -207,17 +207,17 @@ def _batch_size(text: str | None) -> "int | Literal['best'] | None":
 def _corrections(
     study: Path | None, devices: "list[Device]", precision: str, calibration: "Calibration"
 ) -> "dict[str, Correction]":
-    """The corrections that a study's measurements give, told to the user."""
+    """The corrections from a study's measurements; a note reports each."""
     from favor.records.store import has_records, read
     from favor.simulation.study_correction import local_corrections
 
     if study is None or not has_records(study):
         return {}
-    found = local_corrections(read(study).records, devices, precision, calibration)
-    for name, correction in found.items():
+    corrections = local_corrections(read(study).records, devices, precision, calibration)
+    for name, correction in corrections.items():
         if correction.measurements:
             note(f"{name}: times corrected by {correction.factor:.3f} from {correction.measurements} measurements")
-    return found
+    return corrections
 
 
 def _print(records: "list[Record]", phase: str, precision: str, attention: str) -> None:
@@ -226,10 +226,10 @@ def _print(records: "list[Record]", phase: str, precision: str, attention: str) 
     rows = []
     for record in records:
         cells = [_cell(name, record.metrics.get(name)) for name in present]
-        found = record.environment.get("train_batch_size")
-        batch = str(record.conditions.get("batch_size", "best" if found is None else f"best: {found}"))
-        place = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
-        rows.append((*place, *cells, record.status))
+        best = record.environment.get("train_batch_size")
+        batch = str(record.conditions.get("batch_size", "best" if best is None else f"best: {best}"))
+        subject = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
+        rows.append((*subject, *cells, record.status))
     columns = ("Model", "Device", "px", "batch", *titles, "status")
     title = f"Simulated {phase}, {precision}, {attention} attention; ± is half the 95 % interval"
     emit_table(title, columns, rows, right=columns[2:-1])
@@ -238,12 +238,12 @@ def _print(records: "list[Record]", phase: str, precision: str, attention: str) 
             note(f"{record.name} on {record.conditions['device']}: {record.reason}")
 
 
-def _cell(name: str, found: "Reading | None") -> str:
+def _cell(name: str, reading: "Reading | None") -> str:
     from favor.units import format_quantity
 
-    if found is None:
+    if reading is None:
         return ""
-    text = format_quantity(found.value, found.unit)
-    if name in _TIMES and found.low is not None and found.high is not None:
-        return f"{text} ±{(found.high - found.low) / 2 / found.value:.0%}"
+    text = format_quantity(reading.value, reading.unit)
+    if name in _TIMES and reading.low is not None and reading.high is not None:
+        return f"{text} ±{(reading.high - reading.low) / 2 / reading.value:.0%}"
     return text

@@ -1,4 +1,4 @@
-"""How a study reads on a terminal: its jobs, its state, and its answer."""
+"""A study on a terminal: its jobs, its state, and its answer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from favor.records.schema import Record
 from favor.study.plan import Job
 from favor.study.progress import JobState, flags_of, is_busy
 from favor.study.resolved import ResolvedStudy
+from favor.text import ordinal
 from favor.units import format_quantity, format_span
 from favor.zoo.taxonomy import How
 
@@ -28,7 +29,7 @@ _LINE_METRICS = {
 
 
 def job_line(job: Job, records: Sequence[Record], seconds: float) -> str:
-    """What came of a job, on one line."""
+    """The result of a job, on one line."""
     parts = []
     for record in records:
         values = [record.metrics[name] for name in _LINE_METRICS[job.phase] if name in record.metrics]
@@ -39,7 +40,7 @@ def job_line(job: Job, records: Sequence[Record], seconds: float) -> str:
 
 
 def states_data(states: Sequence[JobState]) -> dict[str, Any]:
-    """How the jobs stand, for JSON."""
+    """The states of the jobs, for JSON."""
     return {
         "jobs": len(states),
         "done": sum(state.status == "done" for state in states),
@@ -56,8 +57,9 @@ def print_status(
     columns = ("Phase", "Jobs", "Done", "Failed", "Left")
     rows = []
     for phase in dict.fromkeys(state.job.phase for state in states):
-        own = [state.status for state in states if state.job.phase == phase]
-        rows.append((phase, str(len(own)), *(str(own.count(status)) for status in ("done", "failed", "left"))))
+        statuses = [state.status for state in states if state.job.phase == phase]
+        counts = (str(statuses.count(status)) for status in ("done", "failed", "left"))
+        rows.append((phase, str(len(statuses)), *counts))
     names = ", ".join(dict.fromkeys(study.name for study in studies))
     machines = ", ".join(dict.fromkeys(str(study.machine) for study in studies))
     emit_table(f"{names} on {machines}" if studies else str(folder), columns, rows, right=columns[1:])
@@ -65,72 +67,72 @@ def print_status(
     _print_busy(states)
     left = sum(state.status == "left" for state in states)
     if not studies:
-        _say("The folder has records, but nothing was asked for in it: `favor measure --study` and others do that")
+        _say(f"The folder has records but no jobs; `favor measure NAME --study {folder}` adds some")
     elif not left:
-        _say("nothing is left to do")
+        _say("Nothing is left to do.")
     elif at_work:
-        _say(f"at work now; about {format_span(seconds)} left")
+        _say(f"Running; about {format_span(seconds)} left")
     else:
-        _say(f"not at work now; `favor resume {folder}` would take about {format_span(seconds)}")
+        _say(f"Not running; `favor resume {folder}` would take about {format_span(seconds)}")
 
 
 def print_answer(
-    study: ResolvedStudy, found: "Answer", states: Sequence[JobState], folder: Path, page: Path | None
+    study: ResolvedStudy, answer: "Answer", states: Sequence[JobState], folder: Path, page: Path | None
 ) -> None:
-    """Who is favored for what here, where ViT stands, how costs disagree, what is missing, and where the page is."""
-    _print_favored(study, found)
-    for name in dict.fromkeys(standing.name for standing in found.standing):
-        _say(f"{name}: " + "; ".join(_standing(each) for each in found.standing if each.name == name))
-    if found.disagreement is not None and found.disagreement.warning is not None:
-        _say(f"Costs disagree: {found.disagreement.warning}")
+    """The favored model for each goal, the ranks of ViT, how costs disagree, what is missing, and the page."""
+    _print_favored(study, answer)
+    for name in dict.fromkeys(standing.name for standing in answer.standing):
+        _say(f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name))
+    if answer.disagreement is not None and answer.disagreement.warning is not None:
+        _say(f"Costs disagree: {answer.disagreement.warning}")
     _print_failures(states)
     _print_busy(states)
     left = [str(state.job) for state in states if state.status == "left"]
     if left:
-        _say(f"Not done for want of time: {_some(left)}; `favor resume {folder}` goes on")
+        _say(f"Not done, because the time budget ran out: {_some(left)}; `favor resume {folder}` continues")
     _say(f"Page: {page}" if page is not None else f"Records: {folder}")
-    note(f"note: accuracies are on {study.report.dataset}; `favor recommend --study {folder}` takes your own limits")
+    note(f"note: accuracies are on {study.report.dataset}; `favor recommend --study {folder}` accepts your own limits")
 
 
-def _print_favored(study: ResolvedStudy, found: "Answer") -> None:
+def _print_favored(study: ResolvedStudy, answer: "Answer") -> None:
     least = study.report.min_accuracy
     limit = "" if least is None else f", {least:g} % or more"
-    choices = {goal: answer.favored for goal, answer in found.favored.items() if answer.favored is not None}
-    shown = [name for name in _GOAL_METRICS if any(name in known for known in found.figures.values())]
+    choices = {goal: best.favored for goal, best in answer.favored.items() if best.favored is not None}
+    shown = [name for name in _GOAL_METRICS if any(name in values for values in answer.figures.values())]
     columns = ["Favored for", "Model", "Class", *(METRICS[name].title for name in shown)]
     rows = [
         [
             goal if goal == "accuracy" else f"{goal}{limit}",
             choice.name,
             _class_title(choice),
-            *(_figure(found.figures[goal], name) for name in shown),
+            *(_figure(answer.figures[goal], name) for name in shown),
         ]
         for goal, choice in choices.items()
     ]
     if rows:
-        emit_table(f"{study.name}: {found.models} models on {study.machine}", columns, rows, right=columns[3:])
-    for goal, answer in found.favored.items():
-        if answer.favored is None:
-            _say(f"For {goal} none is favored: {'; '.join(answer.undecided) or 'no model keeps the limit'}")
-        elif answer.why is not None:
-            sure = answer.favored.probability_best
-            _say(f"{goal}: {answer.why.summary}" + ("" if sure is None else f"; best in {sure:.0%} of draws"))
-    for goal, why in found.undecided.items():
-        _say(f"For {goal} none is favored: {why}")
+        emit_table(f"{study.name}: {answer.models} models on {study.machine}", columns, rows, right=columns[3:])
+    for goal, best in answer.favored.items():
+        if best.favored is None:
+            _say(f"No model is favored for {goal}: {'; '.join(best.undecided) or 'none meets the limit'}")
+        elif best.why is not None:
+            sure = best.favored.probability_best
+            _say(f"{goal}: {best.why.summary}" + ("" if sure is None else f"; best with probability {sure:.0%}"))
+    for goal, why in answer.undecided.items():
+        _say(f"No model is favored for {goal}: {why}")
 
 
-def _figure(known: Mapping[str, float], name: str) -> str:
-    return format_quantity(known[name], METRICS[name].unit) if name in known else ""
+def _figure(values: Mapping[str, float], name: str) -> str:
+    return format_quantity(values[name], METRICS[name].unit) if name in values else ""
 
 
 def _standing(standing: "Standing") -> str:
-    text = f"{standing.place}. of {standing.of} by {METRICS[standing.metric].title.lower()}"
+    text = f"{ordinal(standing.place)} of {standing.of} by {METRICS[standing.metric].title.lower()}"
     if standing.on_front is None:
         return text
     if not standing.on_front:
         return f"{text} (beaten by {_some(standing.beaten_by)})"
-    sure = "" if standing.probability is None else f" in {standing.probability:.0%} of draws"
-    return f"{text} (on the front with accuracy{sure})"
+    sure = "" if standing.probability is None else f", probability {standing.probability:.0%}"
+    return f"{text} (on the Pareto front with accuracy{sure})"
 
 
 def _print_failures(states: Sequence[JobState]) -> None:
@@ -143,7 +145,7 @@ def _print_busy(states: Sequence[JobState]) -> None:
     busy = [str(state.job) for state in states if is_busy(state.record)]
     if busy:
         done = sum(state.status == "done" and state.job.phase != "count" for state in states)
-        _say(f"Busy: others used the machine during {len(busy)} of {done} measurements, so that their times may be off")
+        _say(f"Busy: other programs ran during {len(busy)} of {done} measurements; their times may be too long")
 
 
 def _class_title(choice: "Choice") -> str:

@@ -1,4 +1,4 @@
-"""`favor train`, `favor finetune`, `favor evaluate`, `favor predict`: how models learn, and what they have learned."""
+"""`favor train`, `favor finetune`, `favor evaluate`, `favor predict`: training models and using checkpoints."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,41 +25,44 @@ TRAIN_EXAMPLES = examples(
     ("favor train ccl_xs4 --recipe laptop-cifar10", "CIFAR-10 on two cores"),
     (
         "favor train vit_s16 --recipe deit3-pretrain --data imagenet-21k --study study --resume",
-        "goes on if it was killed",
+        "continues if it was killed",
     ),
     ("favor train 'vit_*4' linformer_xs4 --minutes 5 --study study", "each model for five minutes"),
     ("favor train 'linformer_xs4(k=8)'", "with other settings, in quotes because of the shell"),
-    ("favor train vit_xs4 --set lr=5e-4 --set seed=1 --epochs 10", "another learning rate, seed and length"),
+    ("favor train vit_xs4 --set lr=5e-4 --set seed=1 --epochs 10", "with another learning rate, seed and length"),
     ("torchrun --nproc-per-node=4 -m favor train vit_s16 --recipe deit3-pretrain", "on the four GPUs of a node"),
 )
 FINETUNE_EXAMPLES = examples(
-    ("favor finetune study/runs/RUN --recipe flowers --data flowers102", "the best model of a run, on other classes"),
+    (
+        "favor finetune study/runs/RUN --recipe flowers --data flowers102",
+        "the best checkpoint of a run, on other classes",
+    ),
     ("favor finetune best.safetensors --recipe deit3-finetune --img-size 384", "at another resolution"),
     ("favor finetune vit_s16 --pretrained --data folder:photos", "published weights, on your own photos"),
     ("favor finetune weights.pth --model vit_s16 --recipe cars", "weights that favor did not train"),
 )
 EVALUATE_EXAMPLES = examples(
-    ("favor evaluate study/runs/RUN", "the best model of a run, on the data set that it was trained on"),
+    ("favor evaluate study/runs/RUN", "the best checkpoint of a run, on the data set it was trained on"),
     ("favor evaluate vit_s16 --pretrained --data imagenet-1k", "published weights, with their own preprocessing"),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
     ("favor evaluate int8.onnx", "a file that `favor export` wrote"),
 )
 PREDICT_EXAMPLES = examples(
-    ("favor predict best.safetensors cat.jpg dog.png", "the five likeliest classes of each image"),
+    ("favor predict best.safetensors cat.jpg dog.png", "the five most likely classes of each image"),
     ("favor predict vit_s16 --pretrained photo.jpg", "published weights, ImageNet's classes"),
     ("favor predict study/runs/RUN photos/*.jpg --json", "for programs"),
 )
 
 Study = Annotated[Path, typer.Option("--study", metavar="DIR", help="Study folder for records and checkpoints.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, or start if there is none.")]
-DeviceName = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; the fastest unless given.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", help="Processes that decode images; one a core unless given.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint, if there is one.")]
+DeviceName = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps (default: the fastest).")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Processes that decode images (default: one per core).")]
 
 CheckpointOrModel = Annotated[
     Path,
-    typer.Argument(metavar="CHECKPOINT", help="A model file, a run's folder, or with --pretrained a model's name."),
+    typer.Argument(
+        metavar="CHECKPOINT", help="A checkpoint file, the folder of a run, or with --pretrained a model name."
+    ),
 ]
 Pretrained = Annotated[
     bool, typer.Option("--pretrained", help="Use the model's published weights; `favor show NAME` lists them.")
@@ -71,7 +74,7 @@ Trained = Annotated[
     Path,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="A model file, the folder of a run, an exported .onnx or .xml file; with --pretrained a model's name.",
+        help="A checkpoint, the folder of a run, an exported .onnx or .xml file, or with --pretrained a model name.",
     ),
 ]
 
@@ -87,7 +90,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def train_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Names, patterns with * and ?, how:CLASS; also timm:NAME.")
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME."),
     ],
     study: Study = Path("runs/train"),
     pretrained: Pretrained = False,
@@ -97,19 +101,20 @@ def train_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Train models by one recipe: a record an epoch in the study, checkpoints below its `runs`.
+    """Train models with one recipe, adding a record per epoch and checkpoints to a study.
 
-    Models are trained one after the other, each in a process of its own; one that fails is a record with its reason.
-    SIGTERM and Ctrl-C save a checkpoint and end; `--resume` goes on. `docs/training.md` tells more.
+    Models are trained one after another, each in its own process. If one fails, the reason is recorded and the next
+    one is trained. SIGTERM and Ctrl-C save a checkpoint before they stop; `--resume` continues from it. See
+    `docs/training.md`.
     """
     load_plugins()
     if pretrained or weights is not None:
         from favor.zoo.matching import matching_models
 
-        found = matching_models(names)
-        if len(found) != 1 or options["init"] is not None:
+        models = matching_models(names)
+        if len(models) != 1 or options["init"] is not None:
             raise RequestError("--pretrained starts one model from its own weights; name one model, and no --init")
-        options |= {"init": f"{TIMM}{_checkpoint_for(found[0], weights).name}"}
+        options |= {"init": f"{TIMM}{_checkpoint_for(models[0], weights).name}"}
     _train(names, study, resume, wait, as_json, options)
 
 
@@ -124,7 +129,7 @@ def _checkpoint_for(model: str, tag: str | None, img_size: int | None = None) ->
 def finetune_command(
     checkpoint: CheckpointOrModel,
     model: Annotated[
-        str | None, typer.Option("--model", help="The model, where the file is not favor's and does not say it.")
+        str | None, typer.Option("--model", help="Model name, for a file that favor did not write.")
     ] = None,
     img_size: Annotated[int | None, typer.Option("--img-size", help="Short for --set img_size=N.")] = None,
     pretrained: Pretrained = False,
@@ -135,9 +140,9 @@ def finetune_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Train a trained model further: on other classes (its head starts anew), at another resolution (resampled).
+    """Fine-tune a checkpoint on other classes (with a new head) or at another image size (positions are resampled).
 
-    Published weights bring their own image size and normalization, unless --img-size or --set say otherwise.
+    Published weights bring their own image size and normalization, unless --img-size or --set override them.
     """
     from favor.training.initial_weights import model_of
     from favor.training.preprocessing import recipe_keys_for
@@ -151,8 +156,8 @@ def finetune_command(
         name = str(checkpoint)
         chosen = _checkpoint_for(name, weights, img_size)
         init = f"{TIMM}{chosen.name}"
-        told = {entry.partition("=")[0].strip() for entry in given}
-        given += [entry for entry in recipe_keys_for(chosen, img_size) if entry.partition("=")[0] not in told]
+        overridden = {entry.partition("=")[0].strip() for entry in given}
+        given += [entry for entry in recipe_keys_for(chosen, img_size) if entry.partition("=")[0] not in overridden]
     changed = options | {"set": given, "init": init}
     _train([name or model_of(checkpoint)], study, resume, wait, as_json, changed)
 
@@ -160,27 +165,27 @@ def finetune_command(
 def evaluate_command(
     checkpoint: Trained,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="NAME[:PATH]", help="The one that it was trained on unless given.")
+        str | None, typer.Option("--data", metavar="NAME[:PATH]", help="Data set (default: the one it was trained on).")
     ] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at once.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images per batch.")] = 64,
     device: DeviceName = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a checkpoint, in its inference form: top-1, top-5 and loss over each evaluation image once."""
+    """Evaluate a checkpoint in its inference form: top-1, top-5 and loss on the evaluation images."""
     from favor.machine.device import find_device
     from favor.training.distributed import device_of_this_process, joined, workers_of_this_process
     from favor.training.predict import evaluate_checkpoint
 
     load_plugins()
-    found = find_device(device_of_this_process(device))
-    with joined(found.kind) as processes:
-        trained, known, scores = evaluate_checkpoint(
+    chosen = find_device(device_of_this_process(device))
+    with joined(chosen.kind) as processes:
+        trained, dataset, scores = evaluate_checkpoint(
             checkpoint,
             data,
-            found,
+            chosen,
             processes,
             batch_size,
             workers_of_this_process(workers),
@@ -189,7 +194,8 @@ def evaluate_command(
         if not processes.leads:
             return
     if as_json:
-        about = {"checkpoint": str(checkpoint), "model": trained.model, "dataset": known.name, "epochs": trained.epochs}
+        source = {"checkpoint": str(checkpoint), "model": trained.model}
+        about = source | {"dataset": dataset.name, "epochs": trained.epochs}
         units = {"top1": "%", "top5": "%", "loss": "nat"}
         values = {name: {"value": getattr(scores, name), "unit": unit} for name, unit in units.items()}
         emit_json({**about, "img_size": trained.img_size, "images": scores.images, **values})
@@ -197,7 +203,7 @@ def evaluate_command(
     emit_table(
         f"{trained.model} {trained.training}, {trained.img_size} px",
         ("data", "images", "top-1", "top-5", "loss"),
-        [(known.name, str(scores.images), f"{scores.top1:.2f} %", f"{scores.top5:.2f} %", f"{scores.loss:.4f} nat")],
+        [(dataset.name, str(scores.images), f"{scores.top1:.2f} %", f"{scores.top5:.2f} %", f"{scores.loss:.4f} nat")],
         right=("images", "top-1", "top-5", "loss"),
     )
 
@@ -210,7 +216,7 @@ def predict_command(
     device: DeviceName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what images show: the five likeliest classes of each, with their probabilities."""
+    """Classify images: the five most likely classes of each, with probabilities."""
     from favor.machine.device import find_device
     from favor.training.predict import predict
 
@@ -228,10 +234,10 @@ def predict_command(
             ]
         )
     elif any(one.guesses for one in predictions):
-        places = [str(place) for place in range(1, 1 + max(len(one.guesses) for one in predictions))]
+        ranks = [str(rank) for rank in range(1, 1 + max(len(one.guesses) for one in predictions))]
         emit_table(
             f"{trained.model} {trained.training}",
-            ("image", *places),
+            ("image", *ranks),
             [
                 (one.image, *(f"{guess.name} {100 * guess.probability:.1f} %" for guess in one.guesses))
                 for one in predictions
@@ -246,7 +252,7 @@ def predict_command(
 
 
 def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: bool, options: dict[str, Any]) -> None:
-    """Train all that is asked for and print the last record of each."""
+    """Train the models and print the last record of each."""
     from favor.training.distributed import is_started_by_torchrun
     from favor.training.tensorboard_log import require_tensorboard
 
@@ -255,39 +261,39 @@ def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: boo
     machine = {name: options[name] for name in ("device", "threads")}
     of_study = machine | {"attention": options["attention"]}
     of_training = {name: value for name, value in options.items() if name not in of_study}
-    asked = study_from_options("train", names, ("accuracy",), of_study, train=train_options(of_training))
+    request = study_from_options("train", names, ("accuracy",), of_study, train=train_options(of_training))
     from favor.study.session import extend, working_in
 
     if is_started_by_torchrun():
-        _train_here(asked, study, resume, machine, as_json)
+        _train_here(request, study, resume, machine, as_json)
         return
     with working_in(study, wait):
-        ended = run_session(extend(asked, study), repeat="failed" if resume else None, resume=resume, wait=wait)
+        ended = run_session(extend(request, study), repeat="failed" if resume else None, resume=resume, wait=wait)
     if ended.refused and len(ended.jobs) == 1:
         raise ended.refused[0]
     for refusal in ended.refused:
         note(f"error: {refusal}")
     _print(ended.records, as_json)
-    ended.finish(f"--resume, or `favor resume {study}`, goes on from there")
+    ended.finish(f"--resume, or `favor resume {study}`, continues from there")
     if ended.refused or any(record.status != "ok" for record in ended.records):
         raise typer.Exit(1)
 
 
-def _train_here(asked: "ResolvedStudy", study: Path, resume: bool, machine: dict[str, Any], as_json: bool) -> None:
-    """Train in this process, one of those that torchrun has started; only an error lets the next model go on."""
+def _train_here(resolved: "ResolvedStudy", study: Path, resume: bool, machine: dict[str, Any], as_json: bool) -> None:
+    """Train in this process, which torchrun started; a model that fails is skipped."""
     from favor.study.plan import jobs_of
     from favor.study.progress import records_of
     from favor.study.train_jobs import TrainJob, stage_request
 
     records = []
-    for job in jobs_of(asked):
-        assert isinstance(job, TrainJob)  # noqa: S101 - nothing else was asked for
+    for job in jobs_of(resolved):
+        assert isinstance(job, TrainJob)  # noqa: S101 - the request has no other phase
         request = stage_request(job, job.train, study, records_of(study), resume)
         # Each process finds its own GPU.
         records.append(_train_or_say(replace(request, **machine)))
-    known = [record for record in records if record is not None]
-    _print(known, as_json)
-    if len(known) < len(records):
+    finished = [record for record in records if record is not None]
+    _print(finished, as_json)
+    if len(finished) < len(records):
         raise typer.Exit(1)
 
 
@@ -300,13 +306,13 @@ def _train_or_say(request: "TrainingRequest") -> "Record | None":
         note(f"{request.model}: {error}")
         return None
     if outcome.ending == "stopped":
-        note(f"stopped by {outcome.stopped_by}; saved in {outcome.folder}: --resume goes on from there")
+        note(f"stopped by {outcome.stopped_by}; saved in {outcome.folder}: --resume continues from there")
         raise typer.Exit(130 if outcome.stopped_by == "SIGINT" else 0)
     return outcome.record
 
 
 class _Lines:
-    """Shows a training of several processes: a line an epoch."""
+    """Shows a training of several processes: one line per epoch."""
 
     def __init__(self, model: str) -> None:
         self._model = model

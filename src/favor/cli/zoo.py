@@ -1,4 +1,4 @@
-"""`favor list` and `favor show`: what is in the zoo."""
+"""`favor list` and `favor show`: the models of the zoo and their cards."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def remember_plugins(paths: list[str]) -> None:
-    """Keep the plugins of the command line until a command needs the zoo; loading them imports torch."""
+    """Remember the plugins of the command line until a command needs the zoo; loading them imports torch."""
     for path in paths:
         if not Path(path).is_file():
             what = "is a folder" if Path(path).is_dir() else "does not exist"
@@ -42,7 +42,7 @@ def load_plugins() -> None:
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The names that begin so, for the shell's completion."""
+    """The models whose names start with the text, for shell completion."""
     from favor.zoo.registry import list_models
 
     return [name for name in list_models() if name.startswith(incomplete)]
@@ -50,7 +50,7 @@ def complete_models(incomplete: str) -> list[str]:
 
 LIST_EXAMPLES = examples(
     ("favor list", "the whole zoo, grouped by the taxonomy"),
-    ("favor list 'vit_*'", "names by a pattern"),
+    ("favor list 'vit_*'", "models by name pattern"),
     ("favor list --how kernel", "one strategy"),
     ("favor list --where token_sequence --json", "for programs"),
     ("favor --plugin my_models.py list --origin plugin", "your own models"),
@@ -59,23 +59,25 @@ SHOW_EXAMPLES = examples(
     ("favor show linformer_s16", "one card"),
     ("favor show ViT-S/16", "the papers' names work too"),
     ("favor show 'linformer_s16(k=256)'", "with other settings, in quotes because of the shell"),
-    ("favor show timm:convnext_tiny --json", "any network of timm, for programs"),
+    ("favor show timm:convnext_tiny --json", "any timm model, for programs"),
 )
 
 
 def list_command(
     pattern: Annotated[str, typer.Argument(help="A name, with * and ? as wildcards.")] = "*",
-    where: Annotated[str | None, typer.Option(help="What is changed: token_mixing, mlp_block, ...")] = None,
-    how: Annotated[str | None, typer.Option(help="By which strategy: low_rank, sparse, kernel, removal, ...")] = None,
-    origin: Annotated[str | None, typer.Option(help="Whose code: own, timm, plugin.")] = None,
+    where: Annotated[str | None, typer.Option(help="Part of ViT that is changed: token_mixing, mlp_block, ...")] = None,
+    how: Annotated[
+        str | None, typer.Option(help="Strategy of the change: low_rank, sparse, kernel, removal, ...")
+    ] = None,
+    origin: Annotated[str | None, typer.Option(help="Origin of the code: own, timm or plugin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the models of the zoo by where and how each changes ViT."""
+    """List the models of the zoo, grouped by where and how they change ViT."""
     from favor.zoo.registry import TIMM, WILDCARDS, card, has_settings, list_models
 
     load_plugins()
     if pattern.lower().startswith(TIMM):
-        raise RequestError("the networks of timm are not listed; `favor show timm:NAME` shows one of them")
+        raise RequestError("timm's models are not listed; `favor show timm:NAME` shows one of them")
     if has_settings(pattern):
         raise RequestError("models are listed with their own settings; `favor show 'NAME(KEY=VALUE)'` shows others")
     if not any(wildcard in pattern for wildcard in WILDCARDS):
@@ -133,34 +135,34 @@ def show_command(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's card: what it changes of ViT, its paper, its variants and its pretrained weights."""
+    """Show a model's card: what it changes in ViT, its paper, its variants and its pretrained weights."""
     from favor.zoo.registry import card, list_models
 
     load_plugins()
-    found = card(name)
-    variants = list_models(family=found.family) or [found.name]
-    published = _published(found.name)
+    model = card(name)
+    variants = list_models(family=model.family) or [model.name]
+    published = _published(model.name)
     if as_json:
-        emit_json({**found.as_dict(), "variants": variants, "checkpoints": [_as_dict(*one) for one in published]})
+        emit_json({**model.as_dict(), "variants": variants, "checkpoints": [_as_dict(*one) for one in published]})
         return
     from rich.table import Table
     from rich.text import Text
 
     console = stdout_console()
-    console.print(Text.assemble((found.name, "bold"), f" - {found.title}"))
+    console.print(Text.assemble((model.name, "bold"), f" - {model.title}"))
     rows = [
-        ("changes", found.changes),
-        ("where", f"{found.where.title} - {found.where.definition}" if found.where else "not in the taxonomy"),
-        ("how", f"{found.how.title} - {found.how.definition}" if found.how else "not in the taxonomy"),
-        ("year", str(found.year or "unknown")),
-        ("paper", _paper(found.paper)),
-        ("complexity", found.complexity or "not claimed"),
-        ("image sizes", f"{found.image_sizes} (default {found.image_sizes.default})"),
-        ("code", found.origin),
+        ("changes", model.changes),
+        ("where", f"{model.where.title} - {model.where.definition}" if model.where else "not in the taxonomy"),
+        ("how", f"{model.how.title} - {model.how.definition}" if model.how else "not in the taxonomy"),
+        ("year", str(model.year or "unknown")),
+        ("paper", _paper(model.paper)),
+        ("complexity", model.complexity or "not claimed"),
+        ("image sizes", f"{model.image_sizes} (default {model.image_sizes.default})"),
+        ("code", model.origin),
         ("variants", " ".join(variants)),
-        ("also known as", " ".join(found.aliases)),
-        ("breaks the graph", found.graph_breaks or ""),
-        *(("note", text) for text in found.notes),
+        ("also known as", " ".join(model.aliases)),
+        ("graph breaks", model.graph_breaks or ""),
+        *(("note", text) for text in model.notes),
     ]
     grid = Table.grid(padding=(0, 2))
     for label, value in rows:
@@ -190,7 +192,7 @@ def show_command(
     )
     if published[0][0].borrowed:
         note(
-            f"trained in a network that keeps all tokens: {found.name} takes these weights as they are, and what it "
+            f"trained in a network that keeps all tokens: {model.name} takes these weights as they are, and what it "
             "reaches with them is not published"
         )
 

@@ -1,6 +1,6 @@
-"""How it is shown: one interactive page, and the papers' figures from the reader's data.
+"""Reports: one interactive page, and the papers' figures from the user's data.
 
-What is named here is imported when it is first used, because pandas takes half a second.
+Imports happen inside the functions, because pandas takes half a second.
 """
 
 from collections.abc import Sequence

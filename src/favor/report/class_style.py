@@ -1,7 +1,7 @@
-"""How classes of the taxonomy look wherever they are drawn: one colour and one marker each, as plain data.
+"""The color and marker of each class of the taxonomy, as plain data for all drawings.
 
-Every colour stands out at least 3 : 1 from white and from the dark page, so both themes share the palette. Not
-everybody can tell twelve colours apart, so the marker says the same as the colour.
+Every color has a contrast of at least 3 : 1 to white and to the dark page, so both themes share the palette. Not
+everybody can tell twelve colors apart, so the marker says the same as the color.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ _PATHS = {
     "ring": "M0.6,0A0.6,0.6,0,1,1,-0.6,0A0.6,0.6,0,1,1,0.6,0Z",
 }
 
-# Colours that some eyes confuse (red, brown, gold and green; blue and violet) have markers that are far from alike.
+# Colors that some eyes confuse (red, brown, gold and green; blue and violet) have markers that are far from alike.
 _LOOKS = {
     How.BASELINE: ("#767c85", "circle"),
     How.LOW_RANK: ("#2276c4", "square"),

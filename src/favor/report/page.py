@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, and in which nothing but its own script can run."""
+"""The page: one self-contained HTML file in which only its own script can run."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from favor.report.method import method_of
 from favor.report.track import Track, unseen
 from favor.version import __version__
 
-# In the order in which they need each other.
+# In the order of their dependencies.
 _SCRIPTS = (
     *("dom", "units", "records", "pareto", "decision", "state", "scales"),
     *("explorer", "controls", "plot", "pointing", "comparison", "favor", "table", "figures", "main"),
@@ -82,7 +82,7 @@ def _summary(gathered: Gathered, data: PageData) -> str:
     measured = {record.name for record in gathered.own if record.source == "measured" and record.status == "ok"}
     text = f"{models} models"
     if measured:
-        text += f", {len(measured)} of them measured by the reader"
+        text += f", {len(measured)} of them measured by you"
     if not gathered.paths:
-        text += "; nothing of your machine is in it yet: name a study to add it"
+        text += "; no measurements of your machine yet: name a study to add them"
     return f"{text}."

@@ -1,7 +1,7 @@
-"""Every question that the page's reader can put to `favor recommend`, and what decides it.
+"""Every question that the page can ask `favor recommend`, and the numbers that decide it.
 
-Which numbers a recommendation rests on depends on what is asked, not on how high the limits are: `analyze.ranking` is
-asked once for each question, so that the page has only to filter and to sort.
+These numbers depend on which limits are set, not on their values, so `analyze.ranking` is called once per question and
+the page only filters and sorts.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ class _Judge:
 
     def deciding(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
         if not has_place(device, self.devices):
-            nowhere = f"no model with an accuracy here has run on {device}"
+            nowhere = f"no model with an accuracy on this data set has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)
         asked = tuple(Limit.named(option, 0.0) for option in limits)
         request = Request(wish, asked, str(self.scope.dataset), device)

@@ -1,4 +1,4 @@
-"""A page takes some seconds to make: how those who make it let somebody follow."""
+"""Progress of making a page, which takes some seconds."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -7,11 +7,11 @@ Item = TypeVar("Item")
 
 
 class Track(Protocol):
-    """Hands out items one by one, and may show how far it is."""
+    """Yields items one by one, and may show the progress."""
 
     def __call__(self, items: Sequence[Item], what: str) -> Iterable[Item]: ...
 
 
 def unseen(items: Sequence[Item], what: str) -> Iterable[Item]:
-    """Track for nobody."""
+    """Track without showing anything."""
     return items

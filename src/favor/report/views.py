@@ -1,6 +1,6 @@
-"""All numbers of all models, by what they hold for: counts always, accuracies on a basis, costs in a setting.
+"""All numbers of all models: counts, accuracies by basis, and costs by setting.
 
-The page joins one of each, as the commands do, so that two numbers beside each other always compare.
+The page joins one of each, as the commands do, so that numbers shown together are always comparable.
 """
 
 from collections.abc import Collection, Iterable

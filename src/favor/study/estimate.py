@@ -1,7 +1,7 @@
 """How long a study will take: a model of the time of a job, corrected by the jobs that are done. Imports no torch.
 
-A job is the start of a process, a few timings that each last as long as the budget allows, and passes that are as long
-as the model is slow. What the machine needs for the first and the last is learned as jobs end.
+A job consists of a process start, a few timings that each use their budget, and passes whose length depends on the
+model. Finished jobs show how long process starts and passes take on this machine.
 """
 
 import math
@@ -21,13 +21,13 @@ from favor.study.resolved import ResolvedStudy
 from favor.study.train_jobs import TrainJob, images_of
 
 LEAST_BUDGET = 1.0
-"""Seconds: what a timing needs at least to tell anything."""
+"""Seconds: a shorter timing says nothing."""
 
 START_SECONDS = 4.5
 COUNT_SECONDS = 1.0
 PAGE_SECONDS = 10.0
 PRIOR_JOBS = 1.0
-"""As many jobs' worth of trust the model has before the first job is done."""
+"""Weight of the model, in jobs, against the jobs that are done."""
 
 MACS_PER_SECOND = {"cpu": 4e10}
 MACS_PER_SECOND_ELSEWHERE = 2e12
@@ -38,14 +38,14 @@ TRAINING_PASSES = 3.0
 
 @dataclass(frozen=True)
 class Shape:
-    """What a phase takes: so many budgets, and so many passes of a single image."""
+    """The time of a phase: a number of budgets, and a number of passes of a single image."""
 
     budgets: float
     images: float
 
 
 SHARE_THAT_FITS = 0.5
-"""A job of which less than this has time within the budget of the whole is not begun."""
+"""A job is started only if at least this share of it fits into the total budget."""
 
 _SPEED = {
     "count": ("", 0.0),
@@ -53,17 +53,17 @@ _SPEED = {
     "training": ("train_throughput", TRAINING_PASSES),
     "accuracy": ("", 0.0),
 }
-"""By phase, the metric that tells the machine's speed, and the passes that an image takes in it."""
+"""By phase, the metric of the machine's speed, and the passes per image behind it."""
 
 _LONGEST_JOB = 600.0
-"""Seconds: between two jobs that are further apart the study was not at work."""
+"""Seconds: a longer gap between two jobs means that the study was not running."""
 
 SHAPES: Mapping[str, Shape] = {"inference": Shape(3.5, 40.0), "training": Shape(2.5, 40.0)}
 
 
 @dataclass(frozen=True)
 class JobTime:
-    """The seconds of a job as a line over the budget of a measurement."""
+    """The seconds of a job as a linear function of the budget per measurement."""
 
     fixed: float
     per_budget: float
@@ -74,7 +74,7 @@ class JobTime:
 
 @dataclass(frozen=True)
 class Observed:
-    """A job that is done, the budget that it had, and the seconds that it took."""
+    """A finished job, its budget per measurement, and the seconds it took."""
 
     job: Job
     budget: float
@@ -82,7 +82,7 @@ class Observed:
 
 
 class Forecast:
-    """The time that the jobs of a study will take, and the budget that each may have within that of the whole."""
+    """The time that the jobs of a study will take, and the budget of each job within the total budget."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Forecast:
         self._running: tuple[Job, float, float] | None = None
 
     def budget_for(self, job: Job) -> float | None:
-        """The seconds for each measurement of the job that is next; None where the time of the whole has run out."""
+        """The seconds per measurement of the next job; None if the total budget is used up."""
         if self._total is None:
             return job.budget
         available = self._available()
@@ -119,7 +119,7 @@ class Forecast:
         self._running = (job, budget, self._clock.now())
 
     def end(self, records: Iterable[Record]) -> float:
-        """The job that was running is done, with what it found; the seconds that it took."""
+        """The running job is done with these records; returns the seconds it took."""
         assert self._running is not None  # noqa: S101 - begin() comes first
         job, budget, began = self._running
         observed = Observed(job, budget, self._clock.now() - began)
@@ -128,7 +128,7 @@ class Forecast:
         return observed.seconds
 
     def learn(self, observed: Observed, records: Iterable[Record]) -> None:
-        """Correct what is foreseen by a job that is done, in this run or in one before it."""
+        """Correct the forecast by a finished job, of this run or an earlier one."""
         self._done.append(observed)
         metric, passes = _SPEED[observed.job.phase]
         for record in records:
@@ -137,7 +137,7 @@ class Forecast:
                 self._speed = statistics.median(self._speeds)
 
     def seconds_left(self) -> float:
-        """The seconds from now to the end, the page included; never more than the whole may still take."""
+        """The seconds from now to the end, including the page; never more than the total budget leaves."""
         most = math.inf if self._total is None else self._affordable(self._available())
         left = self._page + sum(self._time(job).at(min(job.budget, most)) for job in self._left)
         if self._running is not None:
@@ -151,8 +151,8 @@ class Forecast:
         return self._clock.now() - self._began
 
     def _available(self) -> float:
-        """Seconds that the jobs which have not begun may take together."""
-        assert self._total is not None  # noqa: S101 - asked only where there is one
+        """The seconds left for all jobs that have not started."""
+        assert self._total is not None  # noqa: S101 - called only with a total budget
         running = 0.0
         if self._running is not None:
             job, its_budget, began = self._running
@@ -160,7 +160,7 @@ class Forecast:
         return self._total - self._elapsed() - self._page - running
 
     def _affordable(self, available: float) -> float:
-        """The budget of a measurement with which all jobs that are left fit, within what is sensible."""
+        """The budget per measurement with which all remaining jobs fit, but at least `LEAST_BUDGET`."""
         times = [self._time(job) for job in self._left]
         per_budget = sum(time.per_budget for time in times)
         if not per_budget:
@@ -168,11 +168,11 @@ class Forecast:
         return max(LEAST_BUDGET, (available - sum(time.fixed for time in times)) / per_budget)
 
     def _time(self, job: Job) -> JobTime:
-        modelled, ratio = self._modelled(job), self._ratio(job.phase)
-        return JobTime(ratio * modelled.fixed, ratio * modelled.per_budget)
+        modeled, ratio = self._modeled(job), self._ratio(job.phase)
+        return JobTime(ratio * modeled.fixed, ratio * modeled.per_budget)
 
-    def _modelled(self, job: Job) -> JobTime:
-        """The time of a job before what was seen corrects it."""
+    def _modeled(self, job: Job) -> JobTime:
+        """The time of a job before the correction by finished jobs."""
         if isinstance(job, CountJob):
             return JobTime(COUNT_SECONDS, 0.0)
         image = self._work_of(job) / self._speed
@@ -183,17 +183,17 @@ class Forecast:
         return JobTime(START_SECONDS + _training_seconds(job, image), 0.0)
 
     def _ratio(self, phase: str) -> float:
-        """What jobs of this phase took against the model: 1 before any is done, then more and more what was seen."""
-        own = [done for done in self._done if done.job.phase == phase]
-        modelled = [self._modelled(done.job).at(done.budget) for done in own]
-        if not own:
+        """Observed over modeled time of this phase's jobs, shrunk towards 1 while few are done."""
+        observed = [done for done in self._done if done.job.phase == phase]
+        modeled = [self._modeled(done.job).at(done.budget) for done in observed]
+        if not observed:
             return 1.0
-        trust = PRIOR_JOBS * statistics.fmean(modelled)
-        return (trust + sum(done.seconds for done in own)) / (trust + sum(modelled))
+        prior = PRIOR_JOBS * statistics.fmean(modeled)
+        return (prior + sum(done.seconds for done in observed)) / (prior + sum(modeled))
 
 
 def _training_seconds(job: TrainJob, image: float) -> float:
-    """The seconds of a training and its fine-tuning, where an image takes so long in a forward pass."""
+    """The seconds of a training and its fine-tuning, given the seconds of one image's forward pass."""
     return sum(
         60.0 * stage.minutes if stage.minutes is not None else images_of(stage) * TRAINING_PASSES * image
         for stage in job.stages
@@ -201,7 +201,7 @@ def _training_seconds(job: TrainJob, image: float) -> float:
 
 
 def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
-    """A function that tells a job's multiply-adds for one image, from what was counted; the usual where nothing was."""
+    """A function from a job to its multiply-adds per image; without a count, a typical value."""
     counted = {
         record.name: (record.conditions["img_size"], record.metrics["macs"].value)
         for record in (*counted_records(), *records)
@@ -218,7 +218,7 @@ def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
 
 
 def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]:
-    """What jobs of earlier runs took: from the beginning of one to that of the next, where they followed at once."""
+    """The durations of jobs of earlier runs: from the start of one to the start of the next, without long gaps."""
     timed = sorted(
         (
             (datetime.fromisoformat(state.record.time), state)
@@ -229,7 +229,7 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
     )
     observations = []
     for (began, state), (next_began, _) in pairwise(timed):
-        assert state.record is not None  # noqa: S101 - chosen so above
+        assert state.record is not None  # noqa: S101 - filtered above
         budget, seconds = state.record.environment.get("budget"), (next_began - began).total_seconds()
         if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB:
             observations.append((Observed(state.job, float(budget), seconds), state.record))
@@ -239,7 +239,7 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
 def forecast_of(
     studies: Sequence[ResolvedStudy], jobs: Sequence[Job], states: Sequence[JobState], clock: Clock, since: float
 ) -> Forecast:
-    """The forecast of the jobs to do, corrected by what those before them took."""
+    """The forecast of the jobs to do, corrected by the durations of earlier ones."""
     totals = [study.budget.total for study in studies]
     forecast = Forecast(
         jobs,

@@ -1,4 +1,4 @@
-"""A study's folder: what it was asked for so far, and who is working in it. Imports no torch."""
+"""A study's folder: its requests, and the lock of the process that works in it. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,18 +19,18 @@ LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 FORMAT = 2
 MOST_REQUESTS = 64
-"""A request may be as large as a study file, and a folder holds several; small ones may be many more."""
+"""The folder's file may be as large as this many study files."""
 
 _HEAD = """\
-# What was asked for in this folder, written by favor {version}. `favor resume {folder}` goes on from here.
-# To ask for more, call `favor measure` or `favor train` with --study and this folder.
+# The requests of this study, written by favor {version}. `favor resume {folder}` continues it.
+# To add requests, run `favor measure` or `favor train` with --study and this folder.
 """
-_REMEDY = "put it back, or begin another study in a folder of its own"
+_REMEDY = "restore it, or start a new study in another folder"
 
 
 def save_requests(folder: Path, studies: Sequence[ResolvedStudy]) -> None:
-    """Keep what is asked for in the folder, all of it or nothing."""
-    from favor.records.export import write_whole  # it brings pandas, which `favor status` has no use for
+    """Save the requests in the folder, all of them or nothing."""
+    from favor.records.export import write_whole  # imports pandas, which `favor status` does not need
 
     folder.mkdir(parents=True, exist_ok=True)
     requests = [{"hash": study.hash(), **study.to_data()} for study in studies]
@@ -40,9 +40,9 @@ def save_requests(folder: Path, studies: Sequence[ResolvedStudy]) -> None:
 
 
 def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
-    """What was asked for in the folder so far; empty where it only has records, such as imported ones.
+    """The requests of a folder; empty if it only has records, such as imported ones.
 
-    A file that is foreign or was changed is refused with the reason.
+    A file that favor did not write, or that was edited, is refused with the reason.
     """
     file = folder / REQUEST_FILE
     if not file.is_file():
@@ -61,10 +61,10 @@ def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
 
 
 def _checked(request: object, number: int, source: YamlFile) -> ResolvedStudy:
-    asked = dict(request) if isinstance(request, dict) else {}
-    saved_hash = asked.pop("hash", None)
+    content = dict(request) if isinstance(request, dict) else {}
+    saved_hash = content.pop("hash", None)
     try:
-        study = ResolvedStudy.model_validate(asked)
+        study = ResolvedStudy.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = f"{source.place}:{source.line(('requests', number, *first['loc']))}"
@@ -75,14 +75,14 @@ def _checked(request: object, number: int, source: YamlFile) -> ResolvedStudy:
 
 
 def has_requests(folder: Path) -> bool:
-    """Whether something was asked for in the folder."""
+    """Whether the folder has a file of requests."""
     return (folder / REQUEST_FILE).is_file()
 
 
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Keep other processes from working in the folder."""
-    taken = f"{folder}: another favor ({{holder}}) is at work there; --wait waits for it, another --study does not"
+    taken = f"{folder} is in use by another favor ({{holder}}); wait for it with --wait, or choose another --study"
     with locks.locked(folder / LOCK_FILE, taken, "", wait):
         yield
 

@@ -1,4 +1,4 @@
-"""The executor of this machine: counts here, measures and trains in a process of its own for each job."""
+"""The executor for this machine: counts in this process, measures and trains each job in its own process."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +20,10 @@ from favor.zoo.registry import card
 
 
 class LocalExecutor:
-    """Does jobs on this machine, one at a time: two at once would disturb each other's times.
+    """Runs jobs on this machine, one at a time: two at once would disturb each other's timings.
 
-    Trainings write their records and checkpoints below `folder`. Without `resume` a training that was begun before is
-    refused; with it, it goes on from its last checkpoint.
+    Trainings write their records and checkpoints below `folder`. A training that was started before continues from
+    its last checkpoint; without `resume` it is refused.
     """
 
     def __init__(self, folder: Path | None, resume: bool = True) -> None:
@@ -37,12 +37,12 @@ class LocalExecutor:
             return (count_record(job),)
         if isinstance(job, MeasureJob):
             return (measure(replace(job, budget=budget), on_step),)
-        assert self._folder is not None  # noqa: S101 - trainings are always kept
+        assert self._folder is not None  # noqa: S101 - trainings always have a folder
         return train(job, self._folder, on_step, on_note, self._resume)
 
 
 def count_record(job: CountJob) -> Record:
-    """What a model costs on paper; a model that cannot be counted is a record with the reason."""
+    """The counts of a model as a record; if counting fails, the record holds the reason."""
     about = {
         "name": job.name,
         "model": CardFields.of(card(job.name)),
@@ -68,9 +68,9 @@ def train(
     on_note: Callable[[str], None],
     resume: bool = True,
 ) -> tuple[Record, ...]:
-    """Train a model, stage by stage, going on where it stopped.
+    """Train a model, stage by stage, continuing where it stopped.
 
-    The worker writes the records; what is returned is the failure that it could not write itself.
+    The worker writes the records; only a failure that it could not write itself is returned.
     """
     for stage in job.stages:
         records = records_of(folder)
@@ -101,7 +101,7 @@ def train(
 
 
 def _failure(job: TrainJob, stage: Stage, status: Status, reason: str) -> Record:
-    """The record of a training that could not write it itself; a second attempt goes on from its last checkpoint."""
+    """The record of a failed training that wrote none; a retry continues from its last checkpoint."""
     conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed)
     conditions |= attention_conditions(job.attention)
     if stage is job.train:

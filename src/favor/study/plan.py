@@ -1,4 +1,4 @@
-"""The jobs that a study stands for, in an order such that stopping early leaves something useful. Imports no torch."""
+"""The jobs of a study, ordered so that stopping early leaves useful results. Imports no torch."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ SHARED_OPTIONS = {field.name for field in fields(MeasureJob)} & set(MeasureOptio
 
 @dataclass(frozen=True)
 class CountJob:
-    """Count what a model costs on paper."""
+    """Count parameters, operations and memory of a model without running it."""
 
     name: str
     img_size: int
@@ -30,7 +30,7 @@ class CountJob:
 
     @property
     def conditions(self) -> Mapping[str, Scalar]:
-        """What the record's conditions say, as far as they are asked for."""
+        """The conditions of its record that the request determines."""
         return {"img_size": self.img_size, "num_classes": self.num_classes, "batch_size": 1}
 
     def __str__(self) -> str:
@@ -41,9 +41,9 @@ Job = CountJob | MeasureJob | TrainJob
 
 
 def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
-    """All jobs: the counts, then inference of one model of each class, then of the second ones, then training.
+    """All jobs: counts, then inference of the first model of each class, then of the second ones, then training.
 
-    Baselines come first, because the others are compared with them; then what is in no class, as one's own model is.
+    Baselines come first, because the others are compared with them; then models without a class, such as plugins.
     """
     models = _by_rounds(study.models)
     jobs: list[Job] = []
@@ -72,7 +72,7 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
 
 
 def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: Phase) -> Iterator[MeasureJob]:
-    """The smallest image first: it is the one that models are compared at, and the cheapest."""
+    """The smallest image size first: models are compared at it, and it is the cheapest."""
     batch_size = study.batch_size.inference if phase == "inference" else study.batch_size.training
     shared = {name: getattr(study, name) for name in SHARED_OPTIONS}
     listed = list(models)

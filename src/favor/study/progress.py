@@ -1,4 +1,4 @@
-"""What of a study is done, what failed and why, and what is left: read from its records. Imports no torch."""
+"""Which jobs of a study are done, failed or left, according to its records. Imports no torch."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class JobState:
-    """A job and how it stands; the reason is that of its last failure."""
+    """A job and its status; `reason` is that of its last failure."""
 
     job: Job
     status: JobStatus
@@ -30,19 +30,19 @@ class JobState:
 
 
 def records_of(folder: Path) -> tuple[Record, ...]:
-    """The records that a folder has so far."""
+    """The records in a folder."""
     return read(folder).records if has_records(folder) else ()
 
 
 def unreadable_in(folder: Path) -> tuple[Problem, ...]:
-    """The lines of a folder's records that cannot be read, as a killed process leaves one; their jobs are left."""
+    """The unreadable lines of a folder's records, such as one that a killed process leaves; their jobs are left."""
     return read(folder).problems if has_records(folder) else ()
 
 
 def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) -> tuple[JobState, ...]:
-    """How each job stands. Whatever was measured with success is done, even where an attempt before it failed.
+    """The state of each job. A job with a successful record is done, even if another attempt failed.
 
-    What was interrupted is left: it says nothing of the model.
+    An interrupted job is left: it says nothing about the model.
     """
     by_subject: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in (*counted_records(), *records):
@@ -52,7 +52,7 @@ def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) 
 
 
 def states_of_all(studies: Iterable[ResolvedStudy], records: Sequence[Record]) -> tuple[JobState, ...]:
-    """How each job of several requests stands; what two of them ask for is one job."""
+    """The state of each job of several requests; a job that two of them share appears once."""
     states: dict[object, JobState] = {}
     for study in studies:
         for state in states_of(jobs_of(study), records, study.machine):
@@ -61,7 +61,7 @@ def states_of_all(studies: Iterable[ResolvedStudy], records: Sequence[Record]) -
 
 
 def _subject(job: Job, machine: Machine) -> object:
-    """What makes two jobs the same: another budget does not make another request."""
+    """The identity of a job; the budget is not part of it."""
     if isinstance(job, TrainJob):
         return job
     return job.name, job.phase, tuple(sorted(job.conditions.items())), None if job.phase == "count" else machine
@@ -69,36 +69,36 @@ def _subject(job: Job, machine: Machine) -> object:
 
 def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
     if isinstance(job, TrainJob):
-        own = [record for record in records if any(is_of(job, stage, record) for stage in job.stages)]
-        done = final_record(job, job.stages[-1], own)
+        of_job = [record for record in records if any(is_of(job, stage, record) for stage in job.stages)]
+        done = final_record(job, job.stages[-1], of_job)
     else:
-        own = [
+        of_job = [
             record
             for record in records
             if _restricted(record.conditions, job.conditions) == dict(job.conditions)
             and (isinstance(job, CountJob) or _is_on(machine, record))
         ]
-        done = next((record for record in reversed(own) if record.status == "ok"), None)
+        done = next((record for record in reversed(of_job) if record.status == "ok"), None)
     if done is not None:
         return JobState(job, "done", record=done)
-    failures = [record for record in own if record.status != "ok" and not was_interrupted(record)]
+    failures = [record for record in of_job if record.status != "ok" and not was_interrupted(record)]
     if failures:
         return JobState(job, "failed", f"{failures[-1].status}: {failures[-1].reason}", failures[-1])
     return JobState(job, "left")
 
 
 def was_interrupted(record: Record) -> bool:
-    """Whether a record is of work that somebody stopped."""
+    """Whether a record is of an interrupted job."""
     return (record.reason or "").endswith(INTERRUPTED)
 
 
 def _restricted(conditions: Mapping[str, Scalar], keys: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Conditions that only the built model knows are on the record but not asked for."""
+    """The conditions that a job determines; records also have some that only the built model knows."""
     return {key: value for key, value in conditions.items() if key in keys}
 
 
 def _is_on(machine: Machine, record: Record) -> bool:
-    """Whether a record is of the study's machine; a process that died at once could not tell where."""
+    """Whether a record is of the study's machine; a process that died at once could not record it."""
     wanted = {"device_name": machine.device_name, "torch": machine.torch, "threads": machine.threads}
     environment = record.environment
     return all(environment.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
@@ -110,14 +110,14 @@ def flags_of(record: Record | None) -> tuple[str, ...]:
 
 
 def is_busy(record: Record | None) -> bool:
-    """Whether others used the machine while a record was made, so that its times are not to be trusted."""
+    """Whether other programs used the machine during a measurement, so that its times cannot be trusted."""
     return "busy" in flags_of(record)
 
 
 def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:
-    """The jobs that are left, in their order, then those to repeat: failed ones, those with a flag, or all.
+    """The jobs that are left, in their order, then those to repeat: failed ones, those with flags, or all.
 
-    A training that is done is not repeated: it would end as it did.
+    A finished training is not repeated: it would give the same result.
     """
     left = [state.job for state in states if state.status == "left"]
     again = [state.job for state in states if _is_repeated(state, repeat)]

@@ -1,4 +1,4 @@
-"""From a study file to what it asks for on this machine: every name looked up, every size checked, before any runs."""
+"""Resolve a study for this machine: look up every name and check every size before any job runs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ TRAINING_BATCH_ELSEWHERE = 64
 
 
 def resolve(study: StudyFile, source: Source, command: Command = "run") -> ResolvedStudy:
-    """What a study asks for here; whatever cannot be is told with its line, or its option."""
+    """The study with all names, defaults and paths resolved; an error names its line, or its option."""
     for number, plugin in enumerate(study.plugins):
         _try(source, ("plugins", number), load_plugin, Path(source.place).parent / plugin)
     device = _try(source, ("device",), find_device, study.device)
@@ -54,7 +54,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
 
 
 def machine_of(device: Device, threads: int) -> Machine:
-    """What a device is called in a study."""
+    """The machine of a study: a device with its name, threads and version of PyTorch."""
     return Machine(
         device=str(device.place),
         label=device.label,
@@ -71,7 +71,7 @@ def _names(entries: Sequence[str], source: Source) -> list[str]:
 
 
 def _first_weights(train: Train, names: Sequence[str], source: Source) -> FirstWeights:
-    """What the weights to start from are, which must be those of every model that is trained."""
+    """The initial weights, which must fit every model that is trained."""
     if train.init is None:
         return FirstWeights()
     starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in names]
@@ -87,13 +87,13 @@ def _planned(name: str, study: StudyFile, source: Source) -> PlannedModel:
 
 
 def _check_pipeline(wanted: str | None, train: Train | None) -> None:
-    """A pipeline that nobody has published and that this study does not train by would leave it without accuracies."""
+    """Refuse a pipeline that is neither published nor trained by this study: it has no accuracies."""
     known = {str(record.conditions["pipeline"]) for record in published.records() if "pipeline" in record.conditions}
     if train is not None:
         last = train.finetune or train
         known.add(pipeline_of(recipe_of(last, train.seeds[0]), last.minutes))
     if wanted is not None and wanted not in known:
-        raise unknown_name("pipeline", wanted, known, "published, or trained here, are " + ", ".join(sorted(known)))
+        raise unknown_name("pipeline", wanted, known, "known (published or trained here): " + ", ".join(sorted(known)))
 
 
 def _resolved_train(train: Train, names: Sequence[str], source: Source) -> Train:
@@ -105,7 +105,7 @@ def _resolved_train(train: Train, names: Sequence[str], source: Source) -> Train
 
 
 def _resolved_stage(stage: Stage, names: Sequence[str], source: Source, path: tuple[Step, ...]) -> dict[str, str]:
-    """A training's recipe and data set, paths made whole; both are checked, and the models' sizes with them."""
+    """The recipe and data set of a training with absolute paths, checked together with the models' image sizes."""
     folder = Path(source.place).parent
     is_file = stage.recipe.endswith((".yaml", ".yml"))
     name = str((folder / stage.recipe).resolve()) if is_file else stage.recipe
@@ -119,7 +119,7 @@ def _resolved_stage(stage: Stage, names: Sequence[str], source: Source, path: tu
 
 
 def _present_data(text: str, folder: Path) -> str:
-    """A data set with its path made whole; hours into a study is too late to learn that it is not to be had."""
+    """A data set with an absolute path, downloaded if needed: a study must not fail hours later for lack of it."""
     request = parse(text)
     if request.path is not None:
         request = parse(f"{request.known.name}:{(folder / request.path).resolve()}")
@@ -140,7 +140,7 @@ def _try(
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> Result:
-    """Call a function; a request that it refuses is told with the line of the file, or the option."""
+    """Call a function; its errors get the line of the file, or the option."""
     try:
         return function(*arguments, **named)
     except RequestError as error:

@@ -1,4 +1,4 @@
-"""What a study asks for once every name is resolved, as it is kept in its folder. Imports no torch."""
+"""A study with every name resolved, as it is saved in its folder. Imports no torch."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ Command = Literal["run", "measure", "count", "train"]
 
 
 class PlannedModel(StudyPart):
-    """A model by its own name, its class of the taxonomy (null: none), and the image sizes that it is measured at."""
+    """A model by its name, its class of the taxonomy (null: none), and the image sizes to measure."""
 
     name: str
     how: str | None
@@ -18,7 +18,7 @@ class PlannedModel(StudyPart):
 
 
 class Machine(StudyPart):
-    """What it runs on: figures of two machines, or of two versions of PyTorch, do not belong into one study."""
+    """What a study runs on: numbers of two machines, or two versions of PyTorch, do not belong in one study."""
 
     device: str
     label: str
@@ -31,16 +31,16 @@ class Machine(StudyPart):
 
 
 class FirstWeights(StudyPart):
-    """What the weights that trainings start from were learned from, and at which image size; none if they are fresh."""
+    """The pretraining of the initial weights, and its image size; none for random weights."""
 
     pretraining: str = "none"
     img_size: int | None = None
 
 
 class ResolvedStudy(MeasureOptions):
-    """A study without patterns, defaults or relative paths: equal ones are the same request.
+    """A study without patterns, defaults or relative paths, so that equal studies are the same request.
 
-    `command` is what asked for it: the studies of `favor run` end with an answer and a page.
+    `command` is the command that made it: studies of `favor run` end with an answer and a page.
     """
 
     name: str
@@ -64,10 +64,10 @@ class ResolvedStudy(MeasureOptions):
         return self.model_dump(mode="json")
 
     def hash(self) -> str:
-        """The content hash of what is asked: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+        """The content hash: the first 16 hex digits of the SHA-256 of its canonical JSON."""
         canonical = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def differences(self, other: "ResolvedStudy") -> list[str]:
-        """The keys in which another study differs."""
+        """The keys in which it differs from another study."""
         return [key for key in type(self).model_fields if getattr(self, key) != getattr(other, key)]

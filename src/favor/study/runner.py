@@ -1,6 +1,6 @@
-"""Runs jobs one after the other, and keeps what each found as it comes. Every command that keeps records uses it.
+"""Runs jobs one after another and saves the records of each as it ends. Every command that saves records uses it.
 
-An `Executor` does the jobs. There is one, `favor.study.local_executor`.
+An `Executor` does the jobs; so far the only one is `favor.study.local_executor`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from favor.study.plan import Job
 
 
 class Executor(Protocol):
-    """Does a job and returns its records; a job that fails is a record with its reason, not an exception.
+    """Does a job and returns its records; a job that fails gives a record with the reason, not an exception.
 
-    A request that turns out to be wrong is a RequestError, and nothing is recorded.
+    A wrong request raises RequestError, and nothing is recorded.
     """
 
     def execute(
@@ -29,7 +29,7 @@ class Executor(Protocol):
 
 
 class Watcher(Protocol):
-    """Is told how a run goes, to show it."""
+    """Shows the progress of a run."""
 
     def begins(self, job: Job) -> None: ...
 
@@ -41,12 +41,12 @@ class Watcher(Protocol):
 
 
 class UnwrittenError(WorkError):
-    """Records that could not be written: they are still in the keeper."""
+    """Records could not be written; the keeper still holds them."""
 
 
 @dataclass
 class Keeper:
-    """Appends records to a study; without a folder they are only held here. `unwritten` are tried again by `retry`."""
+    """Appends records to a study; without a folder it only holds them. `retry` writes the `unwritten` ones again."""
 
     folder: Path | None
     records: list[Record] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Keeper:
         self.retry()
 
     def retry(self) -> None:
-        """Write what is not written yet."""
+        """Write the records that are not written yet."""
         if self.folder is None:
             self.unwritten.clear()
             return
@@ -73,7 +73,7 @@ class Keeper:
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ended: jobs that were done, those that the total budget left no time for, and refused requests."""
+    """How a run ended: finished jobs, jobs that the total budget left no time for, and refused requests."""
 
     done: tuple[Job, ...]
     out_of_time: tuple[Job, ...]
@@ -81,7 +81,7 @@ class Run:
 
 
 def run_jobs(jobs: Sequence[Job], keeper: Keeper, executor: Executor, forecast: Forecast, watcher: Watcher) -> Run:
-    """Do the jobs in their order; Ctrl-C keeps what the interrupted one had found."""
+    """Do the jobs in their order; Ctrl-C saves the metrics that the interrupted job had measured."""
     refused: list[RequestError] = []
     for number, job in enumerate(jobs):
         budget = forecast.budget_for(job)

@@ -1,4 +1,4 @@
-"""What can be asked for: the one list of options behind study files, the command line and Python. Imports no torch.
+"""The schema of requests: one list of options behind study files, the command line and Python. Imports no torch.
 
 `favor measure` and `favor train` take their options from these fields, with their types, defaults and help.
 """
@@ -34,7 +34,7 @@ STUDY_PHASES: tuple[StudyPhase, ...] = ("count", "inference", "training", "accur
 
 AT_LEAST_ONE = Field(min_length=1)
 SHORTEST = 0.1
-"""Seconds: less than this is a typing error."""
+"""Seconds: a shorter time must be a typo."""
 
 
 def _one_of(what: str, known: Collection[str]) -> AfterValidator:
@@ -50,17 +50,17 @@ def _each_once(values: tuple[object, ...]) -> tuple[object, ...]:
     seen = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{shown(value)} is there twice; name it once")
+            raise ValueError(f"{shown(value)} is listed twice; list it once")
         seen.add(value)
     return values
 
 
 def _quantity(unit: str, least: float, example: str) -> Callable[[object], object]:
-    """Texts such as "6 min" to numbers in a unit; a number that stands alone is refused."""
+    """Convert strings such as "6 min" to numbers in a unit; a number without a unit is refused."""
 
     def read(value: object) -> object:
         if type(value) in (int, float):
-            raise ValueError(f"{shown(value)} of what? Write it with its unit, such as {example}")
+            raise ValueError(f"{shown(value)} has no unit; write it with one, such as {example}")
         if not isinstance(value, str):
             return value
         try:
@@ -68,7 +68,7 @@ def _quantity(unit: str, least: float, example: str) -> Callable[[object], objec
         except RequestError as error:
             raise ValueError(str(error).removeprefix("value: ")) from error
         if number < least:
-            raise ValueError(f"{value} is too {'short' if unit == 's' else 'little'}; write {least:g} {unit} or more")
+            raise ValueError(f"{value} is too {'short' if unit == 's' else 'small'}; write {least:g} {unit} or more")
         return int(number) if unit == "B" else number
 
     return read
@@ -121,7 +121,7 @@ DataSetName = Annotated[str, _one_of("data set", SETS)]
 
 
 class Source(Protocol):
-    """Where a request was written, a file or a command line, so that an error can point at the part that is wrong."""
+    """Where a request was written, a file or a command line, so that errors can point at it."""
 
     place: str
 
@@ -133,13 +133,13 @@ class Source(Protocol):
 
 
 class StudyPart(BaseModel):
-    """What study files are made of: every key is known, and a value has the type that it should have."""
+    """A part of a study file: unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class BatchSizes(StudyPart):
-    """Images at once; null is the best, searched, for inference, and the device's usual for a training step."""
+    """Images per batch; null means the best (searched) for inference and the device's default for training."""
 
     inference: Batch | None = None
     training: Batch | None = None
@@ -148,42 +148,45 @@ class BatchSizes(StudyPart):
 class MeasureOptions(StudyPart):
     """How models are measured. `description` is the help of the command line's option."""
 
-    num_classes: Count = Field(1000, description="Classes of the head.")
+    num_classes: Count = Field(1000, description="Number of classes.")
     precisions: Annotated[
         tuple[Annotated[str, _one_of("precision", PRECISIONS)], ...], AT_LEAST_ONE, AfterValidator(_each_once)
-    ] = Field(("fp32",), description="fp32, bf16, or amp (automatic mixed precision); repeatable.")
+    ] = Field(
+        ("fp32",),
+        description="fp32, bf16, amp-fp16, amp-bf16, or amp (amp-fp16 on GPUs, amp-bf16 on CPUs); repeatable.",
+    )
     batch_size: Annotated[BatchSizes, BeforeValidator(_for_both_phases)] = Field(
         BatchSizes(),
-        description="Images at once, or best. Unless given: best for inference; 8 (CPU) or 64 for training.",
+        description="Images per batch (default: best for inference; 8 on CPUs and 64 on GPUs for training).",
     )
     compile: bool = Field(False, description="Compile the model with torch.compile.")
     attention: Annotated[str, _one_of("attention", ATTENTION)] = Field(
         "fused", description="fused, or plain: the matrix of its weights in memory, as before PyTorch 2.0."
     )
     optimizer: Annotated[str, _one_of("optimizer", OPTIMIZERS)] = Field(
-        "lamb", description="Of the training step: lamb, adamw, adam or sgd."
+        "lamb", description="Optimizer of the training step: lamb, adamw, adam or sgd."
     )
-    reference_batch: Count = Field(REFERENCE_BATCH, description="Batch that the hours per epoch are for.")
-    epoch_images: Count = Field(IMAGENET_IMAGES, description="Images of an epoch; ImageNet-1k's unless given.")
-    energy: bool = Field(True, description="Measure energy where a meter is found.")
-    fit_memory: Bytes | None = Field(None, description="Find the largest batch that fits, such as 8GiB.")
-    memory_limit: Bytes | None = Field(None, description="For a model's process, such as 4GiB.")
-    time_limit: Seconds | None = Field(None, description="For a model's process, in seconds unless a unit is given.")
-    grid_intensity: Rate | None = Field(None, description="Your grid's gCO2e per kWh.")
-    price_per_hour: Rate | None = Field(None, description="What an hour of the device costs.")
+    reference_batch: Count = Field(REFERENCE_BATCH, description="Batch size for the hours per epoch.")
+    epoch_images: Count = Field(IMAGENET_IMAGES, description="Images per epoch; the default is ImageNet-1k.")
+    energy: bool = Field(True, description="Measure energy if a meter is available.")
+    fit_memory: Bytes | None = Field(None, description="Find the largest batch in this much memory, such as 8GiB.")
+    memory_limit: Bytes | None = Field(None, description="Memory limit of each worker, such as 4GiB.")
+    time_limit: Seconds | None = Field(None, description="Time limit of each worker, in seconds or such as 5min.")
+    grid_intensity: Rate | None = Field(None, description="Carbon intensity of your grid in gCO2e/kWh.")
+    price_per_hour: Rate | None = Field(None, description="Price of the device per hour.")
 
 
 class Stage(StudyPart):
-    """One training: a recipe on a data set, for the recipe's epochs or what is given here."""
+    """One training: a recipe on a data set, for the recipe's epochs or those given here."""
 
-    recipe: str = Field(description="A recipe's name, or the path of a .yaml file.")
-    data: str | None = Field(None, description="The data set, as NAME or NAME:PATH; the recipe's own unless given.")
-    epochs: Count | None = Field(None, description="How long to train; the recipe's epochs unless given.")
+    recipe: str = Field(description="Name of a recipe, or path of a .yaml file.")
+    data: str | None = Field(None, description="Data set, as NAME or NAME:PATH (default: the recipe's).")
+    epochs: Count | None = Field(None, description="Number of epochs (default: the recipe's).")
     minutes: Minutes | None = Field(
-        None, description="Train as many steps as fit into this time, by a survey of the speed, not by epochs."
+        None, description="Train for this many minutes instead; a short survey of the speed sets the number of steps."
     )
-    set: Texts = Field((), description="Another value for a key of the recipe, as KEY=VALUE; repeatable.")
-    init: str | None = Field(None, description="Start from the weights of this checkpoint, not from fresh ones.")
+    set: Texts = Field((), description="Override a value of the recipe, as KEY=VALUE; repeatable.")
+    init: str | None = Field(None, description="Start from the weights of this checkpoint.")
 
     @model_validator(mode="after")
     def _ends_one_way(self) -> Self:
@@ -193,17 +196,15 @@ class Stage(StudyPart):
 
 
 class Train(Stage):
-    """How accuracies are made: one training for each model and seed, and a second one from its weights if wanted."""
+    """How models are trained: once per model and seed, then fine-tuned if `finetune` is given."""
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], AT_LEAST_ONE, AfterValidator(_each_once)] = (0,)
     finetune: Stage | None = None
     workers: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Processes that decode images; one a core unless given."
+        None, description="Processes that decode images (default: one per core)."
     )
-    accumulation: Count | None = Field(
-        None, description="Micro-batches of a step; as few as fit into memory unless given."
-    )
-    save_every: Seconds = Field(SAVE_EVERY, description="Seconds between checkpoints, besides each epoch's end.")
+    accumulation: Count | None = Field(None, description="Micro-batches per step (default: as few as fit into memory).")
+    save_every: Seconds = Field(SAVE_EVERY, description="Seconds between checkpoints, in addition to one per epoch.")
     tensorboard: bool = Field(False, description="Write TensorBoard files beside the checkpoints.")
 
 
@@ -211,16 +212,16 @@ class Budget(StudyPart):
     """Seconds: for each measurement of a model (several make up a job), and for the whole study."""
 
     measurement: Seconds = Field(
-        default=DEFAULT_BUDGET, description="Seconds for each measurement of a model: latency, search, memory ..."
+        default=DEFAULT_BUDGET, description="Seconds per measurement: latency, batch size search, memory ..."
     )
     total: Seconds | None = None
 
 
 class Report(StudyPart):
-    """What the end says: the accuracies' data set and pipeline (null: favor's choice), and the page.
+    """The end of a study: the data set and pipeline of the accuracies (null: favor's choice), and the page.
 
-    `min_accuracy` is asked of whoever is favored for speed or for memory; `indicators` are the costs whose orders of
-    the models are held against each other.
+    A model favored for speed or memory must reach `min_accuracy`. `indicators` are the costs whose rankings of the
+    models are compared.
     """
 
     dataset: DataSetName = "imagenet-1k"
@@ -233,18 +234,18 @@ class Report(StudyPart):
 
 
 class StudyFile(MeasureOptions):
-    """What a study file holds."""
+    """The content of a study file."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     doc: str = ""
     models: Annotated[tuple[str, ...], AT_LEAST_ONE, AfterValidator(_each_once)]
     plugins: Texts = ()
-    img_sizes: ImgSizes = Field("own", description="Image side in px; each model's own unless given; repeatable.")
+    img_sizes: ImgSizes = Field("own", description="Image side in pixels (default: the model's own); repeatable.")
     phases: Annotated[
         tuple[Annotated[str, _one_of("phase", STUDY_PHASES)], ...], AT_LEAST_ONE, AfterValidator(_each_once)
     ] = ("count", "inference")
-    device: str | None = Field(None, description="cpu, cuda, cuda:N or mps; the fastest unless given.")
-    threads: Count | None = Field(None, description="On the CPU; the physical cores unless given.")
+    device: str | None = Field(None, description="cpu, cuda, cuda:N or mps (default: the fastest).")
+    threads: Count | None = Field(None, description="CPU threads (default: the physical cores).")
     train: Train | None = None
     budget: Budget = Budget()
     report: Report = Report()
@@ -261,37 +262,39 @@ _PARTS: dict[tuple[str, ...], type[BaseModel]] = {
 
 
 _IN_WORDS = {
-    "missing": "is missing; it has to be given",
+    "missing": "is required",
     "tuple_type": "write a list, such as [a, b]",
-    "string_type": "write a text (in quotes if it looks like a number)",
+    "string_type": "write a string, in quotes if it looks like a number",
     "int_type": "write a whole number",
     "float_type": "write a number",
     "bool_type": "write true or false",
-    "model_type": "write a list of `key: value` below it",
-    "too_short": "too few are named",
+    "model_type": "write `key: value` lines below it",
+    "too_short": "needs more entries",
     "string_too_short": "is empty",
-    "string_pattern_mismatch": "letters, digits, dots, dashes and underscores only: a folder is named so",
+    "string_pattern_mismatch": "use only letters, digits, dots, dashes and underscores, since it names a folder",
 }
 
 
 def study_in(source: Source, default_name: str) -> StudyFile:
-    """The study in a file's content; the first thing that is wrong is told with its line."""
+    """The study in a source; the first error is reported with its line, or its option."""
     content = source.mapping("a study")
     try:
         study = StudyFile.model_validate({"name": default_name, **content})
     except ValidationError as error:
-        # A key that is misspelt is missing as well, and the misspelling is what helps.
-        first = min(error.errors(), key=lambda found: (source.line(found["loc"]), found["type"] == "missing"))
+        # A misspelled key is also a missing one; report the misspelling.
+        first = min(error.errors(), key=lambda detail: (source.line(detail["loc"]), detail["type"] == "missing"))
         raise source.error(first["loc"], _why(first)) from error
     if ("accuracy" in study.phases) and study.train is None:
-        raise source.error(("phases",), "accuracy is made by training: add `train:` with a recipe, or leave it out")
+        raise source.error(
+            ("phases",), "the phase accuracy needs training: add `train:` with a recipe, or remove the phase"
+        )
     if study.train is not None and "accuracy" not in study.phases:
-        raise source.error(("train",), "nothing is trained unless `phases:` names accuracy; add it there")
+        raise source.error(("train",), "nothing is trained unless `phases:` lists accuracy; add it there")
     return study
 
 
 def _why(found: ErrorDetails) -> object:
-    """The reason of one of pydantic's errors, for people; a key that is not known with what is close to it."""
+    """One of pydantic's errors in plain words; for an unknown key, with the closest known one."""
     if found["type"] == "extra_forbidden":
         *inside, key = (str(step) for step in found["loc"])
         known = list(_PARTS[tuple(inside)].model_fields)

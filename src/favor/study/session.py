@@ -1,4 +1,4 @@
-"""A study at work in its folder: begun there, extended, or gone on with."""
+"""A study in its folder: started, extended or resumed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,29 +19,29 @@ from favor.zoo.registry import load_plugin
 
 @dataclass(frozen=True)
 class Session:
-    """What is asked for in this call, and the folder that keeps its records; without one nothing is kept."""
+    """The studies of one command, and the folder for their records; without a folder nothing is saved."""
 
     studies: tuple[ResolvedStudy, ...]
     folder: Path | None
 
     def states(self) -> tuple[JobState, ...]:
-        """How each job stands now."""
+        """The current state of each job."""
         return states_of_all(self.studies, () if self.folder is None else records_of(self.folder))
 
 
 def begin(study: ResolvedStudy, folder: Path) -> Session:
-    """Begin a study in a folder, or go on with it if the same was begun there."""
+    """Start a study in a folder, or continue it if the same one was started there."""
     saved = saved_requests(folder) if has_requests(folder) else ()
     if saved and study not in saved:
         raise RequestError(
-            f"{folder} has another study ({saved[0].name}; it differs in {', '.join(study.differences(saved[0]))}); "
-            f"`favor resume {folder}` goes on with that one, another --study begins this one"
+            f"{folder} holds another study ({saved[0].name}; it differs in {', '.join(study.differences(saved[0]))}); "
+            f"continue that one with `favor resume {folder}`, or start this one in another folder with --study"
         )
     return extend(study, folder)
 
 
 def extend(study: ResolvedStudy, folder: Path | None) -> Session:
-    """Add a request to those of a folder. The session does this one only; `resume` goes on with all of them."""
+    """Add a request to those of a folder. The session does only this one; `resume` continues all of them."""
     if folder is not None:
         saved = saved_requests(folder) if has_requests(folder) else ()
         if study not in saved:
@@ -50,7 +50,7 @@ def extend(study: ResolvedStudy, folder: Path | None) -> Session:
 
 
 def resume(folder: Path) -> Session:
-    """Go on with all that was asked for in a folder; on another machine, or with another PyTorch, that is refused."""
+    """Continue all requests of a folder; refused on another machine or with another version of PyTorch."""
     studies = saved_requests(folder)
     for study in studies:
         for plugin in study.plugins:
@@ -58,15 +58,15 @@ def resume(folder: Path) -> Session:
         here = machine_of(find_device(study.machine.device), study.machine.threads)
         if here != study.machine:
             raise RequestError(
-                f"{folder} was begun on {study.machine}, and this is {here}: figures of the two do not compare; begin "
-                "a study here with another --study (records of both can be shown together)"
+                f"{folder} was started on {study.machine}, but this is {here}: their numbers are not comparable; start "
+                "a new study here with another --study (one report can show both)"
             )
     return Session(studies, folder)
 
 
 @contextmanager
 def working_in(folder: Path | None, wait: bool) -> Iterator[None]:
-    """Have a folder to oneself; without one there is nothing to share."""
+    """Lock a folder, if there is one, against other favor processes."""
     with ExitStack() as locks:
         if folder is not None:
             locks.enter_context(locked(folder, wait))
@@ -75,7 +75,7 @@ def working_in(folder: Path | None, wait: bool) -> Iterator[None]:
 
 @contextmanager
 def measuring_alone(jobs: tuple[Job, ...], folder: Path | None, wait: bool) -> Iterator[None]:
-    """Have the devices that jobs are timed on to oneself, in all folders of this user."""
+    """Lock the devices that the jobs measure on, across all folders of this user."""
     with ExitStack() as locks:
         for device in sorted({job.device for job in jobs if isinstance(job, MeasureJob)}):
             locks.enter_context(measuring(device, folder, wait))

@@ -1,4 +1,4 @@
-"""Where studies come from: the ones inside the package by name, and files of one's own. Imports no torch."""
+"""Study files: the built-in ones by name, and the user's own by path. Imports no torch."""
 
 from functools import cache
 from importlib.resources import files
@@ -9,19 +9,19 @@ from favor.study.schema import StudyFile, study_in
 from favor.yaml_file import YamlFile
 
 DEFAULT_STUDY = "quick"
-# In the order of their cost, which is the order to meet them in.
+# In the order of their cost.
 BUILT_IN = ("quick", "full", "vix", "misnomer", "laptop", "paper")
 _ENDINGS = (".yaml", ".yml")
 
 
 def open_study(name: str) -> tuple[StudyFile, YamlFile]:
-    """The study of this name, or in this file (a path that ends in .yaml), with its text for errors to point at."""
+    """The study of this name, or in this .yaml file, and its text, which errors point into."""
     if name.endswith(_ENDINGS):
         file = Path(name)
         source = YamlFile.read(file)
         return study_in(source, default_name=file.stem), source
     if name not in BUILT_IN:
-        remedy = f"built in are {', '.join(BUILT_IN)}; your own: a path to a .yaml file"
+        remedy = f"choose from {', '.join(BUILT_IN)}, or give the path of a .yaml file"
         raise unknown_name("study", name, BUILT_IN, remedy)
     source = YamlFile(f"built-in study {name}", _text_of(name))
     return study_in(source, default_name=name), source

@@ -1,4 +1,4 @@
-"""What a study says at its end: who is favored for what on this machine, where ViT stands, and how costs disagree.
+"""The answer of a study: the favored model for each goal on this machine, the ranks of ViT, and how costs disagree.
 
 Imports no torch.
 """
@@ -21,7 +21,7 @@ from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
 
 GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
-"""What is favored, and the preference that it is for `favor recommend`; None is accuracy itself."""
+"""Goal -> the preference of `favor recommend`; None stands for accuracy."""
 
 REFERENCE_FAMILY = "vit"
 STANDING_METRICS = ("throughput", "latency_p50", "inference_memory", "train_step_time", "train_memory")
@@ -29,10 +29,10 @@ STANDING_METRICS = ("throughput", "latency_p50", "inference_memory", "train_step
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a ViT stands by one cost: its place among all, whether it is on the front with accuracy, and who beats it.
+    """The rank of a ViT by one cost, whether it is on the front with accuracy, and which models beat it.
 
-    `probability` is the share of draws from the intervals in which it is on the front. `beaten_by` are those that are
-    at least as accurate and cost less, or cost the same and are more accurate. Without accuracies these are unknown.
+    `probability` is the share of draws from the intervals in which it is on the front. The models in `beaten_by` are
+    at least as accurate and cost less, or cost the same and are more accurate. Without accuracies all are unknown.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answer:
-    """The end of a study. A goal without a recommendation has the reason in `undecided`.
+    """The answer of a study. A goal without a recommendation has the reason in `undecided`.
 
-    `figures` are what is known of the favored model of each goal, by metric, in the metric's unit.
+    `figures` are the known values of each goal's favored model, by metric, in the metric's unit.
     """
 
     favored: dict[str, Recommendation]
@@ -65,8 +65,8 @@ class Answer:
             "favored": {goal: best.to_dict() for goal, best in self.favored.items()},
             "undecided": dict(self.undecided),
             "figures": {
-                goal: {name: {"value": value, "unit": METRICS[name].unit} for name, value in known.items()}
-                for goal, known in self.figures.items()
+                goal: {name: {"value": value, "unit": METRICS[name].unit} for name, value in values.items()}
+                for goal, values in self.figures.items()
             },
             "vit": [asdict(standing) | {"unit": METRICS[standing.metric].unit} for standing in self.standing],
             "disagreement": None if self.disagreement is None else self.disagreement.to_dict(),
@@ -75,7 +75,7 @@ class Answer:
 
 
 def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence[GuideEntry] = ()) -> Answer:
-    """What the records say of the study's models; `table` holds its own and those that come with favor."""
+    """The answer from a table of the study's records and those that ship with favor."""
     of_study = _of_study(study, table)
     favored, undecided = {}, {}
     for goal, preference in GOALS.items():
@@ -96,20 +96,21 @@ def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence
 
 
 def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, float]:
-    """What is known of a favored model: the study's figures beside those that decided."""
-    own = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
-    known = {name: float(own[name].iloc[0]) for name in METRICS if name in own.columns and own[name].notna().any()}
-    return known | {name: reading.value for name, reading in choice.metrics.items()}
+    """The known values of a favored model: the study's, and those that decided."""
+    of_model = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
+    present = [name for name in METRICS if name in of_model.columns and of_model[name].notna().any()]
+    values = {name: float(of_model[name].iloc[0]) for name in present}
+    return values | {name: reading.value for name, reading in choice.metrics.items()}
 
 
 def _of_study(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows about the study's models; what none of them has is no column of theirs."""
+    """The rows of the study's models, without empty columns."""
     rows = table[table["name"].isin([model.name for model in study.models])]
     return rows.dropna(axis="columns", how="all").reset_index(drop=True)
 
 
 def _request(study: ResolvedStudy, preference: str | None) -> Request:
-    """What is asked for a goal; accuracies are of the study's pipeline where it names one, else of favor's choice."""
+    """The request for a goal, with the study's pipeline if it names one, else favor's choice."""
     least, report = study.report.min_accuracy, study.report
     limits = () if least is None or preference is None else (Limit("min_accuracy", "top1", "min", least),)
     return Request(preference, limits, report.dataset, study.machine.label, pipeline=report.pipeline)
@@ -121,14 +122,14 @@ def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
     try:
         comparison = Comparison(table, scope)
     except RequestError:
-        # No accuracy is known of these models on this data set: costs can still be told.
+        # These models have no accuracy on this data set; their costs can still be compared.
         costs = table.drop(columns=[name for name in QUALITIES if name in table.columns])
         comparison = Comparison(costs, replace(scope, dataset=None))
     return comparison.compare((), study.machine.label).rows
 
 
 def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:
-    """Where each ViT stands; an accuracy that is another configuration's is held against none."""
+    """The standings of each ViT; accuracies that belong to another configuration are left out."""
     if "top1" in rows.columns:
         rows = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
     standing = []
@@ -139,7 +140,7 @@ def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, .
 
 
 def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
-    """Where each ViT stands by one metric, among the rows that have it."""
+    """The standing of each ViT by one metric, among the rows that have it."""
     if len(rows) < LEAST_TO_COMPARE:
         return []
     costs = METRICS[metric].sign * rows[metric].to_numpy(dtype=float)
@@ -166,7 +167,7 @@ def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
 
 
 def _beating(row: pd.Series, rows: pd.DataFrame, metric: str) -> tuple[str, ...]:
-    """Who dominates a row in accuracy and the metric, the most accurate first."""
+    """The models that dominate a row in accuracy and the metric, the most accurate first."""
     alone = row.to_frame().T
     beating = [
         (float(other["top1"]), str(other["name"]))
@@ -177,13 +178,13 @@ def _beating(row: pd.Series, rows: pd.DataFrame, metric: str) -> tuple[str, ...]
 
 
 def _disagreement(rows: pd.DataFrame, study: ResolvedStudy) -> DisagreementResult | None:
-    """How the study's indicators disagree, as far as its models have them; None where fewer than two are known."""
-    known = [name for name in study.report.indicators if name in rows.columns and rows[name].notna().any()]
+    """How the study's indicators disagree; None if its models have fewer than two of them."""
+    indicators = [name for name in study.report.indicators if name in rows.columns and rows[name].notna().any()]
     sizes = rows["img_size"].dropna()
-    if len(known) < LEAST_TO_COMPARE or not len(sizes):
+    if len(indicators) < LEAST_TO_COMPARE or not len(sizes):
         return None
     one_size = rows[rows["img_size"] == sizes.mode().iloc[0]]
-    complete = one_size.dropna(subset=known)
-    if len(complete) < LEAST_TO_COMPARE or not np.isfinite(complete[known].to_numpy(dtype=float)).all():
+    complete = one_size.dropna(subset=indicators)
+    if len(complete) < LEAST_TO_COMPARE or not np.isfinite(complete[indicators].to_numpy(dtype=float)).all():
         return None
-    return disagreement(one_size, known)
+    return disagreement(one_size, indicators)

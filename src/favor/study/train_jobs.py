@@ -1,4 +1,4 @@
-"""Training as jobs of a study: what the worker is asked, and which records answer it. Imports no torch."""
+"""Trainings as jobs of a study: the request to the worker, and the records that belong to it. Imports no torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FRESH = FirstWeights()
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Train a model from one seed, by a recipe on a data set, and fine-tune it if the study says so."""
+    """Train a model with one seed and recipe on a data set, and fine-tune it if the study says so."""
 
     name: str
     seed: int
@@ -43,7 +43,7 @@ class TrainJob:
 
 
 def final_record(job: TrainJob, stage: Stage, records: Iterable[Record]) -> Record | None:
-    """The record of the last epoch of a stage; None where the stage is not done."""
+    """The record of the last epoch of a stage; None if the stage is not done."""
     ended = [
         record
         for record in records
@@ -53,7 +53,7 @@ def final_record(job: TrainJob, stage: Stage, records: Iterable[Record]) -> Reco
 
 
 def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:
-    """Whether a record is of a stage of the job: the same recipe in every number, data set and first weights."""
+    """Whether a record belongs to a stage of the job: same recipe, data set and initial weights."""
     if (record.name, record.task) != (job.name, job.phase):
         return False
     conditions = record.conditions
@@ -66,14 +66,14 @@ def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:
         )
         if first != job.first_weights:
             return False
-    # A subset says its size behind the name of the data set.
+    # The name of a subset is followed by its size in brackets.
     dataset = str(conditions.get("dataset", "")).partition("[")[0]
-    asked = stage_conditions(stage, job.seed)
-    return dataset == dataset_of(stage) and all(conditions.get(key) == value for key, value in asked.items())
+    expected = stage_conditions(stage, job.seed)
+    return dataset == dataset_of(stage) and all(conditions.get(key) == value for key, value in expected.items())
 
 
 def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
-    """What the conditions of a stage's records say of the recipe and of when training ends."""
+    """The conditions of a stage's records: the recipe, and when training ends."""
     recipe = {key: value for key, value in recipe_of(stage, seed).flat().items() if key != "recipe.data"}
     if stage.minutes is None:
         return recipe
@@ -84,7 +84,7 @@ def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
 def stage_request(
     job: TrainJob, stage: Stage, folder: Path, records: Iterable[Record], resume: bool
 ) -> TrainingRequest:
-    """What the worker is asked for a stage; a second stage starts from what the first one left."""
+    """The request to the worker for a stage; the second stage starts from the checkpoint of the first."""
     init = job.train.init if stage is job.train else str(_run_folder(job, folder, records))
     return TrainingRequest(
         model=job.name,
@@ -106,7 +106,7 @@ def stage_request(
 
 
 def images_of(stage: Stage, seed: int = 0) -> float:
-    """How many images a stage is trained on, over all its epochs."""
+    """The number of images in a stage, over all its epochs."""
     size = SETS[parse(stage.data or recipe_of(stage, seed).data).known.name].size
     return recipe_of(stage, seed).epochs * (size[0] if size else UNKNOWN_SET_IMAGES)
 
@@ -119,7 +119,7 @@ def _run_folder(job: TrainJob, folder: Path, records: Iterable[Record]) -> Path:
 
 
 def dataset_of(stage: Stage) -> str:
-    """The data set as records name it: two folders of images are two data sets."""
+    """The data set as records name it; each folder of images is its own data set."""
     request = parse(stage.data or recipe_of(stage, 0).data)
     return (
         f"folder:{Path(request.path).name}" if request.known.name == "folder" and request.path else request.known.name
@@ -128,6 +128,6 @@ def dataset_of(stage: Stage) -> str:
 
 @cache
 def recipe_of(stage: Stage, seed: int) -> Recipe:
-    """The recipe of a stage, with the seed and the epochs that the study gives it."""
+    """The recipe of a stage with the study's seed and epochs."""
     overrides = [*stage.set, f"seed={seed}", *([f"epochs={stage.epochs}"] if stage.epochs is not None else [])]
     return load_recipe(stage.recipe, overrides)

@@ -72,14 +72,18 @@ def classes_figure(evidence: Evidence) -> Figure:
     identity = ("benchmark-classes", BENCHMARK, "Figure 9", "Accuracy by class")
     rows = evidence.rows(["top1"])
     if len(rows) < LEAST_TO_DRAW:
-        missing = to_fill("accuracies of two models or more", LAPTOP)
+        missing = to_fill("accuracies of two or more models", LAPTOP)
         return Figure(*identity, "Accuracies by class.", None, missing)
     info = classes_of(rows)
-    left_out = f" Of large classes the most accurate are drawn; {info.left_out} are not." if info.left_out else ""
+    left_out = (
+        f" In large classes only the most accurate models are drawn; {info.left_out} are left out."
+        if info.left_out
+        else ""
+    )
     sizes = len({point.img_size for point in info.points}) > 1
     by_size = " Larger markers are larger images." if sizes else ""
     caption = (
-        "Accuracy by class, in each class the most accurate first; bars are 95 % intervals."
+        "Accuracy by class, most accurate first; bars are 95 % intervals."
         f"{by_size}{left_out} {sources_sentence(rows, ['top1'])}"
     )
     models = len({point.name for point in info.points})

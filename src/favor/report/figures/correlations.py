@@ -1,4 +1,4 @@
-"""How far one cost tells another, and one data set another (Tables 2 and 5)."""
+"""Correlations between costs, and between data sets (Tables 2 and 5)."""
 
 import pandas as pd
 
@@ -58,9 +58,9 @@ def cost_correlation_figure(evidence: Evidence) -> Figure:
     """Table 2: the paper's below the diagonal, the reader's own above."""
     own = own_costs(evidence)
     above = (
-        f"above it: the same of the records ({len(own)} of 15 pairs known of five points or more)"
+        f"above it, from the records ({len(own)} of 15 pairs have five or more points)"
         if own
-        else f"above it: nothing yet, because no two costs are known of five models; {FULL}"
+        else f"above it, nothing yet, because no two costs are known for five models; run {FULL}"
     )
     caption = (
         f"Pearson's correlation between costs. Sources: below the diagonal, published in the paper's Table 2; {above}."

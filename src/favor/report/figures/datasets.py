@@ -23,7 +23,7 @@ def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure
             fronts[dataset] = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
             drawn.append(f"{dataset}: {sources_sentence(rows, ['top1']).removeprefix('Sources: ')}")
     if not fronts:
-        needs = "throughput of two models or more that have an accuracy"
+        needs = "throughput of two or more models that have an accuracy"
         return Figure(*identity, "The front on each data set.", None, to_fill(needs, QUICK))
     caption = f"Pareto fronts (dotted) of throughput and accuracy. Sources: {' '.join(drawn)}"
     return Figure(*identity, caption, trade_off_panels(fronts), None)

@@ -1,4 +1,4 @@
-"""The efficiency misnomer's Figure 5: pairs of models that two cost indicators order differently."""
+"""The efficiency misnomer's Figure 5: pairs of models that two cost indicators rank differently."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,8 +56,8 @@ def flips_of(rows: pd.DataFrame) -> Flips | None:
 
 
 def disagreement_figure(flips: Flips | None) -> Figure:
-    """How many pairs of models two indicators order differently."""
-    identity = ("misnomer-disagreement", MISNOMER, "Figure 5", "Pairs of models that indicators order differently")
+    """How many pairs of models two indicators rank differently."""
+    identity = ("misnomer-disagreement", MISNOMER, "Figure 5", "Pairs of models that indicators rank differently")
     if flips is None:
         return Figure(*identity, "Rank flips.", None, _too_few())
     cells = [
@@ -65,7 +65,7 @@ def disagreement_figure(flips: Flips | None) -> Figure:
         for pair in flips.found.pairs
     ]
     chart = one_plot(heatmap(cells, form=".0%"), height=max(60, 42 * (len(flips.found.indicators) - 1)))
-    said = "Share of pairs of models of which one is cheaper by one indicator and dearer by the other."
+    said = "Share of pairs in which the model that is cheaper by one indicator is costlier by the other."
     return Figure(*identity, f"{said} {flips.sources}", chart, None)
 
 
@@ -76,23 +76,23 @@ def strongest_flips_figure(flips: Flips | None) -> Figure:
         return Figure(*identity, "Rank flips.", None, _too_few())
     caption = f"{flip_sentence(flips.worst)} {flips.sources}"
     if not flips.worst.strongest:
-        return Figure(*identity, caption, None, to_fill("models that two costs order differently", QUICK))
+        return Figure(*identity, caption, None, to_fill("models that two costs rank differently", QUICK))
     return Figure(*identity, caption, one_plot(_chart(flips.worst), height=34 * len(flips.worst.strongest)), None)
 
 
 def _too_few() -> str:
-    return to_fill("two costs of five models or more", QUICK)
+    return to_fill("two costs of five or more models", QUICK)
 
 
 def flip_sentence(pair: PairDisagreement) -> str:
     """How often two indicators disagree, and over which two models the most."""
     if not pair.strongest:
-        return "The indicators order all models alike."
+        return "The indicators rank all models alike."
     x, y, flip = quantity(pair.x).title, quantity(pair.y).title.lower(), pair.strongest[0]
     return (
-        f"{x} and {y} order {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): {flip.cheaper_by_x} "
-        f"costs {flip.factor_x:.1f} times less than {flip.cheaper_by_y} by {x.lower()} and {flip.factor_y:.1f} times "
-        f"more by {y}."
+        f"{x} and {y} rank {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): {flip.cheaper_by_x} "
+        f"is {flip.factor_x:.1f} times cheaper than {flip.cheaper_by_y} by {x.lower()} and {flip.factor_y:.1f} times "
+        f"costlier by {y}."
     )
 
 

@@ -51,7 +51,7 @@ def front_figure(evidence: Evidence, figure: FrontFigure) -> Figure:
     identity = (f"benchmark-{figure.id}", BENCHMARK, figure.source, figure.title)
     if len(rows) < LEAST_TO_DRAW:
         wanted = " or ".join(quantity(name).title.lower() for name in figure.costs)
-        needs = f"{wanted} and an accuracy of two models or more"
+        needs = f"{wanted} and an accuracy of two or more models"
         return Figure(*identity, "The Pareto front of a cost and accuracy.", None, to_fill(needs, figure.command))
     info = trade_off(rows, cost, base_size=evidence.base_size, flags=evidence.flags)
     caption = f"{front_sentences(info)} {sources_sentence(rows, [cost, 'top1'])}"
@@ -69,10 +69,12 @@ def front_sentences(info: TradeOff) -> str:
         f"{len(members)} of {len(points)} points are on the Pareto front (dotted): {_listed(members)}.",
     ]
     if info.high_resolution:
-        said.append(f"Dashed: the front of the models above {info.scatter.base_size} px alone.")
+        said.append(f"Dashed: the front of models above {info.scatter.base_size} px only.")
     flagged = sum(point.flag is not None for point in points)
     if flagged:
-        said.append(f"Faint: {flagged} whose published accuracy is of another configuration and makes no front.")
+        said.append(
+            f"Faint: {flagged} whose published accuracy is from another configuration; they do not count for the front."
+        )
     return " ".join(said) + info.scatter.hollow_sentence()
 
 

@@ -1,4 +1,4 @@
-"""The guide: the main constraint, then the phase, then whom to favor (Figure 6)."""
+"""The guide: the main constraint, then the phase, then the models to favor (Figure 6)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def guide_figure(evidence: Evidence) -> Figure:
     entries = [entry for front in fronts for entry in _entries(front, evidence.base_size or 224, titles)]
     info = guide_lines(guide(entries, evidence.rows(["top1"])))
     outside = dict.fromkeys(member.name for front in fronts for member in front.members if _is_outside(member))
-    left_out = f" On a front, and in no class of the taxonomy: {', '.join(outside)}." if outside else ""
+    left_out = f" On a front, but in no class of the taxonomy: {', '.join(outside)}." if outside else ""
     caption = (
         "Choose the main constraint, then the phase in which it matters; the models there are on that Pareto front "
         f"with accuracy.{left_out} {sources_of(fronts)}"
@@ -67,7 +67,7 @@ def guide_figure(evidence: Evidence) -> Figure:
 
 
 def _is_outside(member: Member) -> bool:
-    """Whether a model is in no class: the guide is one of classes, so that it can only be told of."""
+    """Whether a model is in no class: the guide shows classes, so the caption names it instead."""
     return member.how == UNKNOWN_CLASS.key
 
 

@@ -88,9 +88,9 @@ def indicators_figure(evidence: Evidence) -> Figure:
         return Figure(*identity, "Costs against ViT.", None, missing)
     info = CostFactors("ViT of the same size", tuple(factors))
     timed = any(factor.indicator == _SHORT["throughput"] for factor in factors)
-    more = "" if timed else f" For the time per image: {_MEASURE_KINDS}."
+    more = "" if timed else f" To add the time per image, run: {_MEASURE_KINDS}."
     caption = (
-        f"Each line is a model against ViT of its size. {factor_sentence(info.factors)}{more} "
+        f"Each line is a model relative to the ViT of the same size. {factor_sentence(info.factors)}{more} "
         f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_factor_chart(info), height=260), None)
@@ -126,7 +126,7 @@ def patch_sizes_figure(evidence: Evidence) -> Figure:
     unit = [CostFactor(base, f"{_BASE_PATCH} px", indicator, 1.0) for indicator in {f.indicator for f in factors}]
     info = CostFactors("ViT-B/16", (*factors, *unit))
     caption = (
-        f"Against patches of {_BASE_PATCH} px. {factor_sentence(factors)} "
+        f"Relative to patches of {_BASE_PATCH} px. {factor_sentence(factors)} "
         f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_patch_chart(info), height=260), None)
@@ -286,7 +286,7 @@ def depth_or_width_figure(table: pd.DataFrame) -> Figure:
 def lead_sentence(info: DepthAndWidth) -> str:
     """By how much depth leads at equal cost: the ladders may cross, so that a verdict alone could mislead."""
     leads = [f"{plot.lead_of_depth:+.1f} at equal {plot.x.title.lower()}" for plot in info.plots]
-    return f"Points by which depth leads, on average over the costs that both cover: {', '.join(leads)}."
+    return f"Mean lead of depth in points, over the costs that both cover: {', '.join(leads)}."
 
 
 def _ladder_plot(info: LadderPlot) -> alt.LayerChart:

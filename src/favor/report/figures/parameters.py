@@ -57,12 +57,12 @@ def accuracy_per_parameter_figure(evidence: Evidence) -> Figure:
     rows = evidence.rows(["params", "top1"])
     rows = rows[rows["img_size"] == evidence.base_size] if evidence.base_size is not None else rows
     if len(rows) < LEAST_TO_DRAW:
-        needs = "parameters and an accuracy of two models or more"
+        needs = "parameters and an accuracy of two or more models"
         return Figure(*identity, "Accuracy per parameter.", None, to_fill(needs, LAPTOP))
     info = parameter_bars(rows)
-    left_out = f" {info.grouped} models nearer to the median are left out." if info.grouped else ""
+    left_out = f" {info.grouped} models close to the median are left out." if info.grouped else ""
     caption = (
-        f"Bars: accuracy per million parameters; dots: accuracy; models in the order of accuracy. The median is "
+        f"Bars: accuracy per million parameters; dots: accuracy; models are ordered by accuracy. The median is "
         f"{info.median:.2g} % per million.{left_out} {sources_sentence(rows, ['params', 'top1'])}"
     )
     return Figure(*identity, caption, one_plot(_chart(info), height=_ROW_HEIGHT * len(info.bars)), None)

@@ -93,7 +93,7 @@ def pretraining_figure(table: pd.DataFrame) -> Figure:
         return Figure(*identity, said, None, to_fill(needs, *commands))
     interval = "" if info.low is None or info.high is None else f" (95 % interval {info.low:+.2f} to {info.high:+.2f})"
     caption = (
-        f"Pretraining at {LOWER} in place of {USUAL} px changes accuracy by {info.mean:+.2f} points{interval}."
+        f"Pretraining at {LOWER} instead of {USUAL} px changes accuracy by {info.mean:+.2f} points{interval}."
         f" Sources: measured, {len(info.models)} models of the records."
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)

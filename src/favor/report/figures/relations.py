@@ -69,7 +69,7 @@ def _relation_figure(evidence: Evidence, name: str, source: str, title: str, cos
     identity = (f"benchmark-{name}", BENCHMARK, source, title)
     said = _published_correlation(cost if cost == "train_memory" else "finetune_time", time)
     if len(rows) < _LEAST:
-        needs = f"throughput and {quantity(cost).title.lower()} of three models or more"
+        needs = f"throughput and {quantity(cost).title.lower()} of three or more models"
         return Figure(*identity, said, None, to_fill(needs, FULL))
     info = relation(rows, time, cost, evidence.base_size)
     caption = f"{info.sentence()} {said}{info.scatter.hollow_sentence()} {sources_sentence(rows, [time, cost])}"
@@ -143,7 +143,7 @@ def memory_from_operations(evidence: Evidence) -> Figure:
     try:
         fit = memory_from_flops(rows)
     except RequestError:
-        drawn = f"{said} No model of the records has both, so it is drawn alone. To add your own: "
+        drawn = f"{said} No model in the records has both metrics, so only this line is drawn. To add yours, run: "
         caption = drawn + f"{FULL}. Source: published in the paper's {VRAM_FORMULA.place}."
         return Figure(*identity, caption, one_plot(_memory_chart(published_memory_line())), None)
     own = (

@@ -77,7 +77,7 @@ def scaling_figure(evidence: Evidence) -> Figure:
     known = list(dict.fromkeys(step.cost for step in info.steps))
     caption = (
         f"From each model to the next larger one and to {LARGER_IMAGE} px images: accuracy gained against the factor "
-        f"of cost. The larger model gains more for each doubling of cost in {info.model_wins} of {info.comparisons} "
+        f"of cost. The larger model gains more per doubling of cost in {info.model_wins} of {info.comparisons} "
         f"comparisons. {sources_sentence(evidence.rows([known[0], 'top1']), [known[0], 'top1'])}"
     )
     return Figure(*identity, caption, several_plots([_plot(info, cost) for cost in known]), None)

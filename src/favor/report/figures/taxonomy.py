@@ -73,8 +73,8 @@ def taxonomy_figure(table: pd.DataFrame) -> Figure:
     """Figure 2."""
     info = taxonomy_of(table)
     caption = (
-        f"{info.architectures} architectures by the part of ViT that they change and by how they change it, each "
-        "strategy's oldest first. Source: the models' cards in the records."
+        f"{info.architectures} architectures by the part of ViT that they change and by how they change it, oldest "
+        "first. Source: the models' cards in the records."
     )
     rows = _rows(info)
     chart = one_plot(_chart(rows), height=_LINE_HEIGHT * len(rows))

@@ -82,11 +82,11 @@ def variability_figure(table: pd.DataFrame) -> Figure:
     told = (
         f"the records' 95 % intervals ({max(spread.models for spread in own)} measurements): median and quartiles"
         if own
-        else f"nothing of your own yet: {QUICK}"
+        else f"no measurements of your own yet (run {QUICK})"
     )
     caption = (
         "Width of the range in % of the value. Sources: published in the paper's A.4 (eight runs of one ViT); "
-        f"{told}. favor variability vit_s16 repeats the paper's experiment on your machine."
+        f"{told}. To repeat the paper's experiment on your machine, run: favor variability vit_s16."
     )
     info = (*own, *published)
     height = _ROW_HEIGHT * len({spread.metric for spread in info})

@@ -57,12 +57,12 @@ def years_figure(evidence: Evidence) -> Figure:
     rows = rows[~rows["name"].isin(list(evidence.flags)) & rows["year"].notna()]
     rows = rows[rows["img_size"] == evidence.base_size] if evidence.base_size is not None else rows
     if len(rows) < LEAST_TO_DRAW:
-        needs = "throughput, an accuracy and the year of two models or more"
+        needs = "throughput, an accuracy and the year of two or more models"
         return Figure(*identity, "The front of each year.", None, to_fill(needs, QUICK))
     info = years_of(rows)
     told = "; ".join(f"{front.year}: {', '.join(front.added[:4])}" for front in info.fronts if front.added)
     caption = (
-        f"Each front holds all models published up to its year. New on it, {told}. "
+        f"Each front holds all models published up to its year. New models: {told}. "
         f"{sources_sentence(rows, ['throughput', 'top1'])}"
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)

@@ -106,7 +106,7 @@ function summary({ question, deciding, values, eligible, pool }, ties) {
   const best = sign(objective) < 0 ? "highest" : "lowest";
   let of = countOf(eligible.length);
   if (deciding.ranked_by === "published front") of = `${of} in families on the paper's A100 front`;
-  if (question.limits.length) of = `${pool.length} of ${of} that keep the limits`;
+  if (question.limits.length) of = `${countOf(pool.length)} within the limits (of ${of})`;
   const value = formatQuantity(values(objective)[pool[0]], METRICS.get(objective).unit);
   const names = ties.map((row) => MODELS[row].name).join(", ");
   const tied = ties.length ? `, tied with ${names} (then by accuracy, parameters, name)` : "";
@@ -168,19 +168,19 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
     if (without) told.push(`not ranked: ${countOf(without)}, which have no ${deciding.objective} there`);
   }
   if (limits.length && !undecided.length && unbroken.length > pool.length) {
-    told.push(`not considered: ${countOf(unbroken.length - pool.length)} for which a limit's number is not known`);
+    told.push(`not considered: ${countOf(unbroken.length - pool.length)} without a number for one of the limits`);
   }
   if (wish === null) {
-    told.push(`nothing is preferred, so the most accurate model${limits.length ? " that keeps the limits" : ""} is favored`);
+    told.push(`no preference is given, so the most accurate model${limits.length ? " within the limits" : ""} is favored`);
   } else if (!limits.some((limit) => limit.metric === "top1")) {
-    told.push("no accuracy is asked for, so none is kept");
+    told.push("accuracy is not limited");
   }
   told.push(view.note);
   const running = [deciding.objective, ...limits.map((limit) => limit.metric)];
   if (deciding.setting !== null && running.some((metric) => Object.hasOwn(DATA.settings[deciding.setting].columns, metric))) {
     told.push(`costs: ${DATA.settings[deciding.setting].text}`);
   }
-  if (flagged.length) told.push(`flagged and not favored: ${countOf(flagged.length)} with another configuration's accuracy`);
+  if (flagged.length) told.push(`flagged and not favored: ${countOf(flagged.length)} with the accuracy of another configuration`);
   return told;
 }
 

@@ -127,7 +127,7 @@ function reasonList(why, { values }) {
     ...(why.dominates.length ? [`dominates ${some(why.dominates)}`] : []),
     ...why.givesUp.map(
       ({ metric, own, best }) =>
-        `gives up ${METRICS.get(metric).title.toLowerCase()}: ${quantity(metric, values(metric)[own])}, where ${MODELS[best].name} has ${quantity(metric, values(metric)[best])}`,
+        `trades off ${METRICS.get(metric).title.toLowerCase()}: ${quantity(metric, values(metric)[own])}, against ${quantity(metric, values(metric)[best])} for ${MODELS[best].name}`,
     ),
   ];
   return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
@@ -136,7 +136,7 @@ function reasonList(why, { values }) {
 function choiceTable({ choices, question, deciding, values }, chances) {
   const wanted = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric), "params"])];
   const metrics = wanted.filter((metric) => 2 * choices.filter((row) => !Number.isNaN(values(metric)[row])).length >= choices.length);
-  const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["Best in"] : [])];
+  const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["P(best)"] : [])];
   const cell = (metric, row) => {
     const reading = readingOf(columnOf(metric, question.accuracy, deciding.setting ?? -1), row);
     return make("td", { title: reading ? originOf(reading) : null }, reading ? formatReading(reading, METRICS.get(metric).unit) : "unknown");
@@ -151,7 +151,7 @@ function choiceTable({ choices, question, deciding, values }, chances) {
     ),
   );
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
-  const hint = "the favored model first; best in: share of draws from the intervals in which a model is best";
+  const hint = "the favored model first; P(best): the probability that a model is best, given the intervals";
   return make("div", { class: "scroll" }, make("table", { class: "choices", "aria-label": hint }, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
@@ -166,7 +166,7 @@ function relaxList({ each, together, unknown }) {
   const isNew = together && !each.some(({ row }) => row === together.row);
   const told = [
     ...each.map((one) => `Relax one limit: ${way(one)}`),
-    ...(isNew ? [`Relax least in all: ${way(together)}`] : []),
+    ...(isNew ? [`Smallest change overall: ${way(together)}`] : []),
     ...(unknown ? [`Not considered: ${countOf(unknown)} without a number for one of the limits`] : []),
   ];
   return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
