@@ -41,10 +41,10 @@ def export_command(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME[:PATH]", help="The images of the self-test; the checkpoint's own unless given."),
+        typer.Option(metavar="NAME[:PATH]", help="Data set of the self-test (default: the checkpoint's)."),
     ] = None,
     images: Annotated[
-        int | None, typer.Option(help="Images of the self-test; 64, or 512 for int8, unless given.")
+        int | None, typer.Option(help="Images in the self-test (default: 64, or 512 for int8).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
