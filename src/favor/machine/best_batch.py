@@ -1,4 +1,4 @@
-"""The batch size with the highest throughput: grown by doubling, refined between, up to what memory holds."""
+"""The batch size with the highest throughput: doubled up to what memory holds, then refined."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Ended = Literal["no gain", "memory", "budget"]
 
 
 class DoesNotFitError(Exception):
-    """A batch that memory does not hold."""
+    """A batch that does not fit into memory."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The best batch size, the throughput (img/s) of every one that was tried, and why growing ended."""
+    """The best batch size, the throughput (img/s) of every size that was tried, and why doubling ended."""
 
     best: int
     curve: tuple[tuple[int, float], ...]
     ended: Ended
 
     def curve_text(self) -> str:
-        """The curve in one flat text.
+        """The curve as one string.
 
         >>> Search(2, ((1, 10.24), (2, 14.1)), "no gain").curve_text()
         '1:10.24 2:14.1'
@@ -40,12 +40,12 @@ def search_best_batch(
     largest: int | None = None,
     affordable: Callable[[int, float], bool] = lambda batch, seconds: True,
 ) -> Search:
-    """Search the batch size with the highest throughput, in few and short measurements.
+    """Search for the batch size with the highest throughput, in few and short measurements.
 
-    `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, that
-    error is the caller's. `largest` is what memory is known to hold. `affordable(batch, seconds)` says whether there
-    is time for a batch that will last about so long. The throughput of the winner is one of many noisy figures, the
-    luckiest: measure it again.
+    `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, the
+    error is passed on. `largest` is known to fit into memory. `affordable(batch, seconds)` says whether there
+    is time for a batch that will take about so long. The winner's throughput is the luckiest of many noisy figures:
+    measure it again.
 
     >>> search_best_batch(lambda batch: batch / (1 + batch / 8) - 0.02 * batch).best
     48
@@ -54,7 +54,7 @@ def search_best_batch(
     ended, limit = _grow(throughput, curve, largest, affordable)
     for _ in range(REFINING_ROUNDS):
         before, refused = max(curve.values()), False
-        for batch in _between_neighbours(curve, limit):
+        for batch in _between_neighbors(curve, limit):
             if not affordable(batch, _seconds(curve, batch)):
                 continue
             try:
@@ -72,7 +72,7 @@ def _grow(
     largest: int | None,
     affordable: Callable[[int, float], bool],
 ) -> tuple[Ended, int | None]:
-    """Double the batch until that stops to pay; returns why it ended and the largest batch that may still fit."""
+    """Double the batch until it stops paying off; returns why it ended and the largest batch that may still fit."""
     record, stale = max(curve.values()), 0
     while True:
         last = max(curve)
@@ -93,8 +93,8 @@ def _grow(
             return "no gain", largest
 
 
-def _between_neighbours(curve: dict[int, float], limit: int | None) -> list[int]:
-    """The batch sizes in the middle between the best one and those that were tried next to it."""
+def _between_neighbors(curve: dict[int, float], limit: int | None) -> list[int]:
+    """The batch sizes midway between the best one and its neighbors among those tried."""
     tried, best = sorted(curve), _best(curve)
     place = tried.index(best)
     left = [tried[place - 1]] if place > 0 else []
@@ -108,5 +108,5 @@ def _best(curve: dict[int, float]) -> int:
 
 
 def _seconds(curve: dict[int, float], batch: int) -> float:
-    """How long a batch will take if it is as fast as the largest that was tried."""
+    """How long a batch will take at the throughput of the largest one that was tried."""
     return batch / curve[max(curve)]

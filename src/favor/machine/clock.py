@@ -1,17 +1,17 @@
-"""The clock that measurements read; tests give them one that they turn themselves."""
+"""The clock that measurements read; tests replace it by one that they control."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time, in seconds from any start."""
+    """Reads the time, in seconds from an arbitrary start."""
 
     def now(self) -> float: ...
 
 
 class WallClock:
-    """The system's finest clock that never goes back."""
+    """The system's finest monotonic clock."""
 
     def now(self) -> float:
         return time.perf_counter()

@@ -22,7 +22,7 @@ ALLOCATOR = "PyTorch's allocator on the device"
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes allocated for tensors at one time, and held by the allocator where it holds more than that."""
+    """Peak bytes allocated for tensors, and reserved by the allocator if that is more."""
 
     allocated: int
     reserved: int | None
@@ -30,35 +30,35 @@ class Peak:
 
 
 class Device(Protocol):
-    """What the meters need to know of a device."""
+    """The interface that meters use."""
 
     kind: str
     name: str
-    """As its maker calls it."""
+    """The manufacturer's name."""
     label: str
-    """A short name for records' conditions, such as `cpu` or `a100`."""
+    """The short name in records' conditions, such as `cpu` or `a100`."""
     place: torch.device
 
     def synchronise(self) -> None:
-        """Wait until everything that was asked of the device is done."""
+        """Wait until the device has finished all queued work."""
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
-        """The peak memory of a run, with the tensors `held` that are there before it."""
+        """The peak memory of a run, including the tensors `held` before it."""
 
     def total_memory(self) -> int:
-        """Bytes of memory."""
+        """Total bytes of memory."""
 
     def free_memory(self) -> int:
-        """Bytes of memory that could be had now."""
+        """Bytes of memory that are free now."""
 
     def room(self, held: int, limit: int | None) -> int:
-        """Bytes that this process's tensors may take, the `held` ones among them, within its limit if it has one."""
+        """Bytes that this process's tensors may take, including the `held` ones, within its limit if it has one."""
 
     def release(self) -> None:
-        """Give back memory that nothing uses."""
+        """Release cached memory."""
 
     def limit_memory(self, limit: int) -> str | None:
-        """Let this process have no more than so many bytes; of what, or None where that cannot be had."""
+        """Limit this process to so many bytes; returns what is limited, or None if that is not possible."""
 
 
 class Cpu:
@@ -72,7 +72,7 @@ class Cpu:
         self.name = processor_name()
 
     def synchronise(self) -> None:
-        """Nothing: a call on a CPU returns when it is done."""
+        """Nothing to do: a call on a CPU returns when it is done."""
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         return Peak(live_tensor_peak(run, held), None, "exact: live tensor bytes from PyTorch's allocation events")
@@ -96,7 +96,7 @@ class Cpu:
 
 
 class Cuda:
-    """One GPU of NVIDIA's (or of AMD's, which PyTorch addresses in the same way)."""
+    """One NVIDIA GPU (or AMD GPU, which PyTorch addresses in the same way)."""
 
     kind = "cuda"
 
@@ -178,7 +178,7 @@ class Mps:
 
 
 def find_device(wanted: str | None = None) -> Device:
-    """The device with a name such as `cpu`, `cuda`, `cuda:1` or `mps`; without one the fastest kind that is here."""
+    """The device with a name such as `cpu`, `cuda`, `cuda:1` or `mps`; by default the fastest kind available."""
     if wanted is None:
         wanted = available()[-1]
     kind, _, index = wanted.partition(":")
@@ -186,7 +186,7 @@ def find_device(wanted: str | None = None) -> Device:
         raise unknown_name("device", wanted, KINDS, "choose from cpu, cuda, cuda:N, mps")
     if kind not in available():
         raise RequestError(
-            f"device {wanted}: PyTorch {torch.__version__} finds none here; it finds: {', '.join(available())}"
+            f"device {wanted}: PyTorch {torch.__version__} does not find it; available: {', '.join(available())}"
         )
     if kind != "cuda":
         if index:
@@ -198,7 +198,7 @@ def find_device(wanted: str | None = None) -> Device:
 
 
 def available() -> tuple[str, ...]:
-    """The kinds of devices that PyTorch can use here, the CPU first."""
+    """The device kinds that PyTorch can use on this machine, the CPU first."""
     here = {"cpu": True, "mps": torch.backends.mps.is_available(), "cuda": torch.cuda.is_available()}
     return tuple(kind for kind, is_here in here.items() if is_here)
 
@@ -215,7 +215,7 @@ def short_gpu_name(name: str) -> str:
 
 
 def processor_name() -> str:
-    """The processor as its maker calls it, or its architecture where the system does not tell."""
+    """The manufacturer's name of the processor, or its architecture if the system does not give one."""
     information = Path("/proc/cpuinfo")
     if information.is_file():
         named = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)

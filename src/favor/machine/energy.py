@@ -1,6 +1,6 @@
-"""Energy of a stretch of work: counted or polled on the device where it lets us, else estimated by codecarbon.
+"""The energy of a workload: from the device's counter, else its polled power, else estimated by codecarbon.
 
-Where none of it is to be had there is no meter and no figure: a guess must not look like a measurement.
+Without any of them there is no meter and no figure: a guess must not look like a measurement.
 """
 
 import importlib
@@ -21,11 +21,11 @@ POLL_SECONDS = 0.1
 
 
 class EnergyError(WorkError):
-    """A meter that did not tell the energy; what else is measured does not depend on it."""
+    """A meter failed; the other measurements do not depend on it."""
 
 
 class EnergyMeter(Protocol):
-    """Something that tells the energy between `start` and `stop`, or raises an EnergyError."""
+    """Measures the energy between `start` and `stop`, or raises an EnergyError."""
 
     method: str
 
@@ -37,7 +37,7 @@ class EnergyMeter(Protocol):
 
 @dataclass(frozen=True)
 class EnergySource:
-    """A way to measure energy: whether it can be used here, and if not why."""
+    """A way to measure energy: whether it is available on this machine, and if not, why."""
 
     name: str
     usable: bool
@@ -45,7 +45,7 @@ class EnergySource:
 
 
 class Rapl:
-    """The processor packages' own energy counters; they include whatever else runs on the packages."""
+    """The energy counters of the processor packages; they include everything else that runs there."""
 
     def __init__(self, packages: Sequence[Path]) -> None:
         self._packages = packages
@@ -65,7 +65,7 @@ class Rapl:
 
 
 class Nvml:
-    """The GPU board's own energy counter."""
+    """The energy counter of the GPU board."""
 
     method = "counter: NVML, the GPU board alone"
 
@@ -78,7 +78,7 @@ class Nvml:
         try:
             return self._library.nvmlDeviceGetTotalEnergyConsumption(self._board)
         except self._library.NVMLError as error:
-            raise EnergyError(f"NVML does not tell the GPU board's energy: {error}") from error
+            raise EnergyError(f"NVML cannot read the GPU board's energy: {error}") from error
 
     def start(self) -> None:
         self._before = self._millijoules()
@@ -88,7 +88,7 @@ class Nvml:
 
 
 class NvmlPower:
-    """The GPU board's power, looked at again and again: for boards that have no energy counter."""
+    """The GPU board's power, polled: for boards without an energy counter."""
 
     method = f"polled: NVML, the GPU board's power every {POLL_SECONDS:g} s"
 
@@ -105,7 +105,7 @@ class NvmlPower:
         try:
             milliwatts = self._library.nvmlDeviceGetPowerUsage(self._board)
         except self._library.NVMLError as error:
-            raise EnergyError(f"NVML does not tell the GPU board's power: {error}") from error
+            raise EnergyError(f"NVML cannot read the GPU board's power: {error}") from error
         self._samples.append((self._clock.now(), milliwatts / 1e3))
 
     def _poll(self) -> None:
@@ -133,7 +133,7 @@ class NvmlPower:
 
 
 def energy_of(samples: Sequence[tuple[float, float]]) -> float:
-    """Joules under a power that was looked at now and then: (seconds, watts), straight in between.
+    """Joules from samples of power (seconds, watts), by the trapezoidal rule.
 
     >>> energy_of([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)])
     550.0
@@ -142,9 +142,9 @@ def energy_of(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def nvml_board(index: int) -> tuple[Any, Any]:
-    """NVML's library and its handle of PyTorch's GPU of that index.
+    """The NVML library and its handle of the GPU with this PyTorch index.
 
-    The two count GPUs differently where `CUDA_VISIBLE_DEVICES` hides or reorders some, so the place on the bus tells.
+    The two number GPUs differently if `CUDA_VISIBLE_DEVICES` hides or reorders some, so they are matched by bus address.
     """
     import torch
 
@@ -159,7 +159,7 @@ def nvml_board(index: int) -> tuple[Any, Any]:
 
 
 class CodeCarbon:
-    """codecarbon's offline tracker: it polls what it can and fills in rated power for the rest."""
+    """codecarbon's offline tracker: it polls what it can and assumes rated power for the rest."""
 
     method = "estimated: codecarbon offline, the whole machine (processor, memory, GPUs)"
 
@@ -167,10 +167,10 @@ class CodeCarbon:
         self._tracker: Any = None
 
     def start(self) -> None:
-        # What a library that looks into all corners of a machine may raise there cannot be foreseen.
+        # codecarbon probes the whole machine, so any exception is possible.
         try:
             library: Any = importlib.import_module("codecarbon")
-            # A tracker serves one window only. The country decides the carbon, which we do not take from here.
+            # A tracker serves one measurement only. The country affects only the carbon, which we do not use.
             self._tracker = library.OfflineEmissionsTracker(
                 country_iso_code="USA",
                 save_to_file=False,
@@ -180,14 +180,14 @@ class CodeCarbon:
             )
             self._tracker.start()
         except Exception as error:
-            raise EnergyError(f"codecarbon does not start: {type(error).__name__}: {error}") from error
+            raise EnergyError(f"codecarbon cannot start: {type(error).__name__}: {error}") from error
 
     def stop(self) -> float:
         try:
             self._tracker.stop()
         except Exception as error:
-            raise EnergyError(f"codecarbon does not stop: {type(error).__name__}: {error}") from error
-        # It keeps quiet about its own errors, and then lacks what it would have found.
+            raise EnergyError(f"codecarbon cannot stop: {type(error).__name__}: {error}") from error
+        # It swallows its own errors, and then has no energy.
         data = getattr(self._tracker, "final_emissions_data", None)
         if data is None:
             raise EnergyError("codecarbon gave no energy for the measurement; upgrade codecarbon or uninstall it")
@@ -195,7 +195,7 @@ class CodeCarbon:
 
 
 def find_energy_meter(device_kind: str, device_index: int = 0, powercap: Path = POWERCAP) -> EnergyMeter | None:
-    """The best meter for a device: its counter, else its power polled, else codecarbon, else none."""
+    """The best meter for a device: its counter, else its polled power, else codecarbon, else none."""
     for source in energy_sources(device_kind, device_index, powercap):
         if not source.usable:
             continue
@@ -210,7 +210,7 @@ def find_energy_meter(device_kind: str, device_index: int = 0, powercap: Path = 
 
 
 def energy_sources(device_kind: str, device_index: int = 0, powercap: Path = POWERCAP) -> tuple[EnergySource, ...]:
-    """The ways to measure a device's energy, the best first, each with why it can or cannot be used here."""
+    """The ways to measure a device's energy, the best first, each with why it is or is not available."""
     own: tuple[EnergySource, ...] = ()
     if device_kind == "cuda":
         own = _nvml_sources(device_index)
@@ -232,13 +232,13 @@ def _rapl_source(powercap: Path) -> EnergySource:
 
 
 def _packages(powercap: Path) -> list[Path]:
-    """The folders of whole packages, and neither those of their parts (cores, DRAM) nor of the platform around them."""
+    """The folders of whole packages, without those of their parts (cores, DRAM) and of the platform."""
     folders = sorted(powercap.glob("intel-rapl:*")) if powercap.is_dir() else []
     return [folder for folder in folders if _domain(folder).startswith("package")]
 
 
 def _domain(folder: Path) -> str:
-    """What a counter counts, such as `package-0`, `dram` or `psys`; nothing where it is not told."""
+    """What a counter counts, such as `package-0`, `dram` or `psys`; empty if unknown."""
     name = folder / "name"
     return name.read_text().strip() if name.is_file() and (folder / "energy_uj").exists() else ""
 
@@ -271,6 +271,6 @@ def _number(file: Path) -> int:
     try:
         return int(file.read_text())
     except PermissionError as error:
-        raise EnergyError(f"{file} may be read by root only") from error
+        raise EnergyError(f"only root can read {file}") from error
     except (OSError, ValueError) as error:
         raise EnergyError(f"{file} has no number: {error}") from error

@@ -1,4 +1,4 @@
-"""What a measurement ran on, and what else ran there: threads, versions, and the load that others put on it."""
+"""The environment of a measurement: device, threads, versions, and the load by other processes."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ from favor.records.schema import Scalar
 from favor.version import __version__
 
 BUSY = 0.1
-"""The share of the machine's processors that others may use before a measurement counts as disturbed."""
+"""The share of the machine's processors that other processes may use before a measurement counts as disturbed."""
 
 LOOK_SECONDS = 0.5
 
@@ -31,7 +31,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_threads(topology: Path = TOPOLOGY, quota: Path = QUOTA) -> int:
-    """The physical cores that this process may use: what it is bound to, within its group's quota."""
+    """The physical cores that this process may use: its CPU affinity, within the quota of its control group."""
     bound = os.sched_getaffinity(0) if sys.platform == "linux" else set(range(psutil.cpu_count(logical=False) or 1))
     siblings = [topology / f"cpu{cpu}" / "topology" / "thread_siblings_list" for cpu in bound]
     known = all(file.is_file() for file in siblings)
@@ -40,7 +40,7 @@ def usable_threads(topology: Path = TOPOLOGY, quota: Path = QUOTA) -> int:
 
 
 def _quota(file: Path) -> int | None:
-    """The whole processors' worth of time that a control group grants; None without a limit."""
+    """The CPU quota of a control group in whole processors; None without a limit."""
     if not file.is_file():
         return None
     granted, period = file.read_text().split()
@@ -49,7 +49,7 @@ def _quota(file: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Glance:
-    """The processors' busy seconds up to a moment, those of this process among them."""
+    """The processors' busy seconds up to a moment, in total and of this process."""
 
     at: float
     machine: float
@@ -57,7 +57,7 @@ class Glance:
 
 
 def glance() -> Glance:
-    """Look at the processors' clocks now."""
+    """Read the processors' clocks."""
     times = psutil.cpu_times()
     own = psutil.Process().cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
@@ -67,7 +67,7 @@ def glance() -> Glance:
 
 
 def others_between(before: Glance, after: Glance) -> float:
-    """How many processors others than this process kept busy between two glances, on average.
+    """How many processors other processes kept busy between two readings, on average.
 
     >>> others_between(Glance(0.0, 10.0, 3.0), Glance(2.0, 15.0, 7.0))
     0.5
@@ -77,7 +77,7 @@ def others_between(before: Glance, after: Glance) -> float:
 
 
 def is_busy(others: float, processors: int) -> bool:
-    """Whether others use so much of the machine that times taken on it are disturbed.
+    """Whether other processes use so much of the machine that timings are disturbed.
 
     >>> is_busy(0.1, 2), is_busy(0.3, 2)
     (False, True)
@@ -86,14 +86,14 @@ def is_busy(others: float, processors: int) -> bool:
 
 
 def look_at_load() -> float:
-    """How many processors others keep busy right now: half a second in which this process does nothing."""
+    """How many processors other processes keep busy now, over half a second in which this one is idle."""
     before = glance()
     time.sleep(LOOK_SECONDS)
     return others_between(before, glance())
 
 
 def describe(device: Device, threads: int, plugins: Iterable[str | Path] = ()) -> dict[str, Scalar]:
-    """The environment that goes onto a record: device, software, threads, and what the plugins held."""
+    """The environment on a record: device, software, threads, and the content hashes of plugins."""
     described: dict[str, Scalar] = {
         "host": platform.node(),
         "device_name": device.name,
@@ -122,9 +122,9 @@ def describe(device: Device, threads: int, plugins: Iterable[str | Path] = ()) -
 
 @cache
 def favor_commit(root: Path = Path(__file__).parents[3]) -> str | None:
-    """The commit of the git checkout that favor runs from, with `-dirty` if files differ; None if it is installed.
+    """The commit of the git checkout that favor runs from, with `-dirty` if files differ; None for an installed favor.
 
-    Asking git starts a process, so it is asked when something is measured or trained and not at every start.
+    This starts a git process, so it is called only when something is measured or trained.
     """
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""What a model's life costs the climate, and time costs money: energy, queries and the grid's intensity."""
+"""Carbon and money: from energy, number of queries, the grid's carbon intensity and a price per hour."""
 
 from favor.errors import RequestError
 
@@ -6,7 +6,7 @@ JOULES_PER_KWH = 3.6e6
 
 
 def footprint(training: float, queries: float, inference: float, intensity: float) -> float:
-    """The carbon of training a model once and asking it `queries` times, in gCO2e.
+    """The carbon of training a model once and running it `queries` times, in gCO2e.
 
     `training` is the energy of the whole training and `inference` that of one query, in joules; `intensity` is the
     grid's, in gCO2e per kWh: (training + queries x inference) x intensity, as in "The efficiency misnomer".
@@ -21,12 +21,12 @@ def footprint(training: float, queries: float, inference: float, intensity: floa
         ("intensity", intensity),
     ):
         if not 0 <= value < float("inf"):
-            raise RequestError(f"footprint: {name} must be a number from zero up, not {value}")
+            raise RequestError(f"footprint: {name} must be zero or more, not {value}")
     return carbon(training + queries * inference, intensity)
 
 
 def carbon(energy: float, intensity: float) -> float:
-    """The carbon of an energy in joules on a grid of so many gCO2e per kWh, in gCO2e.
+    """The carbon in gCO2e of an energy in joules, on a grid with so many gCO2e per kWh.
 
     >>> carbon(3.6e6, 400)
     400.0

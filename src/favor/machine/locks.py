@@ -1,4 +1,4 @@
-"""Locks between processes. The system holds them, so a killed process leaves none behind. Imports no torch."""
+"""Locks between processes. The operating system releases them when a process ends, however it ends. Imports no torch."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ LOOKING_SECONDS = 0.25
 
 @contextmanager
 def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator[None]:
-    """Hold a lock. If another process has it, wait for it or raise `taken` with what that process said of itself."""
+    """Hold a lock. If another process has it, wait for it or raise `taken` with the description of that process."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file)
@@ -25,7 +25,7 @@ def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator
     except Timeout:
         raise RequestError(taken.format(holder=_holder(file))) from None
     except OSError as error:
-        raise RequestError(f"{file.parent}: cannot be written to: {error.strerror}; choose another folder") from error
+        raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
     try:
         _holder_file(file).write_text(f"process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
         yield
@@ -55,7 +55,7 @@ def device_lock(device: str) -> Path:
 @contextmanager
 def measuring(device: str, folder: Path | None, wait: bool) -> Iterator[None]:
     """Keep other processes of this user from timing on the device: two measurements at once spoil each other."""
-    taken = f"{device} is being measured by {{holder}}; --wait waits for it"
+    taken = f"{device} is being measured by {{holder}}; use --wait to wait for it"
     with locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait):
         yield
 

@@ -20,19 +20,19 @@ from favor.machine.best_batch import DoesNotFitError
 
 LINEAR = 0.01
 HIDDEN = 0.05
-"""How much steeper, as a share, a line that has not shown may be for the search to end."""
+"""How much steeper, as a share, an unseen line may be for the search to end."""
 LARGEST_TRIED = 1024
 _CPU_ALLOCATOR_MESSAGES = ("can't allocate memory", "not enough memory")
 
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """How the peak grows with the batch size: measured `peaks` as (batch size, bytes), and their last line beyond.
+    """How the peak grows with the batch size: measured `peaks` as (batch size, bytes), extrapolated by their last line.
 
-    Every moment of a pass has a line of its own and the peak is the highest of them, so that a steeper one may show
-    only beyond the last measurement. It cannot start below `always`, the bytes that are there at every moment, which
-    is what makes it known how steep it can be. `verified` is whether the last measurement was within 1 % of the line
-    through the two before it. `too_large` is the batch size that was tried and that the device does not hold.
+    The bytes at each moment of a pass are a line over the batch size, and the peak is the highest line: a steeper one
+    may appear only beyond the last measurement. It cannot start below `always`, the bytes that are allocated at every
+    moment, which bounds its slope. `verified` is whether the last measurement was within 1 % of the line
+    through the two before it. `too_large` is a batch size that was tried and did not fit.
 
     >>> memory = BatchMemory(((1, 107), (2, 114), (4, 128)), always=98, verified=True)
     >>> memory.per_image, memory.fixed
@@ -51,7 +51,7 @@ class BatchMemory:
 
     @property
     def per_image(self) -> float:
-        """Bytes that one more image takes, by the last line; 0 where a single measurement tells no line."""
+        """Bytes per additional image, by the last line; 0 if there is only one measurement."""
         if len(self.peaks) == 1:
             return 0.0
         (smaller, low), (larger, high) = self.peaks[-2:]
@@ -59,20 +59,20 @@ class BatchMemory:
 
     @property
     def fixed(self) -> float:
-        """Bytes that no image takes, by the last line."""
+        """Bytes that do not depend on the batch size, by the last line."""
         batch_size, peak = self.peaks[-1]
         return peak - self.per_image * batch_size
 
     @property
     def steepest(self) -> float:
-        """The most bytes that one more image can take in a line that has not shown."""
+        """The most bytes per image that an unseen line can have."""
         return self.per_image + (self.fixed - self.always) / self.measured_to
 
     def largest_batch(self, memory: float) -> int | None:
-        """The largest batch whose peak fits into so many bytes, by the lines; 0 where not even the smallest does.
+        """The largest batch whose peak fits into so many bytes, by the lines; 0 if not even the smallest does.
 
-        Between two measurements the straight line is never below the peak. None where the peak did not grow with the
-        batch, so that nothing can be told.
+        Between two measurements the straight line is never below the peak. None if the peak did not grow with the
+        batch.
 
         >>> BatchMemory(((1, 107), (2, 114), (4, 128)), always=98, verified=True).largest_batch(170)
         10
@@ -85,7 +85,7 @@ class BatchMemory:
         return int((memory - self.fixed) // self.per_image) if self.per_image > 0 else None
 
     def sure_batch(self, memory: float) -> int | None:
-        """The batch that fits even if a line that has not shown is as steep as it can be.
+        """The batch that fits even if an unseen line is as steep as possible.
 
         >>> BatchMemory(((1, 107), (2, 114), (4, 128)), always=98, verified=True).sure_batch(170)
         9
@@ -97,10 +97,10 @@ class BatchMemory:
 
 
 def live_tensor_peak(run: Callable[[], None], held: Iterable[Tensor]) -> int:
-    """The most bytes that tensors on the CPU take at one time while `run` runs, from the allocator's own events.
+    """The peak bytes of tensors on the CPU while `run` runs, from the allocator's events.
 
-    `held` are the tensors that are there before: weights, images, the optimizer's state. The figure is the same on
-    every run, since it counts what is asked for, not what the system hands out.
+    `held` are the tensors allocated before: weights, images, the optimizer's state. The figure is the same on
+    every run, since it counts requested bytes, not what the system hands out.
     """
     live = peak = bytes_of(held)
     with profile(use_kineto=True, profile_memory=True) as events:
@@ -112,8 +112,8 @@ def live_tensor_peak(run: Callable[[], None], held: Iterable[Tensor]) -> int:
 
 
 def _cpu_allocations(events: profile) -> list[int]:
-    """The bytes of every allocation, negative when freed, in the order of time."""
-    results: Any = events.kineto_results  # whose events PyTorch's stubs know only in part
+    """The bytes of every allocation, negative when freed, in chronological order."""
+    results: Any = events.kineto_results  # PyTorch's type stubs cover its events only in part
     recorded = [event for event in results.events() if event.name() == "[memory]"]
     on_cpu = [event for event in recorded if event.device_type() == DeviceType.CPU]
     return [event.nbytes() for event in sorted(on_cpu, key=lambda event: event.start_ns())]
@@ -126,32 +126,32 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def process_peak() -> int:
-    """The most bytes of this process that have been in main memory at one time, since it was started."""
+    """The peak resident memory of this process since it was started, in bytes."""
     if sys.platform == "linux":
-        # Not getrusage, whose peak begins with that of the parent from which this process was forked.
+        # Not getrusage, whose peak includes that of the parent from which this process was forked.
         status = Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def limit_process_memory(limit: int) -> bool:
-    """Let this process's memory not grow beyond `limit` bytes; False where the system has no such limit.
+    """Limit this process's memory to `limit` bytes; False if the system has no such limit.
 
-    The limit is on private memory, most of which a library may have asked for without using it: what counts is what
-    is added from here on.
+    The limit is on private memory, most of which a library may have reserved without using it: only what is added
+    from now on counts.
     """
     if sys.platform != "linux":
         return False
     usage = psutil.Process().memory_info()
     room = limit - usage.rss
     if room <= 0:
-        raise MemoryError(f"the memory limit of {limit} bytes is below the {usage.rss} that Python and PyTorch take")
+        raise MemoryError(f"the memory limit of {limit} bytes is below the {usage.rss} bytes that Python and PyTorch take")
     resource.setrlimit(resource.RLIMIT_DATA, (usage.data + room, resource.RLIM_INFINITY))
     return True
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is exhausted, on whichever device."""
+    """Whether an error means that memory is exhausted, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error)
@@ -160,7 +160,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def unless_it_does_not_fit(batch_size: int, smallest: int) -> Iterator[None]:
-    """Turn an error that says that memory is exhausted into DoesNotFitError, except at the smallest batch."""
+    """Turn an out-of-memory error into DoesNotFitError, except at the smallest batch."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -170,7 +170,7 @@ def unless_it_does_not_fit(batch_size: int, smallest: int) -> Iterator[None]:
 
 
 def largest_measured(peak: Callable[[int], int], memory: float, fits: int, too_large: int) -> int:
-    """The largest batch whose measured peak is within so many bytes, between one that fits and one that does not.
+    """The largest batch whose measured peak is within so many bytes, by bisection between `fits` and `too_large`.
 
     >>> largest_measured(lambda batch: 100 * batch, 1234, fits=1, too_large=64)
     12
@@ -194,16 +194,16 @@ def batch_memory(
 ) -> BatchMemory:
     """Fit the line through the peaks of two batch sizes and verify it at their double.
 
-    A small batch may have its peak in the optimizer's update, a large one between forward and backward pass. So the
-    batch is doubled until a line is verified and leaves no room for one that is much steeper. It is not doubled where
-    `affordable` says that there is no time, where the line leads beyond the `room` in bytes, nor after `peak` has
-    raised DoesNotFitError, which at the smallest batch is the caller's.
+    A small batch may peak in the optimizer's update, a large one between forward and backward pass. So the
+    batch is doubled until a line is verified and no unseen line can be much steeper. Doubling also ends when
+    `affordable` says that there is no time, when the line exceeds `room` bytes, and after `peak` has raised
+    DoesNotFitError, which at the smallest batch is passed on.
     """
     found = BatchMemory(((smallest, peak(smallest)),), always, verified=False)
     while not (found.verified and found.steepest <= (1 + HIDDEN) * found.per_image):
         double = 2 * found.measured_to
         predicted = found.fixed + found.per_image * double
-        # The second measurement is what makes a line, so there is always time for it.
+        # A line needs two measurements, so there is always time for the second.
         has_line = len(found.peaks) > 1
         if predicted > room or double > LARGEST_TRIED or (has_line and not affordable(double)):
             return found

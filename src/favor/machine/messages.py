@@ -1,4 +1,4 @@
-"""What a child process tells its parent, one JSON line at a time, so that what was found survives what comes next."""
+"""Messages from a worker to its parent, one JSON line each: results so far survive a crash of the worker."""
 
 import json
 import sys
@@ -13,56 +13,56 @@ from favor.text import cut_to_line
 
 
 class RubbishError(ValueError):
-    """A line that no child of ours would have written; the text says what is wrong with it."""
+    """A line that no worker of ours would write; the message says what is wrong with it."""
 
 
 class Channel:
-    """The child's side: every call is one line to the parent, sent at once."""
+    """The worker's side: every call sends one line to the parent at once."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self.step = "start"
 
     def begin(self, step: str) -> None:
-        """Say what is done from now on."""
+        """Begin a step."""
         self.step = step
         self._send(step=step)
 
     def conditions(self, values: Mapping[str, Scalar]) -> None:
-        """Add conditions that only the built model knows."""
+        """Add conditions that are known only once the model is built."""
         self._send(conditions=dict(values))
 
     def environment(self, values: Mapping[str, Scalar]) -> None:
-        """Add to the environment, or to what was found besides the metrics."""
+        """Add to the record's environment."""
         self._send(environment=dict(values))
 
     def found(self, metric: str, estimate: Estimate | float, method: str) -> None:
-        """Hand over a metric's value, in the glossary's unit."""
+        """Send a metric's value, in the glossary's unit."""
         known = estimate if isinstance(estimate, Estimate) else Estimate(estimate, None, None)
         self._send(metric=metric, value=known.value, low=known.low, high=known.high, method=method)
 
     def flag(self, *flags: str) -> None:
-        """Raise flags on the record, such as `busy`."""
+        """Add flags to the record, such as `busy`."""
         self._send(flags=list(flags))
 
     def progress(self, text: str) -> None:
-        """Say how far the step is."""
+        """Report the progress of the step."""
         self._send(progress=cut_to_line(text))
 
     def note(self, text: str) -> None:
-        """Say something that the person who waits should read."""
+        """Send a note for the user."""
         self._send(note=cut_to_line(text))
 
     def refused(self, reason: str) -> None:
-        """Say that the request was wrong, and nothing was done."""
+        """Report that the request was wrong and nothing was done."""
         self._send(refused=cut_to_line(reason))
 
     def failed(self, status: Status, reason: str) -> None:
-        """Say why the job ends here."""
+        """Report why the job failed."""
         self._send(status=status, reason=f"{self.step}: {cut_to_line(reason)}")
 
     def done(self) -> None:
-        """Say that all was done."""
+        """Report success."""
         self._send(status="ok", reason=None)
 
     def _send(self, **message: Any) -> None:
@@ -71,7 +71,7 @@ class Channel:
 
 @dataclass
 class Findings:
-    """The parent's side: what has arrived so far."""
+    """The parent's side: the results so far."""
 
     conditions: dict[str, Scalar] = field(default_factory=dict)
     environment: dict[str, Scalar] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Findings:
     refusal: str | None = None
 
     def take(self, line: str | bytes) -> str | None:
-        """Take in one line of the child's; returns a note to show. RubbishError, with nothing taken, if it is none."""
+        """Read one line of the worker; returns a note to show. Raises RubbishError, unchanged, if it is not a message."""
         message = _message(line)
         self.conditions |= message.get("conditions", {})
         self.environment |= message.get("environment", {})
@@ -101,9 +101,9 @@ class Findings:
 
 
 def _message(line: str | bytes) -> dict[str, Any]:
-    """What a line says, every part of it of the kind that it must be.
+    """Decode and validate a line.
 
-    The child runs code of others, which may write to any file descriptor.
+    The worker runs third-party code, which may write to any file descriptor.
     """
     try:
         message = json.loads(line)
@@ -125,7 +125,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # Neither not-a-number nor an infinity nor an integer beyond them is within.
+    # This excludes NaN, infinities and integers beyond them.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

@@ -1,4 +1,4 @@
-"""Precision by name: the type of the weights, and the type that autocast uses. Torch is imported only when needed."""
+"""Precisions by name: the dtype of the weights, and the dtype of autocast. Torch is imported only when needed."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PRECISIONS = ("fp32", "bf16", "amp", "amp-fp16", "amp-bf16")
 
 
 def resolve_precision(name: str, device_kind: str) -> str:
-    """What a record says: `amp` becomes PyTorch's autocast default of the device, float16 on GPUs and bfloat16 on CPUs.
+    """The precision for records: `amp` becomes the autocast default of the device, float16 on GPUs and bfloat16 on CPUs.
 
     >>> resolve_precision("amp", "cuda"), resolve_precision("amp", "cpu"), resolve_precision("fp32", "cpu")
     ('amp-fp16', 'amp-bf16', 'fp32')
@@ -27,14 +27,14 @@ def resolve_precision(name: str, device_kind: str) -> str:
 
 @dataclass(frozen=True)
 class Precision:
-    """The type of weights and images, and the type of matrix products under autocast (None: no autocast)."""
+    """The dtype of weights and images, and the dtype of matrix products under autocast (None: no autocast)."""
 
     weights: "torch.dtype"
     autocast: "torch.dtype | None" = None
 
     @classmethod
     def named(cls, name: str, device_kind: str) -> "Precision":
-        """The precision that a name stands for on a kind of device."""
+        """The precision of this name on a kind of device."""
         import torch
 
         match resolve_precision(name, device_kind):
@@ -54,7 +54,7 @@ class Precision:
         return nullcontext() if self.autocast is None else torch.autocast(place.type, self.autocast)
 
     def scaler(self, place: "torch.device") -> "torch.amp.GradScaler":
-        """A gradient scaler, which is active for float16 only: small gradients would vanish in it."""
+        """A gradient scaler, active for float16 only, where small gradients would underflow."""
         import torch
 
         return torch.amp.GradScaler(place.type, enabled=self.autocast is torch.float16)

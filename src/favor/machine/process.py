@@ -1,4 +1,4 @@
-"""A job in a process of its own, the parent's side: start it, wait without using the processor, say how it ended."""
+"""A job in its own process, the parent's side: start it, wait without using the processor, report how it ended."""
 
 import os
 import selectors
@@ -25,7 +25,7 @@ NEAR_EXHAUSTION = 0.8
 
 
 class InterruptedJob(KeyboardInterrupt):
-    """Ctrl-C, or SIGTERM where the job can save itself; `findings` are what the child had found by then."""
+    """Ctrl-C, or SIGTERM if the job can save itself; `findings` are the worker's results so far."""
 
     def __init__(self, findings: Findings, number: signal.Signals = signal.SIGINT) -> None:
         super().__init__("interrupted")
@@ -38,9 +38,9 @@ class _Terminated(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended: its exit code (negative for a signal) and the most memory that it had, in bytes.
+    """How a process ended: its exit code (negative for a signal) and its peak memory in bytes.
 
-    The system begins that peak with the memory of the process that started it, so it is a coarse figure.
+    That peak includes the memory of the process that started it, so it is a coarse figure.
     """
 
     code: int
@@ -49,7 +49,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class MemoryBefore:
-    """What tells afterwards whether the system has killed a process for its memory."""
+    """Decides afterwards whether the system killed a process for its memory."""
 
     available: int
     kills: int | None
@@ -59,14 +59,14 @@ class MemoryBefore:
         return cls(psutil.virtual_memory().available, kills_for_memory())
 
     def was_exhausted_by(self, ended: Exit) -> bool:
-        """Whether a process that was killed had used up the memory, or the system has counted such a kill since."""
+        """Whether a killed process had used up the memory, or the system has counted an out-of-memory kill since."""
         kills = kills_for_memory()
         counted = self.kills is not None and kills is not None and kills > self.kills
         return counted or ended.peak >= NEAR_EXHAUSTION * self.available
 
 
 def kills_for_memory(counters: Path = Path("/proc/vmstat")) -> int | None:
-    """How many processes the system has killed for want of memory since it was started; None where it does not tell."""
+    """The system's count of out-of-memory kills since it was started; None if it has no such count."""
     if not counters.is_file():
         return None
     for line in counters.read_text().splitlines():
@@ -82,9 +82,9 @@ def worker_command(module: str) -> tuple[str, ...]:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """The variables of a worker: its modules come from where ours come from, and libraries start so many threads.
+    """The environment variables of a worker: the import path of this process, and the number of library threads.
 
-    Plugins are named in the request, so that a worker loads what was asked for and no more.
+    Plugins are named in the request, so that a worker loads only those.
     """
     from favor.zoo.registry import PLUGINS_VARIABLE
 
@@ -107,11 +107,11 @@ def supervise(
     environment: Mapping[str, str] | None = None,
     saves_itself: bool = False,
 ) -> Findings:
-    """Run a worker on a request of one line; what it found, with the status and the reason of its end.
+    """Run a worker on a request of one line; returns its results, with the status and the reason of its end.
 
-    The worker's stdout is thrown away, its last words on stderr are kept for the reason, and the whole group of its
-    processes is gone when this returns. Rubbish among its answers ends it: what came before that is kept. A worker
-    that `saves_itself` gets SIGTERM and the time to end when this process gets SIGTERM or Ctrl-C; another is killed.
+    The worker's stdout is discarded, the last line of its stderr is kept for the reason, and its whole process group
+    is gone when this returns. A malformed message ends it, and the results before are kept. A worker
+    that `saves_itself` gets SIGTERM and time to end when this process gets SIGTERM or Ctrl-C; others are killed.
     """
     findings = Findings()
     before = MemoryBefore.now()
@@ -150,7 +150,7 @@ def supervise(
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM raise where we wait, as Ctrl-C does."""
+    """Let SIGTERM raise an exception, as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise _Terminated
@@ -165,12 +165,12 @@ def _sigterm_interrupts() -> Iterator[None]:
 def _conclude(
     findings: Findings, in_time: bool, ended: Exit, time_limit: float | None, last_words: str, before: MemoryBefore
 ) -> None:
-    """Say why a child ended that did not say it itself."""
-    said = f"; its last words: {last_words}" if last_words else ""
+    """The reason for the end of a worker that did not report one."""
+    said = f"; last line of stderr: {last_words}" if last_words else ""
     if not in_time:
-        findings.status, why = "timeout", f"not done after {time_limit:g} s"
+        findings.status, why = "timeout", f"did not finish within {time_limit:g} s"
     elif ended.code == -signal.SIGKILL and before.was_exhausted_by(ended):
-        findings.status, why = "out_of_memory", "killed by the system for its memory"
+        findings.status, why = "out_of_memory", "killed by the system because memory ran out"
     elif ended.code < 0:
         findings.status, why = "failed", f"killed by {signal.Signals(-ended.code).name}{said}"
     else:
@@ -179,7 +179,7 @@ def _conclude(
 
 
 class _Child:
-    """A running child and the pipes to it."""
+    """A running worker and the pipes to it."""
 
     def __init__(
         self,
@@ -200,19 +200,19 @@ class _Child:
         self._reaper = _Reaper(process.pid)
 
     def send(self, request: str) -> None:
-        # A child that is gone already says so when it is waited for.
+        # If the worker is already gone, waiting for it shows that.
         with suppress(BrokenPipeError):
             self._stdin.write(request.encode() + b"\n")
             self._stdin.flush()
 
     def ask_to_stop(self) -> None:
-        """Let the child save what it has and end; a second Ctrl-C does not wait for that."""
+        """Let the worker save its state and end; a second Ctrl-C does not wait for that."""
         with suppress(ProcessLookupError, KeyboardInterrupt):
             os.kill(self._process.pid, signal.SIGTERM)
             self.listen(None)
 
     def listen(self, deadline: float | None) -> bool:
-        """Take in what the child says until it ends; False if it has not ended by the deadline."""
+        """Read the worker's messages until it ends; False if it has not ended by the deadline."""
         readers = {self._answers: self._read_answers, self._stderr.fileno(): self._read_stderr}
         with selectors.DefaultSelector() as selector:
             for source in (*readers, self._reaper.ended):
@@ -228,7 +228,7 @@ class _Child:
         return False
 
     def end(self) -> Exit:
-        """End the child if it has not ended, and whatever it has started; take in what it said last."""
+        """Kill the worker, if it still runs, and its processes; read its last messages."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         ended = self._reaper.wait()
@@ -246,12 +246,12 @@ class _Child:
         self._reaper.close()
 
     def last_words(self) -> str:
-        """The last line on stderr that is not empty."""
+        """The last non-empty line of stderr."""
         lines = [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else ""
 
     def _read_answers(self) -> bool:
-        """Take in the lines that are there; False where there is nothing more to come."""
+        """Read the available lines; False at the end of the pipe."""
         data = _read(self._answers)
         *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
         for line in lines:
@@ -277,12 +277,12 @@ class _Child:
             self._on_step(now)
 
     def _refuse(self, line: bytes, why: str) -> None:
-        """From here on nothing that the child says can be trusted, not even that all is well."""
+        """After a malformed message, nothing from the worker can be trusted, not even a report of success."""
         self._talks_rubbish = True
         shown = cut_to_line(line[:200].decode(errors="replace"), longest=80)
         self._findings.status = "failed"
         self._findings.reason = cut_to_line(
-            f"{self._findings.step}: rubbish among the child's answers: {shown!r} ({why})"
+            f"{self._findings.step}: malformed message from the worker: {shown!r} ({why})"
         )
 
     def _read_stderr(self) -> bool:
@@ -292,7 +292,7 @@ class _Child:
 
 
 class _Reaper:
-    """Waits for a process in a thread of its own, so that its end can be waited for together with pipes.
+    """Waits for a process in a thread, so that its end can be awaited together with pipes.
 
     `ended` is a file descriptor that becomes readable when the process has ended.
     """
@@ -319,7 +319,7 @@ class _Reaper:
 
 
 def _read(pipe: int) -> bytes:
-    """What a pipe holds, up to a limit; empty at its end, and where it holds nothing now."""
+    """The content of a pipe up to a limit; empty at its end, or if nothing is available now."""
     try:
         return os.read(pipe, 2**16)
     except BlockingIOError:

@@ -1,6 +1,6 @@
-"""When to stop timing: as soon as the median is known well enough, or when the budget of time ends.
+"""When to stop timing: as soon as the median is known well enough, or when the time budget ends.
 
-Intervals are order statistics: they hold for any distribution of times, and times are anything but normal.
+Intervals are order statistics: they hold for any distribution, and times are far from normal.
 """
 
 import math
@@ -13,25 +13,25 @@ from favor.machine.clock import Clock
 CONFIDENCE = 0.95
 DRIFT = 0.05
 LEAST_TO_SEPARATE = 4
-"""Halves of so many samples fall apart by chance in 2 of 70 cases; smaller ones in more than 5 %."""
+"""Halves of this many samples differ completely by chance in 2 of 70 cases; smaller ones in more than 5 %."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval; an end is None where the samples are too few to tell it."""
+    """A value and its 95 % interval; an end is None if there are too few samples for it."""
 
     value: float
     low: float | None
     high: float | None
 
     def is_within(self, relative_width: float) -> bool:
-        """Whether the interval reaches no further from the value than this share of it."""
+        """Whether the interval extends no further from the value than this share of it."""
         if self.low is None or self.high is None:
             return False
         return max(self.high - self.value, self.value - self.low) <= relative_width * self.value
 
     def times(self, factor: float, plus: float = 0.0) -> "Estimate":
-        """The estimate of a multiple with something certain added.
+        """The estimate multiplied by a factor, plus an exact constant.
 
         >>> Estimate(2.0, 1.0, None).times(10, plus=1)
         Estimate(value=21.0, low=11.0, high=None)
@@ -53,7 +53,7 @@ class StoppingRule:
 
 @dataclass(frozen=True)
 class Samples:
-    """Times in the order they were taken, in seconds, and whether the rule was met before the budget ended."""
+    """Times in chronological order, in seconds, and whether the rule was met before the budget ended."""
 
     seconds: tuple[float, ...]
     converged: bool
@@ -64,7 +64,7 @@ def collect(take: Callable[[], float], rule: StoppingRule, clock: Clock) -> Samp
     start = clock.now()
     seconds: list[float] = []
     while True:
-        # Blocks grow with the samples, so that looking at all of them does not come to cost more than taking them.
+        # Blocks grow with the samples, so that checking them never costs more than taking them.
         for _ in range(max(1, len(seconds) // 10)):
             seconds.append(take())
             if clock.now() - start >= rule.budget:
@@ -92,12 +92,12 @@ def quantile(values: Sequence[float], share: float) -> Estimate:
     lower, upper = interval_ranks(len(ordered), share)
     low = ordered[lower - 1] if lower >= 1 else None
     high = ordered[upper - 1] if upper <= len(ordered) else None
-    # Interpolation may put the value of a high quantile a little outside of the ranks.
+    # Interpolation may put a high quantile slightly outside of the ranks.
     return Estimate(value, None if low is None else min(low, value), None if high is None else max(high, value))
 
 
 def are_too_few(count: int, share: float) -> bool:
-    """Whether so few values are not expected to have even one beyond the quantile, which is then next to their maximum.
+    """Whether there are too few values to expect even one beyond the quantile.
 
     >>> are_too_few(99, 0.99), are_too_few(100, 0.99), are_too_few(9, 0.9)
     (True, False, True)
@@ -109,7 +109,7 @@ def are_too_few(count: int, share: float) -> bool:
 def interval_ranks(count: int, share: float) -> tuple[int, int]:
     """The ranks, from 1, of the sorted values that enclose a quantile with 95 % confidence.
 
-    A lower rank of 0, or an upper one of `count` + 1, is an end that this many values cannot tell.
+    A lower rank of 0, or an upper one of `count` + 1, is an end that this many values cannot determine.
 
     >>> interval_ranks(6, 0.5), interval_ranks(5, 0.5), interval_ranks(100, 0.5)
     ((1, 6), (0, 6), (40, 61))
@@ -130,7 +130,7 @@ def _binomial(count: int, successes: int, share: float) -> float:
 
 
 def has_drifted(seconds: Sequence[float]) -> bool:
-    """Whether the second half took another time than the first: by more than 5 %, and by more than chance.
+    """Whether the times of the second half differ from the first: by more than 5 %, and by more than chance.
 
     >>> has_drifted([1.0, 1.01] * 10 + [1.2, 1.21] * 10), has_drifted([1.0] * 5 + [2.0] * 5)
     (True, True)

@@ -1,4 +1,4 @@
-"""How the time of a call is taken: warmed up until it has settled, synchronised, in blocks until it is known."""
+"""Timing a call: warmed up until its time has settled, synchronized, repeated until the median is known."""
 
 import gc
 import math
@@ -18,14 +18,14 @@ MOST_WARM_UP_CALLS = 100
 
 
 class Synchronises(Protocol):
-    """A device that can be waited for."""
+    """A device that can be synchronized."""
 
     def synchronise(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How long a call takes once it is warm, and whether its time had settled by then."""
+    """How long a call takes after warm-up, and whether its time had settled by then."""
 
     seconds: float
     settled: bool
@@ -46,12 +46,12 @@ class Timing:
 
     @property
     def undisturbed(self) -> float:
-        """The fastest sample: what else runs on a machine only ever slows down, so this compares best."""
+        """The fastest sample: other load only ever slows a call down, so this is best for comparisons."""
         return min(self.seconds)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader of the figures must know: `unsettled`, `wide`, `drift` (see docs/protocol.md)."""
+        """Reasons to distrust the timing: `unsettled`, `wide`, `drift` (see docs/protocol.md)."""
         raised = {"unsettled": not self.settled, "wide": not self.converged, "drift": has_drifted(self.seconds)}
         return tuple(flag for flag, is_raised in raised.items() if is_raised)
 
@@ -63,10 +63,10 @@ def time_calls(
     rule: StoppingRule,
     sample_seconds: float = 0.0,
 ) -> Timing:
-    """Time a call after warming it up, which may take a quarter of the rule's budget on top of it.
+    """Time a call after a warm-up, which may take an extra quarter of the rule's budget.
 
-    A sample is as many calls as last `sample_seconds`, one at least: a device that works while the host goes on is
-    waited for once a sample.
+    A sample is as many calls as take `sample_seconds`, at least one: an asynchronous device is synchronized once
+    per sample.
     """
     warm = warm_up(run, device, clock, rule.budget / 4)
     calls = max(1, math.ceil(sample_seconds / warm.seconds)) if warm.seconds > 0 else 1
@@ -76,7 +76,7 @@ def time_calls(
 
 
 def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: float) -> WarmUp:
-    """Call until the last three times are within 5 % of the three before, or for `limit` seconds; twice at least.
+    """Call until the last three times are within 5 % of the three before, or for `limit` seconds; at least twice.
 
     The first call does not count: it compiles, loads kernels and asks the system for memory.
     """
@@ -89,7 +89,7 @@ def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: 
         if len(seconds) >= 6 and _settled(seconds, 3):
             return WarmUp(statistics.median(seconds[-3:]), settled=True)
         if clock.now() - start >= limit or len(seconds) >= MOST_WARM_UP_CALLS:
-            # Of slow calls there are only a few to compare.
+            # Slow calls leave only a few times to compare.
             return WarmUp(seconds[-1], settled=_settled(seconds, min(3, len(seconds) // 2)))
 
 
@@ -112,7 +112,7 @@ def seconds_per_call(run: Callable[[], None], calls: int, device: Synchronises, 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Python's collector would stop some calls and not others."""
+    """Turn off Python's garbage collector, which would interrupt some calls and not others."""
     gc.collect()
     gc.disable()
     try:
@@ -137,9 +137,9 @@ def time_end_to_end(
     clock: Clock,
     rule: StoppingRule,
 ) -> EndToEnd:
-    """Time steps that take their batches from a loader; `step_time` is that of the step with its data in memory.
+    """Time steps that take their batches from a loader; `step_time` is that of a step with its data in memory.
 
-    The loop that trains calls this: the difference between the two is the time that the device waits for data. The
+    Training calls this: the difference between the two is the time that the device waits for data. The
     loader must not run dry.
     """
 

@@ -1,4 +1,4 @@
-"""A job in a process of its own, the worker's side: take the request, watch the parent, answer line by line.
+"""A job in its own process, the worker's side: read the request, watch the parent, answer line by line.
 
 `python -P -m MODULE FD` reads a request from the first line of stdin and writes JSON lines to the file descriptor FD.
 When stdin ends the parent is gone, and the worker ends too.
@@ -14,7 +14,7 @@ from favor.machine.messages import Channel
 
 
 def serve(work: Callable[[str, Channel], None], when_the_parent_ends: Callable[[], object]) -> None:
-    """Do the work that the parent asks for."""
+    """Do the requested work."""
     answers = int(sys.argv[1])
     os.set_inheritable(answers, False)
     request = sys.stdin.readline()
@@ -23,13 +23,13 @@ def serve(work: Callable[[str, Channel], None], when_the_parent_ends: Callable[[
         os.read(sys.stdin.fileno(), 1)
         when_the_parent_ends()
 
-    # Blocked in the system, this thread takes no time from the work.
+    # This thread blocks in a system call, so it takes no time from the work.
     threading.Thread(target=watch, daemon=True).start()
     answer(work, request, Channel(lambda line: os.write(answers, line.encode())))
 
 
 def answer(work: Callable[[str, Channel], None], request: str, channel: Channel) -> None:
-    """Do the work; whatever it raises is told as its failure, with the traceback on stderr."""
+    """Do the work; any exception is reported as its failure, with the traceback on stderr."""
     channel.begin("imports")
     from favor.machine.memory import is_out_of_memory
 

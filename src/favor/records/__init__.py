@@ -1,6 +1,6 @@
-"""What was found: the schema, the append-only store, the table, importers, our models' counts, and the papers' tables.
+"""Records: the schema, the append-only store, the table, importers, our models' counts, and the papers' tables.
 
-What is named here is imported when it is first used: a process that only appends records needs no pandas.
+Names are imported on first use: a process that only appends records needs no pandas.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What our models cost on paper, counted once and kept: known without torch, and before anything is measured.
+"""The counts of our models, shipped as data: available without torch and before any measurement.
 
 `benchmarks/make_counts.py` makes `counts.csv`; a test compares it with the counter.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FILE_NAME = "counts.csv"
 CARD_COLUMNS = CardFields.__struct_fields__
 OPERATING_POINT = "operating_point"
-"""The column with what was assumed where a model's work depends on the image, as a JSON object; else empty."""
+"""The column with the assumptions for models whose work depends on the image, as a JSON object; else empty."""
 COUNTED = ("params", "params_paper", "weight_bytes", "macs_matmul", "macs", "ops_mixed", "activations")
 
 
@@ -31,7 +31,7 @@ def counted_records() -> tuple[Record, ...]:
 
 def counted_table() -> "pd.DataFrame":
     """The wide table of all counted records."""
-    # pandas takes half a second to import, and the records can be had without it.
+    # pandas takes half a second to import, and the records do not need it.
     from favor.records.table import table_of
 
     return table_of(counted_records())

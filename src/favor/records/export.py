@@ -21,13 +21,13 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 def to_csv(table: pd.DataFrame) -> str:
     """The table as CSV text; unknown values are empty cells, and numbers are in the units of `docs/metrics.md`.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe in front; `from_csv` takes it away again.
+    A string that a spreadsheet would run as a formula gets a leading apostrophe; `from_csv` removes it again.
     """
     safe = table.rename(columns=_with_apostrophe)
     for column in safe.columns[[kind.kind == "O" for kind in safe.dtypes]]:
         safe[column] = safe[column].map(_with_apostrophe, na_action="ignore")
     written = safe.to_csv(index=False, lineterminator="\n")
-    if "\r" in written:  # it ends a line for those who read the file, but is not quoted when lines end in \n
+    if "\r" in written:  # readers take it for the end of a line, but pandas does not quote it
         written = safe.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return written
 
@@ -41,7 +41,7 @@ def from_csv(text: str) -> pd.DataFrame:
 
 
 def _with_apostrophe(value: object) -> object:
-    """A text that begins like a formula, behind apostrophes or not, with one more apostrophe; else the value as it is.
+    """A string that starts like a formula, after any apostrophes, with one more apostrophe; other values unchanged.
 
     >>> _with_apostrophe("=cmd|' /C calc'!A0")
     "'=cmd|' /C calc'!A0"
@@ -56,7 +56,7 @@ def _without_apostrophe(value: object) -> object:
 def to_parquet(table: pd.DataFrame) -> bytes:
     """The table as Parquet; each metric's column carries its unit, direction and definition.
 
-    A column whose values differ in type, which Parquet has not, is written as the JSON of each value.
+    A column with values of several types, which Parquet does not support, is written as the JSON of each value.
     """
     columns = {str(name): _one_type(table[name]) for name in table.columns}
     plain = pa.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
@@ -67,15 +67,15 @@ def to_parquet(table: pd.DataFrame) -> bytes:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Put content under a file's name in one step, so that no reader ever sees half of it."""
+    """Write a file atomically, so that no reader ever sees half of it."""
     if not file.name:
-        raise RequestError(f"cannot write {str(file)!r}: it is not the name of a file")
+        raise RequestError(f"cannot write {str(file)!r}: not a file name")
     part = file.with_name(f".{file.name}.part-{os.getpid()}")
     try:
         part.write_bytes(content)
         part.replace(file)
     except OSError as error:
-        with suppress(OSError):  # on a read-only file system, removing what was never written fails as well
+        with suppress(OSError):  # on a read-only file system, removing the temporary file fails as well
             part.unlink(missing_ok=True)
         raise WorkError(f"cannot write {file}: {error.strerror}") from error
 

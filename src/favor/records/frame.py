@@ -12,9 +12,9 @@ import pyarrow as pa
 from favor.metrics import METRICS
 from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, CardFields, Reading, Record, Scalar
 
-# A metric's columns, and the part of its reading that is in each.
+# The suffixes of a metric's columns, and the field of its reading that each holds.
 ENDS = {"": "value", "_low": "low", "_high": "high"}
-# Numbers even where all are unknown, and no value tells.
+# Numeric columns even if all values are missing.
 _NUMBERS = frozenset({"year", *(name + end for name in METRICS for end in ENDS)})
 _PROVENANCE = ("paper", "table", "section", "file", "row")
 _UNKNOWN = Reading(np.nan, "")
@@ -39,7 +39,7 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _column(name: str, values: list[Any]) -> Any:
-    """Values as the simplest column: texts, whole numbers where none is missing, numbers, or objects if they differ."""
+    """Values as the simplest column: strings, integers if none is missing, floats, or objects if types differ."""
     types = set(map(type, values))
     if name in _NUMBERS and types != {int}:
         return np.array(values, dtype=np.float64)
@@ -55,7 +55,7 @@ def _column(name: str, values: list[Any]) -> Any:
 
 
 def provenance_text(provenance: Mapping[str, Scalar]) -> str | None:
-    """Where a number comes from, in short; None for what was measured here.
+    """The source of a number in short; None for the user's own measurements.
 
     >>> provenance_text({"paper": "the_efficiency_misnomer", "table": "1", "row": "ViT-B/8"})
     'the_efficiency_misnomer, Table 1, ViT-B/8'
@@ -72,7 +72,7 @@ def provenance_text(provenance: Mapping[str, Scalar]) -> str | None:
 
 
 def machine_text(host: Any, device_name: Any, torch: Any, threads: Any) -> str | None:
-    """A machine in short, with all that tells measurements apart; None where nothing is known of it.
+    """A machine in short, with all that distinguishes measurements; None if nothing is known about it.
 
     >>> machine_text("lab-3", "a processor", "2.15.0", 2)
     'a processor, host lab-3, 2 threads, torch 2.15.0'

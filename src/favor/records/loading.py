@@ -1,4 +1,4 @@
-"""Everything that is known, in one table: the papers' numbers, our counts, simulated ones, and the user's studies."""
+"""All records in one table: the papers' numbers, our counts, simulated ones, and the user's studies."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from favor.records.table import load_reporting, table_of
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """The wide table of everything, the records behind it, and what could not be read; `own` are the user's."""
+    """The wide table of all records, the records themselves, and unreadable lines; `own` are the user's records."""
 
     paths: tuple[str, ...]
     table: pd.DataFrame
@@ -37,7 +37,7 @@ def gather(paths: Sequence[Path], simulated: Iterable[Record] = ()) -> Gathered:
 def load_everything(
     studies: Sequence[str | Path] = (), simulated: Iterable[Record] = ()
 ) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
-    """The wide table of the records that come with favor, of `simulated` ones and of studies, and what was unreadable.
+    """The wide table of favor's own records, `simulated` ones and studies, and the unreadable lines.
 
     >>> sorted(load_everything()[0]["source"].unique())
     ['measured', 'published']

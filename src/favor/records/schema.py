@@ -1,7 +1,7 @@
-"""What a record is: one measurement of one model, with everything that its numbers need to be understood.
+"""A record: one measurement of one model, with all that is needed to interpret its numbers.
 
-A record is one line of JSON; `docs/records.md` describes every field. `Record` is the only definition: msgspec reads
-and checks a line, many lines or plain data by it, and writes it. 100,000 records are read in 1.0 s of processor time.
+A record is one line of JSON; `docs/records.md` describes every field. `Record` is the only definition: msgspec reads,
+validates and writes lines or plain data with it. 100,000 records are read in 1.0 s of processor time.
 """
 
 import hashlib
@@ -35,15 +35,15 @@ RECORD_COLUMNS = (
     *("task", "source", "status", "reason", "provenance", "time"),
 )
 
-# Two measurements of the same thing are told apart by the machine, its software and how it was used.
+# Measurements of the same thing differ by the machine, its software and how it was used.
 MACHINE_COLUMNS = {f"environment.{key}": key for key in ("host", "device_name", "torch", "threads")}
 TABLE_COLUMNS = (*RECORD_COLUMNS, "machine")
 
-# Conditions that are computed with: a text here would stop every analysis of the study.
+# Conditions used in computations: a string here would break every analysis of the study.
 SIZES = ("img_size", "batch_size", "num_classes")
 
 
-# Without `gc` a large study is not searched for reference cycles again and again; no field can hold one.
+# Without `gc`, large studies are not scanned for reference cycles; no field can hold one.
 class Reading(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One metric's value in the glossary's unit, with its interval where one is known, and how it was measured."""
 
@@ -55,7 +55,7 @@ class Reading(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class CardFields(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """The fields of a model's card that records carry; None is unknown, as for a foreign model."""
+    """The fields of a model's card that records carry; None is unknown, as for models outside the zoo."""
 
     family: str | None = None
     title: str | None = None
@@ -78,7 +78,7 @@ class CardFields(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """A moment, by default now, as records write it: UTC to the second.
+    """A time, by default now, as records write it: UTC to the second.
 
     >>> timestamp(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     '2026-01-02T03:04:05Z'
@@ -87,7 +87,7 @@ def timestamp(moment: datetime | None = None) -> str:
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="schema", tag=SCHEMA):
-    """One measurement, or one failure to make it; `time` is None where the source does not tell it."""
+    """One measurement, or one failure to make it; `time` is None if the source does not give it."""
 
     name: Annotated[str, Meta(min_length=1)]
     model: CardFields
@@ -104,13 +104,13 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
 
     def __post_init__(self) -> None:
         if self.written_request is not None:
-            # It follows from the other fields, so nobody has to trust what a file says.
+            # Recomputed from the other fields, so that the value in the file need not be trusted.
             msgspec.structs.force_setattr(self, "written_request", None)
         if self.time is not None and not TIME.match(self.time):
             raise RequestError(f"time: {shown(self.time)} is not written like 2026-11-15T21:40:00Z")
         if (self.status == "ok") is not (self.reason is None):
             raise RequestError(
-                f"a failure has a reason, a success none: status {self.status!r} with reason {shown(self.reason)}"
+                f"a failure needs a reason and a success must not have one: status {self.status!r} with reason {shown(self.reason)}"
             )
         model, conditions = self.model, self.conditions
         if (model.where, model.how) not in CARD_CLASSES:
@@ -119,7 +119,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
             )
         if not TAKEN_COLUMNS.isdisjoint(conditions):
             taken = min(TAKEN_COLUMNS.intersection(conditions))
-            raise RequestError(f"conditions: {taken!r} is the name of a column of the table; choose another")
+            raise RequestError(f"conditions: {taken!r} is already a column of the table; choose another name")
         for size in SIZES:
             if size in conditions and (type(conditions[size]) not in (int, float) or not conditions[size] > 0):  # type: ignore[operator]
                 raise RequestError(f"conditions.{size}: {shown(conditions[size])} is not a number above zero")
@@ -134,16 +134,16 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
 
     @property
     def request(self) -> str:
-        """The content hash of what was asked."""
+        """The content hash of the request."""
         return request_of(self.name, self.task, self.conditions)
 
 
 class NewerSchemaError(RequestError):
-    """A record of a later favor, which this one cannot understand."""
+    """A record of a newer favor, which this version cannot read."""
 
 
 class NotJsonError(RequestError):
-    """A line that is not JSON, or that no parser can hold."""
+    """A line that is not JSON, or too deeply nested to parse."""
 
 
 def reading(
@@ -158,7 +158,7 @@ def reading(
 
 
 def request_of(name: str, task: str, conditions: Mapping[str, Scalar]) -> str:
-    """The content hash of what is asked: a measurement whose request is in the store need not be made again.
+    """The content hash of a request: a measurement whose request is in the store need not be repeated.
 
     >>> request_of("vit_s16", "count", {"img_size": 224})
     '2ff2a767f7898064'
@@ -166,7 +166,7 @@ def request_of(name: str, task: str, conditions: Mapping[str, Scalar]) -> str:
     try:
         canonical = _CANONICAL.encode({"name": name, "task": task, "conditions": dict(conditions)})
     except (TypeError, ValueError) as error:
-        raise RequestError(f"conditions of {name}: not texts, finite numbers, true or false: {error}") from error
+        raise RequestError(f"conditions of {name} must be strings, finite numbers, true or false: {error}") from error
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
@@ -179,7 +179,7 @@ def to_data(record: Record) -> dict[str, Any]:
 def _plain_number(value: Any) -> float:
     if isinstance(value, Real):  # numpy's
         return int(value) if isinstance(value, Integral) else float(value)
-    raise TypeError(f"{shown(value)} is not a text, a finite number, true or false")
+    raise TypeError(f"{shown(value)} is not a string, a finite number, true or false")
 
 
 def to_line(record: Record) -> bytes:
@@ -187,7 +187,7 @@ def to_line(record: Record) -> bytes:
     try:
         line = without_control_characters(_COMPACT.encode(to_data(record)).encode())
     except UnicodeEncodeError as error:
-        raise RequestError(f"record of {record.name!r}: a text that is not Unicode: {error.reason}") from error
+        raise RequestError(f"record of {record.name!r}: a string is not valid Unicode: {error.reason}") from error
     except (TypeError, ValueError) as error:
         raise RequestError(f"record of {record.name}: {one_line(error)}") from error
     from_line(line)
@@ -195,12 +195,12 @@ def to_line(record: Record) -> bytes:
 
 
 def from_data(data: Any) -> Record:
-    """The record in plain JSON data, such as a child process hands over; a RequestError says what is wrong with it."""
+    """The record from plain JSON data, such as a worker sends; a RequestError says what is wrong with it."""
     if type(data) is not dict:
         raise RequestError(f"a record is a JSON object, not {shown(data)}")
     schema = data.get("schema", SCHEMA)
     if type(schema) is int and schema > SCHEMA:
-        raise NewerSchemaError(f"schema {shown(schema)} is newer than {SCHEMA}, which this favor reads; upgrade favor")
+        raise NewerSchemaError(f"schema {shown(schema)} is newer than {SCHEMA}, the newest that this favor reads; upgrade favor")
     if type(schema) is not int or schema != SCHEMA:
         raise RequestError(f"schema: {shown(schema)} is not a version of the record schema (newest: {SCHEMA})")
     if isinstance(data.get("metrics"), dict):
@@ -214,7 +214,7 @@ def from_data(data: Any) -> Record:
 
 
 def from_line(line: bytes) -> Record:
-    """The record on one line; a RequestError says what is wrong with it."""
+    """The record from one line; a RequestError says what is wrong with it."""
     line = without_control_characters(line)
     try:
         try:
@@ -226,7 +226,7 @@ def from_line(line: bytes) -> Record:
 
 
 def from_lines(lines: bytes) -> list[Record] | None:
-    """The records on many lines, in one step; None if any line needs `from_line`."""
+    """The records of many lines at once; None if any line needs `from_line`."""
     try:
         records = _DECODER.decode_lines(without_control_characters(lines))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -235,14 +235,14 @@ def from_lines(lines: bytes) -> list[Record] | None:
 
 
 def without_control_characters(line: bytes) -> bytes:
-    r"""JSON whose texts have a space for each tab or line break, and U+FFFD for any other control character.
+    r"""JSON with a space for each tab or line break in a string, and U+FFFD for any other control character.
 
-    Terminals obey control characters, and renderers of figures die of them.
+    Terminals obey control characters, and renderers of figures crash on them.
 
     >>> without_control_characters(rb'"two\nlines, \u001b[31mred, C:\\new"').decode()
     '"two lines, �[31mred, C:\\\\new"'
     """
-    # A byte that is in nearly no line, so that nearly no line is searched.
+    # Few lines contain this byte, so few lines are searched.
     if b"\\" in line or b"\x7f" in line or b"\xc2" in line:
         return _ESCAPE_OR_CONTROL.sub(_harmless, line)
     return line
@@ -255,7 +255,7 @@ def _harmless(match: re.Match[bytes]) -> bytes:
 
 
 def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """What is null is unknown, as if it had been left out: fields, and what is inside of them down to readings."""
+    """Drop null values at every level, as if they had been left out."""
     return {
         key: {name: _filled(value) for name, value in inside.items() if value is not None}
         if isinstance(inside, dict)
@@ -270,7 +270,7 @@ def _filled(value: Any) -> Any:
 
 
 def _explained(error: msgspec.ValidationError, data: dict[str, Any]) -> RequestError:
-    """What is wrong with data that is not a record, by the name of the field, with at most 200 characters of it."""
+    """What is wrong with data that is not a record: the field, and at most 200 characters of its value."""
     if isinstance(error.__cause__, RequestError):
         return RequestError(one_line(error.__cause__))
     what, path = _parts(error)
@@ -291,7 +291,7 @@ def _explained(error: msgspec.ValidationError, data: dict[str, Any]) -> RequestE
         keys = {"record": _RECORD_KEYS, "model": CardFields.__struct_fields__}.get(section, Reading.__struct_fields__)
         return unknown_name(f"key of {where}", unknown[1], keys)
     if missing := re.search("missing required field `(.*)`", what):
-        return RequestError(f"{where}: no {missing[1]}")
+        return RequestError(f"{where}: {missing[1]} is missing")
     if where in _CHOICES and isinstance(given, str):
         return unknown_name(where, given, _CHOICES[where], f"one of {', '.join(_CHOICES[where])}")
     return RequestError(f"{where}: {_short(shown(given))}: {what[0].lower()}{what[1:]}")

@@ -1,8 +1,8 @@
 """The store: a study folder's `records.jsonl` and `records/*.jsonl`, appended to and never changed.
 
-Two processes may append to one file at once, a writer may be killed at any byte, and two machines' files may be put
-together by concatenation: whole records stay readable, and every other line is reported with its number.
-No lock is needed, and none would work on all file systems of clusters: there each writer has a file of its own.
+Two processes may append to one file at once, a writer may be killed at any byte, and two machines' files may be
+concatenated: complete records stay readable, and every other line is reported with its number.
+There is no lock, since none works on all cluster file systems: there each writer has its own file.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ FOLDER_NAME = "records"
 
 _CHUNK_SIZE = 4 * 2**20
 
-# Seconds: far more than a line takes to be written.
+# Seconds: far longer than writing a line takes.
 _ONE_WRITE = 0.01
 
-# Some editors put it at the start of every file; anywhere else it is not JSON.
+# A byte order mark, which some editors put at the start of a file; anywhere else it is not JSON.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-# Every line starts with this, and quotes inside of texts are escaped: a record glued to a torn one begins here.
+# Every record starts with this, and quotes inside strings are escaped: it marks a record glued to a torn one.
 _START = b'{"schema":'
 
 _Kind = Literal["torn", "corrupt", "newer_schema"]
@@ -36,7 +36,7 @@ _Kind = Literal["torn", "corrupt", "newer_schema"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A line that is not a record of this schema: where it is, what kind of trouble, and why."""
+    """A line that is not a record of this schema: where it is, the kind of problem, and why."""
 
     file: str
     line: int
@@ -48,7 +48,7 @@ class Problem:
 
 
 _KINDS = {
-    "torn": "torn line, skipped (its writer is at work or was killed)",
+    "torn": "incomplete line, skipped (its writer is still writing or was killed)",
     "corrupt": "corrupt line, skipped",
     "newer_schema": "newer schema, skipped",
 }
@@ -63,10 +63,10 @@ class ReadResult:
 
 
 def append(study: str | Path, records: Iterable[Record], *, writer: str | None = None) -> int:
-    """Add records to a study, synced to the disk before this returns; the number of records added.
+    """Add records to a study, synced to disk before this returns; returns the number of records added.
 
-    Each line is one write to a file opened for appending, which the system does not mix with another process's.
-    Where that does not hold, as between nodes of a cluster, each writer has a file of its own, `records/WRITER.jsonl`.
+    Each line is one write to a file opened for appending, which the system does not interleave with others.
+    Where that does not hold, as between nodes of a cluster, each writer has its own file, `records/WRITER.jsonl`.
     """
     lines = [to_line(record) for record in records]
     file = Path(study) / FILE_NAME if writer is None else Path(study) / FOLDER_NAME / f"{writer}.jsonl"
@@ -87,10 +87,10 @@ def append(study: str | Path, records: Iterable[Record], *, writer: str | None =
 
 
 def read(*paths: str | Path) -> ReadResult:
-    """All records of study folders or record files, with a problem for every line that could not be read.
+    """All records of study folders or record files, with a problem for every unreadable line.
 
     The order is that of the paths, in a study `records.jsonl` and then `records/*.jsonl` by name, in a file that of
-    its lines. Of two measurements of the same thing the later in this order is the newer one, whatever the clocks said.
+    its lines. Of two measurements of the same thing, the later in this order counts, whatever their times say.
     """
     problems: list[Problem] = []
     records: list[Record] = []
@@ -109,7 +109,7 @@ def read(*paths: str | Path) -> ReadResult:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Whole lines of a file; the last line of a file may lack its newline."""
+    """Complete lines of a file; the last one may lack its newline."""
 
     file: Path
     first_line: int
@@ -125,7 +125,7 @@ def _chunks(file: Path) -> Iterator[_Chunk]:
                 content.seek(0)
             while data := content.read(_CHUNK_SIZE) + content.readline():
                 if is_unfinished := not data.endswith(b"\n"):
-                    time.sleep(_ONE_WRITE)  # a writer may be at work on this very line
+                    time.sleep(_ONE_WRITE)  # a writer may be writing this line now
                     data += content.readline()
                 yield _Chunk(file, first_line, data)
                 first_line += data.count(b"\n")
@@ -136,9 +136,9 @@ def _chunks(file: Path) -> Iterator[_Chunk]:
 
 
 def _without_copies(data: bytes, earlier: set[bytes], own: set[bytes]) -> bytes:
-    """Lines that an earlier file of the study has are emptied, so that the others keep their numbers.
+    """Blank out lines that an earlier file of the study already has, so that the others keep their numbers.
 
-    Within a file a line may come twice: a value that was corrected and then restored counts again.
+    Within a file a line may occur twice: a value that was corrected and then restored counts again.
     """
     lines = data.split(b"\n")
     for index, line in enumerate(lines):
@@ -166,7 +166,7 @@ def _one_by_one(chunk: _Chunk, problems: list[Problem]) -> Iterator[Record]:
 
 
 def _glued(line: bytes) -> list[bytes]:
-    """The parts of a line: one, or more where a torn record and the next file's first were put on one line."""
+    """The parts of a line: more than one if files were concatenated after an incomplete last line."""
     before, *after = line.split(_START)
     if len(after) + bool(before) > 1:
         try:
@@ -174,24 +174,24 @@ def _glued(line: bytes) -> list[bytes]:
         except NotJsonError:
             return [part for part in (before, *(_START + rest for rest in after)) if part]
         except RequestError:
-            pass  # one JSON object: the caller finds out again what is wrong with it
+            pass  # one JSON object: the caller reports what is wrong with it
     return [line]
 
 
 def has_records(study: Path) -> bool:
-    """Whether a folder is a study that has records, if only of one writer."""
+    """Whether a folder is a study with records, of any writer."""
     return bool(_files_in(study))
 
 
 def record_files(path: str | Path) -> list[Path]:
-    """The files of records that a path means: a study folder's, the file itself, or an example's (`example:cpu`)."""
+    """The record files at a path: those of a study folder, the file itself, or an example's (`example:cpu`)."""
     if str(path).startswith(example.PREFIX):
         return [example.example_file(str(path).removeprefix(example.PREFIX))]
     path = Path(path)
     files = [path] if path.is_file() else _files_in(path)
     if not files:
         what = f"the folder has no {FILE_NAME}" if path.is_dir() else "there is no such file or folder"
-        raise RequestError(f"no records at {path}: {what}; give a study folder or a file of records")
+        raise RequestError(f"no records at {path}: {what}; give a study folder or a records file")
     return files
 
 
@@ -211,4 +211,4 @@ def _is_torn(descriptor: int) -> bool:
 def _write_whole(descriptor: int, line: bytes, file: Path) -> None:
     written = os.write(descriptor, line)
     if written != len(line):
-        raise WorkError(f"only {written} of {len(line)} bytes of a record went to {file}; is the disk full?")
+        raise WorkError(f"only {written} of {len(line)} bytes of a record were written to {file}; is the disk full?")

@@ -13,15 +13,15 @@ from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS,
 from favor.records.store import Problem, read
 
 MACHINE_NAMES = ("environment.host", "environment.device_name")
-"""The columns by which people name a machine; `machine` is all that tells two apart, as one text."""
+"""The columns that describe a machine; `machine` combines all of them in one string."""
 
 
 class RecordsWarning(UserWarning):
-    """A line of a file of records was skipped."""
+    """A line of a records file was skipped."""
 
 
 def load(*paths: str | Path) -> pd.DataFrame:
-    """The wide table of study folders or record files; lines that had to be skipped are warned about."""
+    """The wide table of study folders or record files, with a warning for every skipped line."""
     table, problems = load_reporting(*paths)
     for problem in problems:
         warnings.warn(str(problem), RecordsWarning, stacklevel=2)
@@ -29,9 +29,9 @@ def load(*paths: str | Path) -> pd.DataFrame:
 
 
 def load_reporting(*paths: str | Path) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
-    """The wide table and a problem for every line that had to be skipped.
+    """The wide table and a problem for every skipped line.
 
-    A newer schema is refused: a table without what a later favor wrote would look complete.
+    A newer schema is refused: a table without the records of a newer favor would look complete.
     """
     result = read(*paths)
     for problem in result.problems:
@@ -41,7 +41,7 @@ def load_reporting(*paths: str | Path) -> tuple[pd.DataFrame, tuple[Problem, ...
 
 
 def table_of(records: Iterable[Record]) -> pd.DataFrame:
-    """The wide table of records at hand."""
+    """The wide table of these records."""
     return _table(frame_of(list(records)))
 
 
@@ -58,7 +58,7 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _machines(environment: pd.DataFrame) -> pd.Series:
-    """The machine of each row; a text is made once for each machine, of which there are few."""
+    """The machine of each row; the text is made once per distinct machine."""
     number = environment.groupby(list(environment.columns), dropna=False, sort=False).ngroup()
     distinct = environment[~number.duplicated()]
     texts = [machine_text(*values) for values in distinct.itertuples(index=False, name=None)]
@@ -66,9 +66,9 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
 
 
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
-    """One row for each subject: the last of repeated measurements, and all tasks in one where no metric is twice.
+    """One row per subject: the last of repeated measurements, and all tasks in one row if no metric occurs twice.
 
-    The last in the file and not the last by its time: clocks are set back, and differ between machines.
+    The last in the file, not by time: clocks may be set back, and differ between machines.
     """
     repeated = parts.duplicated(subject, keep=False)
     if not repeated.any():

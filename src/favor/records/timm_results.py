@@ -41,7 +41,7 @@ _MOST_BYTES = 2**24  # timm's largest has 0.2 MB
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A row that is not one of its file's kind: where it is and why."""
+    """A malformed row: where it is and why it was skipped."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """What one file gave; `rows` is the number of rows in it, imported and skipped."""
+    """The records of one file; `rows` is its number of rows, imported and skipped."""
 
     file: str
     task: Task
@@ -64,7 +64,7 @@ class ImportedFile:
 
 @dataclass(frozen=True)
 class _FileKind:
-    """What a file's name tells: the columns to expect, and what its rows have in common."""
+    """The kind of a file, from its name: the columns to expect, and the conditions that its rows share."""
 
     columns: str
     task: Task
@@ -73,18 +73,18 @@ class _FileKind:
 
 
 def import_timm(file: Path) -> ImportedFile:
-    """All rows of one of timm's result files; a file that is none is refused with the reason."""
+    """All rows of one of timm's result files; other files are refused with a reason."""
     kind = _kind_of(file)
     lines = read_text(file, _MOST_BYTES).split("\n")
     try:
         header = _cells(lines[0])
     except csv.Error as error:
-        raise RequestError(f"{file}:1: not a header of columns: {one_line(error)}") from error
+        raise RequestError(f"{file}:1: not a header line: {one_line(error)}") from error
     if len(set(header)) < len(header):
         raise RequestError(f"{file}:1: the header names a column twice")
     missing = [column for column in _COLUMNS[kind.columns] if column not in header]
     if missing:
-        raise RequestError(f"{file} is not what its name says: a {kind.columns} file of timm has a column {missing[0]}")
+        raise RequestError(f"{file} does not match its name: timm's {kind.columns} files have a column {missing[0]}")
     records, skipped = [], []
     rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
     for number, line in rows:
@@ -175,7 +175,7 @@ def _kind_of(file: Path) -> _FileKind:
             environment["compile_mode"] = match["compile"]
         task: Task = "inference" if match["phase"] == "infer" else "training"
         return _FileKind(match["phase"], task, conditions, environment)
-    raise RequestError(f"{file.name} is not named like a result file of timm, such as {_NAMES}; its name is what tells")
+    raise RequestError(f"{file.name} is not named like a timm result file, such as {_NAMES}; favor needs the name")
 
 
 def torch_version(digits: str) -> str:
@@ -184,7 +184,7 @@ def torch_version(digits: str) -> str:
     >>> torch_version("240"), torch_version("2100"), torch_version("112")
     ('2.4.0', '2.10.0', '1.12')
     """
-    # Of the first major version, timm names the minor one only, and has files of none before 1.10.
+    # For PyTorch 1.x, timm writes only the minor version, and has no files before 1.10.
     if len(digits) == 3 and digits[0] == "1":
         return f"1.{digits[1:]}"
     return f"{digits[0]}.{digits[1:-1]}.{digits[-1]}"
@@ -215,7 +215,7 @@ def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 def _record(kind: _FileKind, row: Mapping[str, str], file: str) -> Record:
     architecture, _, tag = row["model"].partition(".")
     if not re.fullmatch(r"\w{1,100}", architecture, re.ASCII) or not re.fullmatch(r"[\w.-]{0,100}", tag, re.ASCII):
-        raise ValueError(f"model {shown(row['model'])} is not a name of timm")
+        raise ValueError(f"model {shown(row['model'])} is not a timm name")
     name, card = _named(architecture)
     conditions, metrics = _READERS[kind.columns](row)
     if tag:
@@ -229,7 +229,7 @@ def _record(kind: _FileKind, row: Mapping[str, str], file: str) -> Record:
         source="imported",
         conditions={**conditions, **kind.conditions},
         metrics=metrics | {"params": _number(row, "param_count", "params", _MILLION, "millions")},
-        # The row by its name, not by its line, which is another one as soon as timm adds a model.
+        # The row's name, not its line number, which changes when timm adds a model.
         provenance={"file": file, "row": row["model"]},
         environment=kind.environment,
     )
@@ -242,7 +242,7 @@ def _accuracy(row: Mapping[str, str]) -> _Found:
     top1, top5 = _number(row, "top1", "top1"), _number(row, "top5", "top5")
     if not top1.value <= top5.value <= 100:
         raise ValueError(
-            f"top1 {shown(row['top1'])} and top5 {shown(row['top5'])} are not shares of the same images in percent"
+            f"top1 {shown(row['top1'])} and top5 {shown(row['top5'])} are not percentages of the same images"
         )
     conditions: dict[str, Scalar] = {
         "img_size": _count(row, "img_size"),
@@ -293,12 +293,12 @@ def _positive(row: Mapping[str, str], column: str) -> float:
 def _count(row: Mapping[str, str], column: str) -> int:
     value = _positive(row, column)
     if not value.is_integer() or value >= 2**31:
-        raise ValueError(f"{column} {shown(row[column])} is not a whole number below 2^31")
+        raise ValueError(f"{column} {shown(row[column])} is not an integer below 2^31")
     return int(value)
 
 
 def _number(row: Mapping[str, str], column: str, metric_name: str, scale: float = 1.0, printed_in: str = "") -> Reading:
-    """A metric from a cell, and how it got there: scaled values are whole numbers.
+    """A metric from a cell, with its method; scaled values become integers.
 
     >>> _number({"param_count": "1,013.01"}, "param_count", "params", 1e6, "millions").value
     1013010000
@@ -323,7 +323,7 @@ def _mapping() -> tuple[_Mapped, ...]:
 
 @cache
 def _named(architecture: str) -> tuple[str, CardFields]:
-    """Our name where our model is the same network, else `timm:NAME`, and what is known of its family."""
+    """Our name if our model is the same network, else `timm:NAME`, and the known fields of its family."""
     for known in _mapping():
         if fnmatchcase(architecture, known.pattern):
             return known.name or f"timm:{architecture}", _family_card(known.family, architecture, bool(known.name))
@@ -351,7 +351,7 @@ _DISTILLED = {"dist", "distilled", "ssld"}
 
 
 def _training_of(architecture: str, tag: str) -> dict[str, Scalar]:
-    """What a tag of weights says of their training: all data before ImageNet-1k, and distillation where it is told.
+    """The training that a tag of weights states: all data before ImageNet-1k, and distillation if mentioned.
 
     >>> _training_of("vit_small_patch16_224", "augreg_in21k_ft_in1k")
     {'pretraining': 'imagenet-21k'}
@@ -361,7 +361,7 @@ def _training_of(architecture: str, tag: str) -> dict[str, Scalar]:
     tokens = tag.split("_")
     data = (token for token in tokens if token in _PRETRAINING or _OTHER_DATA.fullmatch(token))
     known = dict.fromkeys(_PRETRAINING.get(token, token) for token in data)
-    # CLIP's pairs of images and texts are never ImageNet, even where the tag does not name them.
+    # CLIP's image-text pairs are never ImageNet, even if the tag does not name them.
     before = "+".join(known) or ("clip" if "clip" in tokens else "imagenet-1k")
     conditions: dict[str, Scalar] = {"pretraining": before}
     if "distilled" in architecture or not _DISTILLED.isdisjoint(tokens):

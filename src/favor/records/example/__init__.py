@@ -1,7 +1,7 @@
-"""Studies that come with favor, measured on machines of ours: `--study example:cpu` names one. Imports no torch.
+"""Studies that come with favor, measured on our machines; `--study example:cpu` names one. Imports no torch.
 
-Their records have the source `imported`: to everybody else they are figures of another machine, and what was measured
-on one's own goes before them. `benchmarks/make_cpu_study.py` makes `cpu.jsonl`.
+Their records have the source `imported`: for users they come from another machine, and their own measurements
+take precedence. `benchmarks/make_cpu_study.py` makes `cpu.jsonl`.
 """
 
 from importlib.resources import files
@@ -22,7 +22,7 @@ def example_names() -> tuple[str, ...]:
 
 
 def example_file(name: str) -> Path:
-    """The file of records of a study that comes with favor."""
+    """The records file of a study that comes with favor."""
     if name not in example_names():
         known = ", ".join(PREFIX + each for each in example_names()) or "none"
         raise unknown_name("example study", name, example_names(), f"there is {known}")
@@ -30,7 +30,7 @@ def example_file(name: str) -> Path:
 
 
 def as_example(record: Record, name: str) -> Record:
-    """A measured record as one that comes with favor: its machine without the name that its owner calls it by."""
+    """A measured record as favor ships it, without the host name of its machine."""
     environment = {key: value for key, value in record.environment.items() if key != "host"}
     provenance = {"file": f"{PREFIX}{name}", "row": record.name}
     return replace(record, source="imported", provenance=provenance, environment=environment)

@@ -1,7 +1,7 @@
 """The papers' tables as data: every value as printed, with its paper, table and row.
 
-What is about one model is a record (`records()`, `published_table()`); the rest is typed data with its place.
-Where the papers contradict themselves both values are here.
+Values of one model are records (`records()`, `published_table()`); the rest is typed data with its source.
+Where the papers contradict themselves, both values are kept.
 """
 
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ __all__ = [
 
 def published_table() -> "pd.DataFrame":
     """The wide table of all published records."""
-    # pandas takes half a second to import, and the records can be had without it.
+    # pandas takes half a second to import, and the records do not need it.
     from favor.records.table import table_of
 
     return table_of(records())

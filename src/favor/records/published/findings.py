@@ -1,4 +1,4 @@
-"""What the papers state that is not about one model: correlations, the memory formula, Pareto lists, advice."""
+"""The papers' findings beyond single models: correlations, the memory formula, Pareto lists, advice."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -46,7 +46,7 @@ class LinearFit:
 
 @dataclass(frozen=True)
 class MeanGain:
-    """The mean of Table 1's differences in points: what the text prints, and what its rows give."""
+    """The mean of Table 1's differences in points: as printed in the text, and computed from its rows."""
 
     printed: float
     from_rows: float

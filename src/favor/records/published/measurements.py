@@ -207,5 +207,5 @@ def _noted(value: Reading, note: str | None) -> Reading:
 
 @cache
 def _notes() -> Mapping[tuple[str, str, str, str], str]:
-    """What is known to be wrong with a printed value, which is kept as it is printed."""
+    """Known errors of printed values, which are kept as printed."""
     return {(row["paper"], row["table"], row["row"], row["metric"]): row["note"] for row in rows("notes.csv")}
