@@ -1,15 +1,15 @@
-"""How good and how cheap the search for the best batch size is, beside trying every batch size.
+"""The quality and cost of the search for the best batch size, compared with trying every batch size.
 
     python benchmarks/best_batch.py               simulated curves, a few seconds
     python benchmarks/best_batch.py --real        also a small model on this machine, about 2 minutes
 
-Target: the winner within 3 % of the exhaustive search's, at half its cost or less.
+Target: the winner within 3 % of the exhaustive search, at half its cost or less.
 
 Simulated: the time of a batch is a fixed part plus a part per image, with steps where a device's units are filled up,
-a slope where caches overflow, a memory limit, and noise. The same code as in `favor measure` runs on a simulated clock,
-the passes that look at the memory and the final timing of the winner included, so that cost is simulated seconds.
-Exhaustive search is taken twice: over every batch size up to the limit, and over a grid of powers
-of two and what lies in the middle between them, which is much cheaper and therefore the harder comparison.
+a slope where caches overflow, a memory limit, and noise. The code of `favor measure` runs on a simulated clock,
+including memory passes and the final timing of the winner, so that the cost is in simulated seconds.
+There are two exhaustive searches: over every batch size up to the limit, and over a grid of powers
+of two and their midpoints, which is much cheaper and therefore the harder comparison.
 """
 
 import argparse
@@ -36,7 +36,7 @@ IMAGE_BYTES = 1000
 
 
 class Simulation:
-    """A device, its clock and work on it: a batch of b images takes `seconds(b)`, give or take the noise."""
+    """A simulated device with its clock: a batch of b images takes `seconds(b)`, plus noise."""
 
     kind = label = "simulated"
     name = "a simulated device"
@@ -52,7 +52,7 @@ class Simulation:
 
     def at(self, batch_size: int) -> Call:
         def run() -> None:
-            # Disturbances only ever slow down, some of them by a lot.
+            # Disturbances only slow down, some of them a lot.
             slow = abs(self.draw.gauss(0, self.noise)) + (0.3 if self.draw.random() < 0.01 else 0.0)
             self.time += self.seconds(batch_size) * (1 + slow)
             self.allocated = batch_size * IMAGE_BYTES
@@ -60,7 +60,7 @@ class Simulation:
         return Call(run, (torch.empty(0),))
 
     def synchronise(self) -> None:
-        """Work is done as it is asked for."""
+        """Nothing to do: calls are synchronous."""
 
     def release(self) -> None:
         """Nothing is held."""
@@ -177,7 +177,7 @@ def real(name: str, largest: int) -> None:
     from favor.trace.workload import Inference, Precision
     from favor.zoo.registry import create_miniature
 
-    torch.set_num_threads(1)  # two threads that wait for each other would measure the load of the machine
+    torch.set_num_threads(1)  # two threads would wait for each other on a loaded machine
     model = create_miniature(name)
     work = Inference(model, 64, torch.device("cpu"), Precision.named("fp32", "cpu"), compiled=False)
     clock = WallClock()
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="also measure a small model")
     parser.add_argument("--seeds", type=int, default=10, help="simulated runs of each curve")
     arguments = parser.parse_args()
-    gc.freeze()  # or collecting the garbage before each timing would go through all that PyTorch has loaded
+    gc.freeze()  # else garbage collection before each timing would scan all of PyTorch
     for noise in (0.01, 0.04):
         simulate(noise, arguments.seeds)
     if arguments.real:

@@ -1,4 +1,4 @@
-"""How fast and how light counting is: seconds a model beside fvcore's, and the memory of counting ViT-L.
+"""The speed and memory of counting: seconds per model compared with fvcore, and the peak memory for ViT-L.
 
     python benchmarks/count_speed.py                     a dozen models, about 4 minutes
     python benchmarks/count_speed.py 'vit_*' swin_ti     models of your choice
@@ -34,14 +34,14 @@ from pathlib import Path
 before = psutil.Process().memory_info().rss
 from favor.trace.counts import count
 count("vit_l16")
-# The peak of this process alone (Linux): what getrusage says has the parent's peak in it.
+# The peak of this process alone (Linux): getrusage includes the parent's peak.
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(int(peak.split()[1]) * 1024 - before)
 """
 
 
 def seconds(action: Callable[[str], object], name: str) -> float:
-    """The best of three: what others do on the machine only ever adds time."""
+    """The best of three: other load on the machine only adds time."""
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
@@ -65,7 +65,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     names = matching_models(arguments.names)
-    count("resnet18")  # imports timm, which is no part of counting
+    count("resnet18")  # imports timm, which should not be timed
     ours, ratios = [], []
     for name in names:
         ours.append(seconds(count, name))

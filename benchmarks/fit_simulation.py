@@ -4,7 +4,7 @@ python benchmarks/fit_simulation.py --inference benchmark-infer-amp-nchw-pt240-c
     --training benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv --on rtx3090 --cache DIR
 
 About 40 minutes on two quiet cores, nearly all of it tracing 1,400 networks; the cache folder keeps the traces, so that
-the fit itself can be made again in 3 minutes. Prints what is left when whole families are held out.
+the fit itself can be repeated in 3 minutes. Prints the leave-one-family-out errors.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from favor.simulation.spread import Z
 FOLDS = 10
 TRAINING_ROWS = 90
 SET_BY_HAND = {"matrix": 0.1, "lanes": 0.2, "memory": 0.1, "host": 0.35, "full": 0.2}
-"""What a specification leaves open on another device, and products of float32 everywhere. Not fitted: there is no
+"""The uncertainties of another device's specification, and of float32 products everywhere. Not fitted: there is no
 second eager table to fit it to."""
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 def _training(
     arguments: argparse.Namespace, place: Device, calibration: Calibration, within: float
 ) -> tuple[Training, float]:
-    """The factors of training, and the spread that they leave beyond that of inference."""
+    """The factors of training, and their spread beyond that of inference."""
     all_rows = rows_of(arguments.training)
     chosen = random.Random(0).sample(all_rows, min(TRAINING_ROWS, len(all_rows)))  # noqa: S311 - a sample, no secret
     rows, traced = _traced(chosen, arguments.cache / "training")
@@ -63,7 +63,7 @@ def _traced(rows: list[Row], cache: Path) -> tuple[list[Row], list[Traced]]:
 
 
 def _report(title: str, simulated: np.ndarray, rows: list[Row]) -> float:
-    """Print how good times are; returns the standard deviation whose 95 % interval holds 95 % of the truths."""
+    """Print the accuracy of times; returns the standard deviation whose 95 % interval covers 95 % of the true times."""
     seconds, images = (np.array([getattr(row, name) for row in rows]) for name in ("seconds", "batch_size"))
     good = judged(simulated / images, seconds / images)
     print(f"{title}: Spearman {good.spearman:.4f}, median {good.median:.1%}, p90 {good.p90:.1%}")

@@ -1,14 +1,14 @@
 """Mutated files by the hundred thousand: `python benchmarks/hostile.py --cases 100000`.
 
-The same harness as `tests/hostile`, for nights. Prints what became of the cases of each format, and for each that ended
-badly its number, with which `--format NAME --first NUMBER --cases 1` makes it again. Exit code 1 if there are any.
+The harness of `tests/hostile` with more cases. Prints the outcomes of each format, and for each case that ended
+badly its number; `--format NAME --first NUMBER --cases 1` repeats it. Exit code 1 if there are any.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-# In place of this folder, whose own `hostile` is this file.
+# Replaces this folder, in which `hostile` is this file.
 sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
 
 from hostile.formats import FORMATS  # noqa: E402

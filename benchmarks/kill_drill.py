@@ -34,7 +34,7 @@ SMALL_DISK = 256 * 1024
 
 @dataclass(frozen=True)
 class Figures:
-    """What became of the records of a drill, and what else there is to say of it."""
+    """The result of a drill, with a note."""
 
     written: int
     lost: int
@@ -44,7 +44,7 @@ class Figures:
 
 
 def a_record(writer: int, number: int) -> Record:
-    """A record that no other writer makes, padded so that a write is easy to hit in the middle."""
+    """A record unique to its writer, padded so that a kill is likely to hit the middle of a write."""
     return Record(
         name=f"writer_{writer}",
         model=CardFields(),
@@ -56,7 +56,7 @@ def a_record(writer: int, number: int) -> Record:
 
 
 def killed(study: Path, times: int, rng: random.Random) -> Figures:
-    """One writer after the other is killed, each a moment after its first record."""
+    """Writers are killed one after the other, each a moment after its first record."""
     acknowledged: list[tuple[str, int]] = []
     for writer in range(times):
         ours, theirs = PROCESSES.Pipe(duplex=False)
@@ -137,7 +137,7 @@ def _read_while_growing(study: Path, most: int, report: Connection) -> None:
 
 
 def clock_set_back(study: Path, times: int) -> Figures:
-    """The same thing is measured again and again while the clock runs backwards: the last measurement counts."""
+    """The same thing is measured repeatedly while the clock runs backwards: the last measurement counts."""
     older = 0
     for number in range(times):
         moment = f"2026-11-15T{23 - number // 60:02d}:{59 - number % 60:02d}:00Z"
@@ -173,7 +173,7 @@ def disk_full(study: Path) -> Figures:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path | None]:
-    """A file system in memory of 256 KiB; None where this user may not mount one."""
+    """A tmpfs of 256 KiB; None if this user may not mount one."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(folder)]
     if sys.platform != "linux" or subprocess.run(command, check=False, capture_output=True).returncode:
@@ -188,7 +188,7 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
 def _figures(
     study: Path, expected: list[tuple[str, int]], note: str, *, unacknowledged: int = 0, damaged: int = 0
 ) -> Figures:
-    """Hold a study to the records whose `append` returned; `unacknowledged` others and `damaged` lines are in order."""
+    """Compare a study with the records whose `append` returned; `unacknowledged` others and `damaged` lines are allowed."""
     result = read(study)
     there = Counter((record.name, record.conditions["number"]) for record in result.records)
     extra = len(there.keys() - set(expected))

@@ -4,8 +4,8 @@
     FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study --second-seed   # then what is too close to call
     python benchmarks/laptop_table.py --out laptop-study --show                         # the table of what is there
 
-Each model is one `favor train --minutes 5`: the speed is found first, and the schedule fitted to the steps that the
-time allows. Called again, it goes on where it was stopped. The table, in Markdown, is for docs/training.md.
+Each model is one `favor train --minutes 5`: its speed is measured first, and the schedule fitted to the steps that
+fit into the time. A stopped run continues when called again. The table, in Markdown, is for docs/training.md.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def results(out: Path) -> dict[str, list[Record]]:
 
 
 def too_close(found: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Models whose accuracy differs from a neighbour's by less than a test set of this size can tell."""
+    """Models whose accuracy differs from a neighbor's by less than a test set of this size can resolve."""
     means = {name: mean("top1", records) for name, records in found.items()}
     close: dict[str, None] = {}
     ranked = sorted(means, key=lambda name: -means[name])
@@ -127,7 +127,7 @@ def main() -> None:
     print(table(found))
     close = too_close(found)
     print(
-        f"\nToo close to a neighbour to call: {', '.join(close)}" if close else "\nNo neighbours are too close to call."
+        f"\nToo close to a neighbor to call: {', '.join(close)}" if close else "\nNo neighbors are too close to call."
     )
 
 

@@ -1,10 +1,10 @@
-"""Images per second of favor's loader against the usual one: PIL, image by image, torchvision's transforms, DataLoader.
+"""The speed of favor's loader compared with the usual one: PIL, image by image, torchvision's transforms, DataLoader.
 
 Run: FAVOR_DATA=... python benchmarks/loader_speed.py [--data cifar10]
 The usual loader gets two worker processes, favor one thread, so that on two cores it leaves one to the model.
-Runs alternate, so that other work on the machine slows both, and the ratio is taken within each pair. Processor time
-(of all processes) is told beside the time on the wall, since it depends less on what else runs. The limit of 3 is for
-the time on the wall.
+Runs alternate, so that other load slows both, and the ratio is taken within each pair. Processor time
+(of all processes) is printed beside wall time, since it depends less on other load. The limit of 3 is for
+wall time.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WORKERS, BATCH, LEAST_RATIO = 2, 128, 3.0
 
 
 class UsualDataset(Dataset[tuple[torch.Tensor, int]]):
-    """What torchvision's CIFAR10 does: an array, an image of PIL from it, and the transforms."""
+    """Like torchvision's CIFAR10: an array, a PIL image from it, and the transforms."""
 
     def __init__(self, source: InMemory, transform: Callable[[Image.Image], torch.Tensor]) -> None:
         self.images = source.images.permute(0, 2, 3, 1).contiguous().numpy()
@@ -51,7 +51,7 @@ def blur(image: Image.Image) -> Image.Image:
 
 
 def usual_transform(three_augment: bool) -> transforms.Compose:
-    """Crop and flip, or the pipeline of DeiT III without CutMix, which is no transform of one image."""
+    """Crop and flip, or the pipeline of DeiT III without CutMix, which mixes two images."""
     steps = [transforms.RandomCrop(32, padding=4, padding_mode="reflect"), transforms.RandomHorizontalFlip()]
     if three_augment:
         choice = [transforms.Grayscale(3), transforms.RandomSolarize(128, p=1.0), transforms.Lambda(blur)]
@@ -77,7 +77,7 @@ def favor_epoch(source: InMemory, three_augment: bool) -> None:
 
 
 def timed(epoch: Callable[[InMemory, bool], None], source: InMemory, three_augment: bool) -> tuple[float, float]:
-    """Images per second on the wall, and per second of processor time of this process and its workers."""
+    """Images per second of wall time, and per second of processor time of this process and its workers."""
     start, used = time.perf_counter(), processor_seconds()
     epoch(source, three_augment)
     wall = time.perf_counter() - start
@@ -86,13 +86,13 @@ def timed(epoch: Callable[[InMemory, bool], None], source: InMemory, three_augme
 
 
 def processor_seconds() -> float:
-    """User and system time of this process and the ended ones that it started."""
+    """User and system time of this process and its ended children."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 def main() -> int:
-    """Print the speeds; the exit code says whether the smaller of the two ratios keeps the limit."""
+    """Print the speeds; the exit code says whether the smaller of the two ratios meets the limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--images", type=int, default=10_000, help="how many of the training images")

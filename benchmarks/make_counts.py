@@ -1,4 +1,4 @@
-"""Make src/favor/records/counts.csv: what every model of the zoo costs on paper, at its own image size.
+"""Make src/favor/records/counts.csv: the counts of every model of the zoo, at its own image size.
 
 python benchmarks/make_counts.py        a few minutes; after a model or a counting rule has changed
 """

@@ -2,8 +2,8 @@
 
 python benchmarks/make_simulated.py --keep DIR        about 6 minutes on two cores
 
-To be run again when a model, a device, or the calibration changes; tests compare the file with the simulation and the
-zoo. DIR is a study that keeps what is made, so that a run that was stopped goes on; a new one starts anew.
+Run it again when a model, a device, or the calibration changes; tests compare the file with the simulation and the
+zoo. DIR is a study for the results, so that a stopped run can continue; a new one starts over.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent.parent / "src" / "favor" / "simulate"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, required=True, metavar="DIR", help="study that keeps what is made")
+    parser.add_argument("--keep", type=Path, required=True, metavar="DIR", help="study for the results")
     study: Path = parser.parse_args().keep
     calibration, devices = shipped_calibration(), built_in_devices()
     kept = read(study).records if (study / STUDY_FILE).exists() else ()

@@ -1,7 +1,7 @@
 """How long a Pareto front takes: one million points in two dimensions in 1 s, 100,000 in four in 5 s, on one thread.
 
 Run: python benchmarks/pareto_speed.py
-"Random" is what models look like; "all on the front" is the worst case, in which nothing can be thrown away.
+"Random" resembles real models; "all on the front" is the worst case, in which no point is dominated.
 Seconds are processor time of the one thread, so that other work on the machine does not count.
 """
 
@@ -40,7 +40,7 @@ def seconds_of_the_whole_analysis(costs: np.ndarray) -> float:
 
 
 def main() -> int:
-    """Print the times; the exit code says whether the whole analysis keeps them on random data."""
+    """Print the times; the exit code says whether the whole analysis meets the limits on random data."""
     rng = np.random.default_rng(0)
     within = True
     print(

@@ -45,7 +45,7 @@ def a_record(number: int) -> Record:
 
 
 def seconds(job: Callable[[], object], runs: int) -> str:
-    """Wall and processor time; on a busy machine only the second says something about the job."""
+    """Wall and processor time; on a busy machine only the second is meaningful."""
     wall, processor = [], []
     for _ in range(runs):
         start, start_processor = time.perf_counter(), time.process_time()

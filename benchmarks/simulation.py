@@ -1,13 +1,13 @@
-"""How good simulated times are against one of timm's speed tables, with baselines beside them.
+"""The accuracy of simulated times on one of timm's speed tables, compared with baselines.
 
 python benchmarks/simulation.py --truth benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv --on rtx3090 [--limit 200]
 python benchmarks/simulation.py --truth ...rtx3090.csv --on rtx3090 --hold-out     families held out, refitted
 python benchmarks/simulation.py --truth ...h100.csv --on h100 --reference ...rtx3090.csv
 
-Any of timm's speed tables of a GPU will do: NCHW or NHWC, amp, bf16, fp16 or fp32, inference or training. The
-conditions are in the file's name. A second or two a network; --cache DIR keeps the traces, so that it can be stopped
-and run again. The baselines by multiply-adds, activations and bytes are given one factor each, fitted to the truth
-itself; the simulation and the scaling by bandwidth are given none, except where it is said.
+Any of timm's GPU speed tables works: NCHW or NHWC, amp, bf16, fp16 or fp32, inference or training. The file name
+gives the conditions. It takes a second or two per model; --cache DIR keeps the traces, so that it can be stopped
+and run again. The baselines by multiply-adds, activations and bytes have one factor each, fitted to the true times;
+the simulation and the scaling by bandwidth have none, unless stated.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     place = device(arguments.on)
     rows = rows_of(arguments.truth, by_timm=not arguments.plain)
     if not known_as(place, rows[0].device):
-        print(f"note: the table calls its device {rows[0].device}, which {place.name} is not known as")
+        print(f"note: the table's device is {rows[0].device}, which is not a name of {place.name}")
     if rows[0].compiled:
         print(f"note: the table is of compiled networks, simulated as {'fused' if rows[0].is_fused else 'eager'} ones")
     if arguments.limit is not None and arguments.limit < len(rows):
@@ -94,7 +94,7 @@ def _baseline(
     title: str, rows: list[Row], true: np.ndarray, per_image: Callable[[Row], float | None], fitted: bool = True
 ) -> None:
     known = [(value, seconds) for row, seconds in zip(rows, true, strict=True) if (value := per_image(row))]
-    if len({value for value, _ in known}) < 2:  # what is the same for all ranks nothing
+    if len({value for value, _ in known}) < 2:  # a constant has no ranks
         return
     guess, seconds = np.array(known).T
     if fitted:
@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
         action="store_true",
         help="not by timm's script: norms in float32 under autocast, TF32 for convolutions alone, as PyTorch has it",
     )
-    parser.add_argument("--limit", type=_count, help="only so many rows, drawn at random")
+    parser.add_argument("--limit", type=_count, help="only this many rows, drawn at random")
     parser.add_argument("--cache", type=Path, help="folder that keeps the traces")
     return parser.parse_args()
 

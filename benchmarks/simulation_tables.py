@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def front() -> None:
-    """Accuracy of Table 5 against simulated throughput; the paper's rule: dominated is who is worse in both."""
+    """Accuracy of Table 5 against simulated throughput; by the paper's rule, a dominated model is worse in both."""
     table = published_table()
     accuracy = table[
         (table["provenance"].str.contains("Table 5", na=False))
@@ -55,7 +55,7 @@ def front() -> None:
 
 
 def hardware() -> None:
-    """How alike the speeds of two GPUs are; the paper's Table 6 has A100 and RTX 3090."""
+    """The correlation of two GPUs' speeds; the paper's Table 6 has A100 and RTX 3090."""
     here, there = ({r.name: r.metrics["throughput"].value for r in shipped_records(on)} for on in ("a100", "rtx3090"))
     both = [name for name in here if name in there]
     pairs = [here[name] for name in both], [there[name] for name in both]

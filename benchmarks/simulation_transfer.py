@@ -1,11 +1,11 @@
-"""How well the simulation carries over to other GPUs: all published times beside this file, and each without itself.
+"""How well the simulation transfers to other GPUs: on all published times, and leave-one-source-out.
 
 python benchmarks/simulation_transfer.py [--cache DIR]         about 3 minutes, half a minute with the traces kept
 
-Three things were set by the times in half precision: how much less of denser matrix units networks use, how many
-operations it takes to find elements that do not lie in order, and how many others take (what these have to do with each
-other apart). So each source is also simulated with these three fitted to all the others: what it says of a source is
-then not taken from it. The conditions are in the files' names, the sources in published/README.md.
+Three parameters were set by half-precision times: how much less of faster tensor cores models use, the operations
+per strided element, and the operations per other element. So each source is also simulated with these three fitted
+to all other sources only.
+The conditions are in the file names, the sources in published/README.md.
 """
 
 import argparse
@@ -58,16 +58,16 @@ OTHERS = {
     ),
 }
 ALLOW_TF32 = ("TF32",)
-"""What ends the names of sources whose scripts allow TF32 for all products, as timm's does."""
+"""The name endings of sources whose scripts allow TF32 for all products, as timm's does."""
 OUT_OF_ORDER = ("elementwise_strided", "transpose", "cat_strided", "rearrange", "gather")
 USUAL, DEVIATIONS = np.array([0.25, np.log(30.0), np.log(0.5)]), np.array([0.25, 0.8, 0.8])
-"""What the three are held near: a little less of denser units, and about half of what was set for elements."""
+"""The prior of the three: slightly less of faster tensor cores, and about half of what was set per element."""
 NOISE = 0.15
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What published times set; `others` is a factor on what was set for elements that lie in order."""
+    """The three parameters; `others` is a factor on what was set for contiguous elements."""
 
     fed_less: float
     to_find: float

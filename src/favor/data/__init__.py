@@ -1,1 +1,1 @@
-"""What the models learn from: data sets by name, their augmentations, and the loader that hands out batches."""
+"""Data sets by name, augmentations, and the data loader."""

@@ -1,7 +1,7 @@
-"""Archives are unpacked once, into the user's cache folder, and never outside of it.
+"""Unpack archives once, into the user's cache folder, and never outside of it.
 
-An archive comes from a stranger. Regular files and folders are taken out one by one; links, devices, names that lead
-outside and sizes that the archive's own size does not explain are refused.
+Archives are untrusted. Regular files and folders are extracted one by one; links, devices, names that lead
+outside the folder and implausible sizes are refused.
 """
 
 import gzip
@@ -26,35 +26,35 @@ from favor.regular_file import open_regular
 
 ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
 ALLOW_LARGE = "FAVOR_ALLOW_LARGE"
-"""The environment variable that lifts the bounds on what an archive may unpack to."""
+"""The environment variable that lifts the limits on the content of an archive."""
 
 _TORN = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, lzma.LZMAError, zlib.error),
-    *(struct.error, ValueError, OverflowError),  # numbers in the headers of a zip file that cannot be
+    *(struct.error, ValueError, OverflowError),  # impossible numbers in the headers of a zip file
     RecursionError,  # tarfile calls itself for every extended header in a row
-    RuntimeError,  # a zip file that wants a password, or is compressed in a way that Python does not know
+    RuntimeError,  # a zip file with a password or an unknown compression
 )
 _PIECE = 2**20
 _FREE_BYTES, _BYTES_PER_BYTE = 10**8, 20
 _FREE_MEMBERS, _BYTES_PER_MEMBER = 10_000, 100
-"""What is always allowed, and what each byte of an archive adds: images hardly shrink, and have 100 bytes or more."""
+"""What is always allowed, and what each byte of an archive adds: images hardly compress, and have 100 bytes or more."""
 _DEEPEST, _LONGEST_NAME = 32, 1000
-_XZ_MEMORY = 2**27  # `xz -9` wants half of it; a header may ask for 4 GB
+_XZ_MEMORY = 2**27  # `xz -9` needs half of it; a header may demand 4 GB
 _LONGEST_EXTENSION = 2**20
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the path names an archive that `unpacked` takes."""
+    """Whether the path names an archive that `unpacked` can read."""
     return path.name.endswith(ARCHIVE_ENDINGS) and path.is_file()
 
 
 def cache_folder() -> Path:
-    """Where favor keeps what it can make again: $XDG_CACHE_HOME/favor, or ~/.cache/favor."""
+    """favor's cache folder: $XDG_CACHE_HOME/favor, or ~/.cache/favor."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "favor"  # noqa: PTH111 - no error without a home
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder with the archive's content; a changed archive is unpacked anew."""
+    """The folder with the archive's content; a changed archive is unpacked again."""
     folder = _place(archive, archive.name.split(".tar")[0])
     if not folder.exists():
         with _writing(archive):
@@ -69,7 +69,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def unxz(compressed: Path) -> Path:
-    """The file without its compression by xz, which takes long enough to do it once only."""
+    """The file decompressed from xz, kept in the cache because decompression is slow."""
     file = _place(compressed, compressed.stem)
     if not file.exists():
         with _writing(compressed, "xz"), tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -81,7 +81,7 @@ def unxz(compressed: Path) -> Path:
 
 
 def _place(packed: Path, name: str) -> Path:
-    """Where the content of a file goes: another path, size or time of change is another place."""
+    """The cache folder of a file, which depends on its path, size and modification time."""
     state = packed.stat()
     known = f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}"
     key = hashlib.sha256(os.fsencode(known)).hexdigest()[:12]
@@ -93,18 +93,18 @@ def _place(packed: Path, name: str) -> Path:
 
 @contextmanager
 def _writing(packed: Path, what: str = "an archive") -> Iterator[None]:
-    """Turn what goes wrong while unpacking into one line: the file's fault, or the disk's."""
+    """Turn errors of unpacking into one line, which blames the file or the disk."""
     try:
         yield
     except FavorError:
         raise
     except _TORN as error:
-        raise RequestError(f"{packed}: torn or not {what} ({one_line(error)}); get it again") from error
+        raise RequestError(f"{packed}: truncated or not {what} ({one_line(error)}); download it again") from error
     except OSError as error:
         folder = cache_folder() / "unpacked"
         raise WorkError(
             f"{packed} cannot be unpacked into {folder}: {error.strerror or one_line(error)}; "
-            "name another cache in XDG_CACHE_HOME"
+            "set XDG_CACHE_HOME to another folder"
         ) from error
 
 
@@ -118,7 +118,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 class _Unpacking:
-    """Puts members below a folder and keeps account of how many and how large they are."""
+    """Writes members below a folder and limits their number and size."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive, self.folder = archive, folder.resolve()
@@ -135,7 +135,7 @@ class _Unpacking:
         return RequestError(f"{self.archive}: refused, {why}")
 
     def path(self, name: str) -> Path:
-        """Where a member goes, in a folder that is there."""
+        """The path for a member, whose folder is created."""
         self._members += 1
         if self.is_bounded and self._members > self.most_members:
             raise self.refusal(f"more than {self.most_members:,} members{self._if_trusted}")
@@ -143,7 +143,7 @@ class _Unpacking:
         if name.startswith("/") or ".." in parts or "\0" in name:
             raise self.refusal(f"it would write outside of its folder: {shown(name)}")
         if len(parts) > _DEEPEST or len(name) > _LONGEST_NAME:
-            raise self.refusal(f"a name of {len(parts)} folders and {len(name):,} characters: {shown(name)}")
+            raise self.refusal(f"a path of {len(parts)} parts and {len(name):,} characters: {shown(name)}")
         path = self.folder.joinpath(*parts)
         self._make(path.parent if parts else path)
         return path
@@ -161,14 +161,14 @@ class _Unpacking:
         return path
 
     def count(self, read: int) -> None:
-        """Add to the bytes that the archive has given so far."""
+        """Add to the number of unpacked bytes."""
         self._bytes += read
         if self.is_bounded and self._bytes > self.most_bytes:
             raise self.refusal(f"it unpacks to more than {self.most_bytes / 1e6:,.0f} MB{self._if_trusted}")
 
     @property
     def _if_trusted(self) -> str:
-        return f", which its own size does not explain; if you trust it, set {ALLOW_LARGE}=1"
+        return f", too much for its own size; if you trust it, set {ALLOW_LARGE}=1"
 
     def _make(self, folder: Path) -> None:
         if folder in self._parents:
@@ -199,7 +199,7 @@ def _extract_tar(file: BinaryIO, unpacking: _Unpacking) -> None:
     stream = _Counted(_decompressed(file), unpacking)
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=TarHeader) as tar:  # type: ignore[call-overload]
         while (member := tar.next()) is not None:
-            tar.members.clear()  # it would keep all of a million of them
+            tar.members.clear()  # else it keeps them all in memory
             if member.isdir():
                 unpacking.make_folder(member.name)
             elif is_plain_file(member) and (content := tar.extractfile(member)) is not None:
@@ -207,11 +207,11 @@ def _extract_tar(file: BinaryIO, unpacking: _Unpacking) -> None:
             else:
                 raise unpacking.refusal(f"{shown(member.name)} is a link or a device, not a file or a folder")
     while stream.read(_PIECE):
-        pass  # the checksum is at the very end, beyond the last member
+        pass  # read to the end, where the checksum is
 
 
 def is_plain_file(member: tarfile.TarInfo) -> bool:
-    """Whether a member of a tar file is a regular file that is all there; a sparse one has holes of any size."""
+    """Whether a member of a tar file is a regular, not sparse file; sparse files have holes of any size."""
     return member.isreg() and not member.issparse()
 
 
@@ -225,7 +225,7 @@ def _decompressed(file: BinaryIO) -> BinaryIO:
 
 
 class _Counted:
-    """A stream whose bytes are counted, those of a tar file's headers too."""
+    """A stream that counts its bytes, including those of a tar file's headers."""
 
     def __init__(self, stream: IO[bytes], unpacking: _Unpacking) -> None:
         self._stream, self._unpacking = stream, unpacking
@@ -237,7 +237,7 @@ class _Counted:
 
 
 class _Xz(io.RawIOBase):
-    """What a file holds under xz's compression; unlike `lzma.open`, in bounded memory."""
+    """Decompresses an xz file; unlike `lzma.open`, in limited memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._decompressor = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
@@ -262,7 +262,7 @@ class _Xz(io.RawIOBase):
 
 
 class TarHeader(tarfile.TarInfo):
-    """The header of a member; where it is torn, tarfile would take the archive to end there, without a word."""
+    """The header of a member; on a damaged header, tarfile would silently take the archive to end there."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -291,12 +291,12 @@ def _rename(beside: Path, folder: Path) -> None:
     try:
         beside.rename(folder)
     except OSError:
-        if not folder.exists():  # else another process was faster, and its content is the same
+        if not folder.exists():  # else another process was faster, with the same content
             raise
 
 
 def _below_wrapping_folders(folder: Path) -> Path:
-    """Most archives wrap their content in one folder, which is not part of the layout."""
+    """Skip the single folder that most archives wrap their content in."""
     while True:
         entries = list(folder.iterdir())
         if len(entries) != 1 or not entries[0].is_dir():

@@ -1,8 +1,8 @@
-"""Augmentations of whole batches as tensors; every sample has draws of its own.
+"""Augmentations of whole batches as tensors, with random numbers per sample.
 
-3-Augment (Touvron et al., "DeiT III", 2022, arXiv:2204.07118): one of greyscale, solarisation and Gaussian blur, then
-colour jitter. torchvision's v2 transforms draw once for a batch, from a generator that depends on the process;
-here the same operations take a number for each sample, and the tests compare them with torchvision's.
+3-Augment (Touvron et al., "DeiT III", 2022, arXiv:2204.07118): one of grayscale, solarization and Gaussian blur, then
+color jitter. torchvision's v2 transforms draw once per batch, from a generator that depends on the process;
+here the same operations take one random number per sample; the tests compare them with torchvision's.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ _BRIGHTNESS, _CONTRAST, _SATURATION = range(3)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to training images, as probabilities; at most one of grey, solarize and blur for an image."""
+    """The augmentation of training images, as probabilities; at most one of grey, solarize and blur per image."""
 
     flip: float = 0.0
     grey: float = 0.0
@@ -38,14 +38,14 @@ class Augmentation:
     def __post_init__(self) -> None:
         for name in ("flip", "grey", "solarize", "blur", "color_jitter", "cutmix"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise RequestError(f"augmentation: {name} is from 0 to 1, not {getattr(self, name)}")
+                raise RequestError(f"augmentation: {name} must be from 0 to 1, not {getattr(self, name)}")
         if self.grey + self.solarize + self.blur > 1.0 + 1e-9:
-            raise RequestError("augmentation: one of grey, solarize and blur is chosen; their probabilities exceed 1")
+            raise RequestError("augmentation: the probabilities of grey, solarize and blur add up to more than 1")
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and standard deviation of each channel, of values from 0 to 1."""
+    """The mean and standard deviation of each channel, for values from 0 to 1."""
 
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
@@ -57,7 +57,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images as the model takes them, and what they show: `labels` with the weight `share`, `other_labels` the rest."""
+    """Preprocessed images and their mixed labels: `labels` with weight `share`, `other_labels` with the rest."""
 
     images: Tensor
     labels: Tensor
@@ -69,7 +69,7 @@ class Batch:
         return len(self.labels)
 
     def targets(self, num_classes: int, smoothing: float = 0.0) -> Tensor:
-        """The distribution over classes to learn, smoothed towards the uniform one.
+        """The target distribution over classes, with label smoothing.
 
         >>> one = torch.tensor([1])
         >>> Batch(torch.zeros(1, 3, 2, 2), one, np.array([0]), one, torch.ones(1)).targets(4, 0.2).round(decimals=2)
@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Key:
-    """Whose draws are used: those of these samples in this epoch of the run with this seed."""
+    """The seed, epoch and samples that the random numbers belong to."""
 
     seed: int
     epoch: int
@@ -97,7 +97,7 @@ class Key:
 def augmented(
     squares: Tensor, labels: Tensor, key: Key, augmentation: Augmentation, normalization: Normalization
 ) -> Batch:
-    """A training batch of uint8 squares (B, 3, S, S)."""
+    """Augment a training batch of uint8 images (B, 3, S, S)."""
     images = flipped(squares, key, augmentation.flip).float().div_(255)
     images = three_augmented(images, key, augmentation)
     if augmentation.color_jitter:
@@ -111,17 +111,17 @@ def augmented(
 
 
 def flipped(images: Tensor, key: Key, probability: float) -> Tensor:
-    """Mirrored left to right, each with this probability."""
+    """Flip each image horizontally with this probability."""
     which = key.uniform(Draw.FLIP) < probability
     return torch.where(_per_image(which, images), images.flip(-1), images) if which.any() else images
 
 
 def three_augmented(images: Tensor, key: Key, augmentation: Augmentation) -> Tensor:
-    """One of greyscale, solarisation and blur for each image, or none of them for the rest of the probability."""
+    """Apply at most one of grayscale, solarization and blur to each image."""
     choice = key.uniform(Draw.THREE_AUGMENT)
     limits = np.cumsum([0.0, augmentation.grey, augmentation.solarize, augmentation.blur])
     if augmentation.grey + augmentation.solarize + augmentation.blur > 1.0 - 1e-9:
-        limits[-1] = 1.0  # three times a third is to leave nobody out
+        limits[-1] = 1.0  # three thirds may sum to less than 1
     grey, solarized, blurred_ = (np.flatnonzero((limits[k] <= choice) & (choice < limits[k + 1])) for k in range(3))
     sigmas = key.uniform(Draw.BLUR_SIGMA, *_BLUR_SIGMAS)
     for which, change in (
@@ -142,16 +142,16 @@ def luma(images: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, sigmas: Tensor) -> Tensor:
-    """Gaussian blur with a sigma in pixels for each image; what lies outside of the image has no weight.
+    """Gaussian blur with one sigma in pixels per image; pixels outside of the image have no weight.
 
-    Written as two matrix products, since a convolution whose kernel differs from image to image is slow.
+    Two matrix products, since a convolution with a different kernel per image is slow.
     """
     rows, columns = (_gaussian(length, sigmas) for length in images.shape[-2:])
     return rows[:, None] @ images @ columns[:, None].transpose(-1, -2)
 
 
 def _gaussian(length: int, sigmas: Tensor) -> Tensor:
-    """Matrices (B, L, L) whose rows are normalised Gaussians around their diagonal."""
+    """Matrices (B, L, L) whose rows are normalized Gaussians around the diagonal."""
     along = torch.arange(length, device=sigmas.device, dtype=sigmas.dtype)
     distance = (along[:, None] - along) / sigmas[:, None, None]
     weights = torch.exp(-0.5 * distance**2)
@@ -161,7 +161,7 @@ def _gaussian(length: int, sigmas: Tensor) -> Tensor:
 def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
     """Brightness, contrast and saturation by factors in 1 +- strength, in an order drawn for each image.
 
-    Each of the three pulls an image from, or pushes it away from, another: black, its mean grey, its greyscale.
+    Each blends the image with another one: black, its mean gray, or its grayscale version.
     """
     factors = np.stack(
         [key.uniform(d, 1 - strength, 1 + strength) for d in (Draw.BRIGHTNESS, Draw.CONTRAST, Draw.SATURATION)]
@@ -179,10 +179,10 @@ def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
 
 
 def cutmixed(images: Tensor, key: Key, probability: float) -> tuple[Tensor, Tensor]:
-    """A box of each image replaced by that of its neighbour in the batch, and the share that is still its own.
+    """Replace a box of each image by that of its neighbor in the batch; returns the share of its own pixels too.
 
-    Yun et al., "CutMix", 2019, arXiv:1905.04899, with alpha = 1: the share is uniform. The box is cut off at the
-    border, and the share is that of the pixels that are left.
+    Yun et al., "CutMix", 2019, arXiv:1905.04899, with alpha = 1: the share is uniform. The box is clipped at the
+    border, and the share counts the remaining pixels.
     """
     height, width = images.shape[-2:]
     side = np.sqrt(1.0 - key.uniform(Draw.CUTMIX_SHARE)) * (key.uniform(Draw.CUTMIX) < probability)
@@ -206,5 +206,5 @@ def _box(
 
 
 def _per_image(values: NDArray, images: Tensor) -> Tensor:
-    """One value for each image, shaped to be combined with images."""
+    """One value per image, reshaped to broadcast over images."""
     return torch.from_numpy(values).to(images.device).view(-1, 1, 1, 1)

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100: the binary version, plain or compressed with xz, and the version in Python's pickle format.
 
-A pickle is a program. These are read by an unpickler that knows arrays of bytes and plain containers and refuses all
-else: a file that may call numpy's own constructors can make an object of any address in memory.
+A pickle is a program. These are read by an unpickler that accepts only byte arrays and plain containers:
+a file that may call numpy's constructors can make an object from any memory address.
 """
 
 import io
@@ -28,7 +28,7 @@ _MOST_BYTES = 2**28  # CIFAR-100's training images have 154 MB
 
 @dataclass(frozen=True)
 class _Layout:
-    """The files of one of the two sets; a binary record has `label_bytes` labels, the last one is the class."""
+    """The files of CIFAR-10 or CIFAR-100; a binary record has `label_bytes` labels, the last one is the class."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -61,7 +61,7 @@ _CIFAR100 = _Layout(
 
 
 def open_cifar10(root: Path) -> Splits:
-    """CIFAR-10, or a cut of it with the files `train` and `test`."""
+    """CIFAR-10, or a subset of it with the files `train` and `test`."""
     mini = any((root / f"train.bin{end}").exists() for end in ("", ".xz"))
     layout = _CIFAR10
     if mini:
@@ -77,14 +77,14 @@ def open_cifar100(root: Path) -> Splits:
 def _open(root: Path, layout: _Layout) -> Splits:
     num_classes = len(layout.classes)
     pickled = (root / layout.train[0]).is_file()
-    with ThreadPoolExecutor() as threads:  # xz takes most of the time, and lets go of the interpreter's lock
+    with ThreadPoolExecutor() as threads:  # xz takes most of the time, and releases the GIL
         read = _read_pickled if pickled else _read_binary
         parts = list(threads.map(lambda name: read(root, name, layout), (*layout.train, *layout.test)))
     train, test = _joined(parts[: len(layout.train)], root), _joined(parts[len(layout.train) :], root)
     for split in (train, test):
         for label in (int(split.labels.min()), int(split.labels.max())):
             if not 0 <= label < num_classes:
-                raise RequestError(f"{root}: label {label} in a set of {num_classes} classes")
+                raise RequestError(f"{root}: label {label} is out of range for {num_classes} classes")
     return Splits(_class_names(root, layout, pickled), train, test)
 
 
@@ -103,10 +103,12 @@ def _read_binary(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uin
     elif compressed.exists():
         path, content = compressed, read_regular(unxz(compressed), _MOST_BYTES)
     else:
-        raise RequestError(f"{root}: no {plain.name}, {compressed.name} or {name}; get the whole set")
+        raise RequestError(f"{root}: no {plain.name}, {compressed.name} or {name}; download the whole set")
     record = layout.label_bytes + _PIXELS
     if len(content) % record:
-        raise RequestError(f"{path}: {len(content)} bytes are not a whole number of records of {record}; get it again")
+        raise RequestError(
+            f"{path}: {len(content)} bytes are not a whole number of records of {record}; download it again"
+        )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record)
     images = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
     return images, records[:, layout.label_bytes - 1].astype(np.int64)
@@ -115,16 +117,16 @@ def _read_binary(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uin
 def _read_pickled(root: Path, name: str, layout: _Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     path = root / name
     if not path.exists():
-        raise RequestError(f"{root}: no {name}; get the whole set")
+        raise RequestError(f"{root}: no {name}; download the whole set")
     content = unpickled_arrays(path)
     data, labels = content.get(b"data"), content.get(layout.pickled_label)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _PIXELS:
-        raise RequestError(f"{path}: its data are not bytes in rows of {_PIXELS}; get it again")
+        raise RequestError(f"{path}: its data are not rows of {_PIXELS} bytes; download it again")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
-        raise RequestError(f"{path}: not one label for each of its {len(data)} images; get it again")
+        raise RequestError(f"{path}: its labels do not match its {len(data)} images; download it again")
     for label in labels:
         if not 0 <= label < len(layout.classes):
-            raise RequestError(f"{path}: label {shown(label)} in a set of {len(layout.classes)} classes")
+            raise RequestError(f"{path}: label {shown(label)} is out of range for {len(layout.classes)} classes")
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
@@ -139,15 +141,15 @@ def _class_names(root: Path, layout: _Layout, pickled: bool) -> tuple[str, ...]:
         names = tuple(read_text(path, _MOST_BYTES).split()) if path.exists() else ()
     for name in names:
         if not name.isprintable():
-            raise RequestError(f"{root}: {shown(name)} cannot name a class; get the set again")
-    # Not plain numbers where the file is missing: a digit 3 is not a cat.
+            raise RequestError(f"{root}: {shown(name)} is not a valid class name; download the set again")
+    # Without the file of names, not plain numbers: the digit 3 is not a cat.
     return names if len(names) == len(layout.classes) else layout.classes
 
 
 def unpickled_arrays(path: Path) -> dict[bytes, Any]:
-    """The dict in a pickle of arrays of bytes, numbers, texts and containers; all else in it is refused, not run."""
+    """The dict in a pickle of byte arrays, numbers, strings and containers; all else is refused, not executed."""
     try:
-        # The authors' files are from Python 2, whose texts are bytes: latin1 keeps every one of them.
+        # The authors' files are from Python 2, whose strings are bytes: latin1 keeps every byte.
         encoded = read_regular(path, _MOST_BYTES)
         _check_memo(encoded)
         content = _ArraysOnly(io.BytesIO(encoded), encoding="latin1").load()
@@ -156,9 +158,9 @@ def unpickled_arrays(path: Path) -> dict[bytes, Any]:
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from error
     except _NOT_A_PICKLE as error:
-        raise RequestError(f"{path}: torn or not a pickle ({one_line(error)}); get it again") from error
+        raise RequestError(f"{path}: truncated or not a pickle ({one_line(error)}); download it again") from error
     if not isinstance(content, dict):
-        raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a file of CIFAR")
+        raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a CIFAR file")
     return {
         key.encode() if isinstance(key, str) else key: value.values if isinstance(value, _Array) else value
         for key, value in content.items()
@@ -169,25 +171,25 @@ _NOT_A_PICKLE = (
     *(pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError),
     *(MemoryError, OverflowError, RecursionError),
 )
-"""What Python's unpickler raises on bytes that are none, or that claim to be absurdly large or deep."""
+"""What Python's unpickler raises on bytes that are not a pickle, or on absurd sizes and depths."""
 
 
 def _check_memo(encoded: bytes) -> None:
-    """Refuse numbers of remembered objects that the file cannot have: Python makes room for all below."""
+    """Refuse implausible memo indices: Python allocates memory for all below."""
     for opcode, argument, _ in pickletools.genops(encoded):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument is not None and int(argument) > len(encoded):
-            raise RequestError(f"refused, the pickle remembers an object as number {argument}")
+            raise RequestError(f"refused: the pickle has the implausible memo index {argument}")
 
 
 class _Bytes:
-    """Stands for the one type of number that CIFAR's arrays have."""
+    """Stands for uint8, the only dtype of CIFAR's arrays."""
 
     def __setstate__(self, state: object) -> None:
-        """What a file says about bytes changes nothing about them."""
+        """Ignore the file's dtype state: bytes need none."""
 
 
 class _Array:
-    """Stands for an array in a pickle, so that numpy is given nothing but a shape and bytes."""
+    """Stands for an array in a pickle, so that numpy gets only a shape and bytes."""
 
     def __init__(self) -> None:
         self.values: NDArray[np.uint8] | None = None
@@ -199,25 +201,25 @@ class _Array:
                 order: Literal["C", "F"] = "F" if columns_first else "C"
                 self.values = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order=order)
             case _:
-                raise ValueError("an array that is none of bytes")
+                raise ValueError("an array that is not of bytes")
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Arrays of bytes, and nothing that could run."""
+    """An unpickler for byte arrays, and nothing that could be executed."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # Functions of their own for each call, since a file may also set attributes of what it is given.
+        # New functions for each call, since a pickle can set attributes on them.
         match module, name:
             case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
                 return lambda *_: _Array()
             case "numpy", "dtype":
                 return lambda code, *_: _known_type(code)
             case "numpy", "ndarray":
-                return "named by every array, and never called"
-        raise RequestError(f"refused, the pickle wants to use {shown(f'{module}.{name}')}, which is not an array")
+                return "named by every array, but never called"
+        raise RequestError(f"refused: the pickle uses {shown(f'{module}.{name}')}, which is not an array")
 
 
 def _known_type(code: object) -> _Bytes:
     if code != "u1":
-        raise RequestError(f"refused, the pickle has an array of type {shown(code)}; CIFAR's are of bytes")
+        raise RequestError(f"refused: the pickle has an array of type {shown(code)}; CIFAR's are bytes")
     return _Bytes()

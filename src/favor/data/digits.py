@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 real handwritten digits that come with the package, for runs without a network."""
+"""scikit-learn's digits: 1,797 real handwritten digits that need no download."""
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ _EVALUATION_IMAGES = 360
 
 
 def open_digits() -> Splits:
-    """1,437 images to train on and 360 to evaluate on, a fixed random split, upsampled from 8x8 to 32x32."""
+    """1,437 training and 360 evaluation images, a fixed random split, upsampled from 8x8 to 32x32."""
     from sklearn.datasets import load_digits
 
     grey, labels = load_digits(return_X_y=True)
     images = rgb_of_grey((grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8))
     images = resized(images, (SIDE, SIDE))
-    # Neighbours in the file are by the same hand, so a cut at one place would test on writers that were never seen.
+    # Consecutive images are by the same writer, so a split by position would evaluate on unseen writers.
     shuffled = np.argsort(uniform(0, 0, np.arange(len(labels)), Draw.SPLIT), kind="stable")
     evaluation, train = shuffled[:_EVALUATION_IMAGES], shuffled[_EVALUATION_IMAGES:]
     return Splits(

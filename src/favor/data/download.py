@@ -1,4 +1,4 @@
-"""What torchvision can download goes to the user's cache folder, once."""
+"""Downloads by torchvision, once, into the user's cache folder."""
 
 from collections.abc import Callable
 from http.client import HTTPException
@@ -14,13 +14,13 @@ _FOLDERS = {
     "fashion-mnist": ("FashionMNIST", "FashionMNIST/raw"),
     "flowers102": ("Flowers102", "flowers-102"),
 }
-"""torchvision's class of the set, and the folder that it makes."""
+"""torchvision's class of the set, and the folder that it creates."""
 
 
 def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None) -> Path:
-    """The folder of the set, downloaded if it is not there yet."""
+    """The folder of the set, downloaded if missing."""
     if known.name not in _FOLDERS:
-        raise missing(known, f"downloaded are {', '.join(_FOLDERS)} only")
+        raise missing(known, f"only {', '.join(_FOLDERS)} can be downloaded")
     class_name, folder = _FOLDERS[known.name]
     root = cache_folder() / "downloads"
     done = root / f"{known.name}.complete"
@@ -29,7 +29,7 @@ def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise WorkError(
-                f"{known.name} cannot be downloaded into {root}: {error.strerror}; name another cache in XDG_CACHE_HOME"
+                f"{known.name} cannot be downloaded into {root}: {error.strerror}; set XDG_CACHE_HOME to another folder"
             ) from error
         try:
             (fetch or _fetch)(class_name, root)

@@ -1,7 +1,7 @@
-"""Random numbers that belong to a sample, not to a process: a hash of seed, epoch, sample and what is drawn.
+"""Random numbers that belong to a sample, not to a process: a hash of seed, epoch, sample and purpose.
 
-However many processes, workers and micro-batches share the work, and wherever a run is resumed, a sample is seen in
-the same way in the same epoch.
+So a sample is augmented in the same way in the same epoch, however many processes, workers and micro-batches share
+the work, and wherever a run is resumed.
 """
 
 from enum import IntEnum
@@ -14,7 +14,7 @@ _WORD = (1 << 64) - 1
 
 
 class Draw(IntEnum):
-    """What a number decides; the values are part of every published result, so new ones go to the end."""
+    """The purpose of a random number; the values affect published results, so new ones go to the end."""
 
     ORDER = 0
     CROP_TOP = 1
@@ -35,12 +35,12 @@ class Draw(IntEnum):
 
 
 def uniform(seed: int, epoch: int, samples: NDArray[np.int64], draw: Draw) -> NDArray[np.float64]:
-    """One number in [0, 1) for each sample.
+    """One number in [0, 1) per sample.
 
     >>> uniform(0, 1, np.array([7, 8]), Draw.FLIP).round(4).tolist()
     [0.4995, 0.3502]
     """
-    # 53 bits are what a float64 holds exactly, so that 1 itself is never drawn.
+    # A float64 holds 53 bits exactly, so that 1 is never drawn.
     return (_bits(seed, epoch, samples, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -54,7 +54,7 @@ def order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 def _bits(seed: int, epoch: int, samples: NDArray[np.int64], draw: Draw) -> NDArray[np.uint64]:
-    """64 random bits for each sample: splitmix64's finalizer, chained over the parts of the key."""
+    """64 random bits per sample: splitmix64's finalizer, chained over the parts of the key."""
     key = _mixed(np.array([seed & _WORD], dtype=np.uint64))
     for part in (epoch, int(draw)):
         key = _mixed(key ^ np.uint64((part + 1) * _GOLDEN & _WORD))

@@ -1,4 +1,4 @@
-"""Images in folders: one folder for each class, below `train` and `val`, or with no split at all."""
+"""Images in folders: one folder per class, below `train` and `val`, or without a split."""
 
 import os
 from pathlib import Path
@@ -15,11 +15,11 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".pp
 TRAIN_FOLDERS = ("train", "training", "imagenet21k_train")
 EVALUATION_FOLDERS = ("val", "validation", "valid", "test", "imagenet21k_val")
 _EVALUATION_SHARE = 0.1
-_LONGEST_PATH = 4096  # bytes that the system takes
+_LONGEST_PATH = 4096  # bytes, the system's limit
 
 
 def open_folder(root: Path) -> Splits:
-    """Folders of classes below `train` and `val`; without them, a fixed tenth of the images is for evaluation."""
+    """Class folders below `train` and `val`; without these, a fixed tenth of the images is for evaluation."""
     train, evaluation = first_folder(root, TRAIN_FOLDERS), first_folder(root, EVALUATION_FOLDERS)
     if (train is None) != (evaluation is None):
         there, wanted = (evaluation, TRAIN_FOLDERS) if train is None else (train, EVALUATION_FOLDERS)
@@ -31,24 +31,24 @@ def open_folder(root: Path) -> Splits:
 
 
 def first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
-    """The first of these folders that is there."""
+    """The first of these folders that exists."""
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
-    """The classes, in the order of their names, which is the order of their numbers."""
+    """The classes sorted by name; this order gives their numbers."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise RequestError(f"{folder}: no folders in it; there is to be one for each class, with its images")
+        raise RequestError(f"{folder}: it has no folders; it needs one folder of images per class")
     for name in names:
         if not name.isprintable():  # it becomes the class's name, in records and checkpoints
-            raise RequestError(f"{folder}: the folder {shown(name)} cannot name a class; rename it")
+            raise RequestError(f"{folder}: the folder {shown(name)} is not a valid class name; rename it")
     return tuple(names)
 
 
 def images_by_class(folder: Path, classes: tuple[str, ...]) -> ImageFiles:
-    """The images below the folders of these classes; a folder of another class is refused."""
+    """The images below the folders of these classes; folders of other classes are refused."""
     unknown = set(class_folders(folder)).difference(classes)
     if unknown:
         raise RequestError(f"{folder}: class {min(unknown)!r} is not among the classes of the training images")
@@ -57,9 +57,9 @@ def images_by_class(folder: Path, classes: tuple[str, ...]) -> ImageFiles:
 
 
 def image_list(folder: Path, relative: list[str], labels: list[int]) -> ImageFiles:
-    """Images with labels from a list of the set's authors, all of them below the folder."""
+    """Images with labels from the authors' list, all below the folder."""
     if not relative:
-        raise RequestError(f"{folder}: no images in it")
+        raise RequestError(f"{folder}: it has no images")
     for name in relative:
         if name.startswith("/") or ".." in name.split("/") or "\0" in name or len(name) > _LONGEST_PATH:
             raise RequestError(f"{folder}: the list of its images names {shown(name)}, which is not a file in it")

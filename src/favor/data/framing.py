@@ -1,7 +1,7 @@
-"""How an image of any size becomes a square of the size that the model sees.
+"""Cropping: how an image of any size becomes a square of the model's image size.
 
-Training: the shorter side is resized, then a square is cut out at random ("simple random crop" of DeiT III: borders
-padded by reflection first). Evaluation: the shorter side is resized, then the centre is cut out.
+Training: the shorter side is resized, then a random square is cropped ("simple random crop" of DeiT III: borders
+padded by reflection first). Evaluation: the shorter side is resized, then the center is cropped.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Interpolation = Literal["bicubic", "bilinear"]
 
 @dataclass(frozen=True)
 class Framing:
-    """The square to cut: its side, the padding around the image in training, the centre's share in evaluation."""
+    """The crop: its side, the padding in training, and the center crop's share of the side in evaluation."""
 
     img_size: int
     padding: int = 0
@@ -30,11 +30,11 @@ class Framing:
 
     def __post_init__(self) -> None:
         if self.img_size < 1 or self.padding < 0 or not 0.0 < self.crop_ratio <= 1.0:
-            raise RequestError(f"no square can be cut with {self}: a side of 1 or more, a crop ratio in (0, 1]")
+            raise RequestError(f"{self} is not valid: the side must be 1 or more, the crop ratio in (0, 1]")
 
     @property
     def evaluation_side(self) -> int:
-        """What the shorter side is resized to in evaluation.
+        """The length of the shorter side after resizing, in evaluation.
 
         >>> Framing(224, crop_ratio=0.875).evaluation_side
         256
@@ -44,7 +44,7 @@ class Framing:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where the squares of a batch are cut: a position for each image, as shares of the room there is."""
+    """The crops of a batch: one position per image, as shares of the possible range."""
 
     side: int
     img_size: int
@@ -55,20 +55,20 @@ class Cut:
 
 
 def random_cut(framing: Framing, seed: int, epoch: int, samples: NDArray[np.int64]) -> Cut:
-    """The cut of training, drawn for each sample."""
+    """The random crops of training, drawn per sample."""
     top = uniform(seed, epoch, samples, Draw.CROP_TOP)
     left = uniform(seed, epoch, samples, Draw.CROP_LEFT)
     return Cut(framing.img_size, framing.img_size, framing.padding, top, left, framing.interpolation)
 
 
 def centre_cut(framing: Framing, count: int) -> Cut:
-    """The cut of evaluation: the centre."""
+    """The center crops of evaluation."""
     centre = np.full(count, 0.5)
     return Cut(framing.evaluation_side, framing.img_size, 0, centre, centre, framing.interpolation)
 
 
 def resized_shape(height: int, width: int, side: int) -> tuple[int, int]:
-    """The shape with the shorter side as asked and the proportions kept.
+    """The shape with the given shorter side and the same aspect ratio.
 
     >>> resized_shape(100, 200, 50)
     (50, 100)
@@ -78,7 +78,7 @@ def resized_shape(height: int, width: int, side: int) -> tuple[int, int]:
 
 
 def start(share: NDArray[np.float64], length: int, cut: Cut) -> NDArray[np.int64]:
-    """Where the square starts along a side of that length; negative is in the padding.
+    """Where the crop starts along a side of that length; negative is in the padding.
 
     >>> start(np.array([0.0, 0.5, 0.99]), 32, Cut(32, 32, 4, np.zeros(3), np.zeros(3))).tolist()
     [-4, 0, 4]
@@ -88,7 +88,7 @@ def start(share: NDArray[np.float64], length: int, cut: Cut) -> NDArray[np.int64
 
 
 def reflected(position: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Positions outside of an image mirrored at its borders, the border itself not repeated.
+    """Positions outside of an image reflected at its borders, without repeating the border.
 
     >>> reflected(np.array([-2, -1, 0, 3, 4, 5]), 4).tolist()
     [2, 1, 0, 3, 2, 1]
@@ -101,7 +101,7 @@ def reflected(position: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def cut_batch(images: Tensor, cut: Cut) -> Tensor:
-    """The squares of a batch of equally large uint8 images (B, 3, H, W)."""
+    """The crops of a batch of uint8 images of one size (B, 3, H, W)."""
     count, _, height, width = images.shape
     shape = resized_shape(height, width, cut.side)
     if shape != (height, width):
@@ -119,6 +119,6 @@ def cut_batch(images: Tensor, cut: Cut) -> Tensor:
 
 
 def resized(images: Tensor, shape: tuple[int, int], interpolation: Interpolation = "bicubic") -> Tensor:
-    """uint8 images (B, 3, H, W) at another size, antialiased where they shrink, as PIL does."""
+    """Resize uint8 images (B, 3, H, W), antialiased when shrinking, as PIL does."""
     values = F.interpolate(images.float(), shape, mode=interpolation, antialias=True)
     return values.round_().clamp_(0, 255).to(torch.uint8)

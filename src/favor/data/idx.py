@@ -18,22 +18,24 @@ FASHION_CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-_BYTES = 0x08  # idx's code for the type of its elements
+_BYTES = 0x08  # idx's type code for bytes
 _SIDE = 28
 _MOST_BYTES = 2**26  # the training images have 47 MB
 
 
 def open_fashion_mnist(root: Path) -> Splits:
-    """Fashion-MNIST, plain or compressed with gzip, its greyscale as RGB."""
+    """Fashion-MNIST, plain or compressed with gzip, converted from grayscale to RGB."""
     return Splits(FASHION_CLASSES, _split(root, "train"), _split(root, "t10k"))
 
 
 def _split(root: Path, prefix: str) -> InMemory:
     images, labels = read_idx(root, f"{prefix}-images-idx3-ubyte", 3), read_idx(root, f"{prefix}-labels-idx1-ubyte", 1)
     if images.shape != (len(labels), _SIDE, _SIDE) or not len(labels):
-        raise RequestError(f"{root}: {prefix} has images {images.shape} with labels {labels.shape}; get it again")
+        raise RequestError(f"{root}: {prefix} has images {images.shape} but labels {labels.shape}; download it again")
     if labels.max() >= len(FASHION_CLASSES):
-        raise RequestError(f"{root}: {prefix} has label {labels.max()} in a set of {len(FASHION_CLASSES)} classes")
+        raise RequestError(
+            f"{root}: {prefix} has label {labels.max()}, out of range for {len(FASHION_CLASSES)} classes"
+        )
     return InMemory(rgb_of_grey(images), labels.astype(np.int64))
 
 
@@ -45,13 +47,13 @@ def read_idx(root: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
     elif (compressed := root / f"{name}.gz").exists():
         path, content = compressed, _gunzipped(compressed)
     else:
-        raise RequestError(f"{root}: neither {name} nor {name}.gz; get the whole set")
+        raise RequestError(f"{root}: neither {name} nor {name}.gz; download the whole set")
     header = 4 + 4 * dimensions
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
-        raise RequestError(f"{path}: not an idx file of bytes in {dimensions} dimensions; get it again")
+        raise RequestError(f"{path}: not an idx file of bytes in {dimensions} dimensions; download it again")
     shape = tuple(int.from_bytes(content[4 + 4 * k : 8 + 4 * k], "big") for k in range(dimensions))
     if len(content) != header + math.prod(shape):
-        raise RequestError(f"{path}: {len(content)} bytes do not fit the shape {shape}; get it again")
+        raise RequestError(f"{path}: {len(content)} bytes do not fit the shape {shape}; download it again")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
@@ -61,7 +63,7 @@ def _gunzipped(path: Path) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             content = file.read(_MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise RequestError(f"{path}: torn or not gzip ({one_line(error)}); get it again") from error
+        raise RequestError(f"{path}: truncated or not gzip ({one_line(error)}); download it again") from error
     if len(content) > _MOST_BYTES:
-        raise RequestError(f"{path}: more than {_MOST_BYTES // 10**6} MB unpacked; get it again")
+        raise RequestError(f"{path}: more than {_MOST_BYTES // 10**6} MB unpacked; download it again")
     return content

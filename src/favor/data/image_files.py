@@ -1,4 +1,4 @@
-"""Large sets: images are decoded from their files whenever they are asked for."""
+"""Large sets: images are decoded from their files on demand."""
 
 import io
 import os
@@ -19,18 +19,18 @@ from favor.errors import RequestError, one_line
 from favor.regular_file import UnreadableFileError, read_regular
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
-"""All that is decoded. Pillow goes by content, not by name, and for some formats starts other programs."""
+"""The formats that are decoded. Pillow detects formats by content, and for some of them starts other programs."""
 MOST_PIXELS = 89_478_485
-"""Where Pillow begins to warn of decompression bombs; the largest image of ImageNet has 60 million pixels."""
+"""Pillow's threshold for decompression bombs; the largest image of ImageNet has 60 million pixels."""
 MOST_BYTES = 4 * MOST_PIXELS
 
 
 class UndecodableImageError(Exception):
-    """Bytes that are not an image which can be used, and why."""
+    """Bytes that are not a usable image, and why."""
 
 
 class Places(Protocol):
-    """Where the images are: files of a folder, or pieces of archives."""
+    """Where the images are: files of a folder, or members of archives."""
 
     def __len__(self) -> int: ...
 
@@ -44,7 +44,7 @@ class FolderPlaces:
 
     def __init__(self, root: Path, relative: list[str]) -> None:
         self.root = root
-        # One block of bytes rather than a million texts: worker processes share it without copying.
+        # One block of bytes rather than a million strings: worker processes share it without copying.
         self._relative = np.array([os.fsencode(path) for path in relative], dtype=np.bytes_)
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class ImageFiles:
         return len(self.labels)
 
     def fetch(self, samples: NDArray[np.int64], cut: Cut) -> Fetched:
-        """The squares of these samples, without those that are broken."""
+        """The crops of these samples, without broken images."""
         squares, kept, broken = [], [], []
         for position, sample in enumerate(samples):
             try:
@@ -86,30 +86,30 @@ class ImageFiles:
 
 
 def decoded(encoded: bytes) -> Image.Image:
-    """The image in RGB, whatever it is stored as; greyscale gets three equal channels, 16 bits become 8."""
+    """The image as RGB; grayscale gets three equal channels, 16 bits become 8."""
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
             _check_size(image.width, image.height)
             return _rgb(image)
     except UndecodableImageError:
         raise
-    except UnidentifiedImageError as error:  # its own text names an object in memory
+    except UnidentifiedImageError as error:  # Pillow's message shows an object's address
         raise UndecodableImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
-    except Exception as error:  # each of Pillow's plugins raises what it likes on foreign bytes
+    except Exception as error:  # Pillow's plugins may raise anything on malformed bytes
         raise UndecodableImageError(f"{type(error).__name__}: {one_line(error)}") from error
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # PIL would cut these off at 255, which makes them white
+    if image.mode.startswith("I"):  # PIL would clip these at 255, which makes them white
         grey = np.asarray(image).astype(np.int64) >> 8
         return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
-        raise UndecodableImageError("pixels are floats, of which nobody says what is white")
+        raise UndecodableImageError("its pixels are floats, whose range is unknown")
     return image.convert("RGB")
 
 
 def decode_all(files: ImageFiles, side: int) -> tuple[InMemory, tuple[BrokenImage, ...]]:
-    """All images of a set whose images are squares of one size, in memory, and those that are broken."""
+    """All images of a set of squares of one size, in memory, and the broken ones."""
     images, labels, broken = [], [], []
     for sample, label in enumerate(files.labels):
         try:
@@ -132,7 +132,7 @@ def decode_all(files: ImageFiles, side: int) -> tuple[InMemory, tuple[BrokenImag
 
 
 def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
-    """The square of one image as (3, S, S)."""
+    """The crop of one image as (3, S, S)."""
     height, width = resized_shape(image.height, image.width, cut.side)
     _check_size(width, height)
     if (height, width) != (image.height, image.width):
@@ -146,7 +146,9 @@ def _square(image: Image.Image, cut: Cut, position: int) -> NDArray[np.uint8]:
 def _check_size(width: int, height: int) -> None:
     if width * height > MOST_PIXELS:
         megapixels = f"{width * height / 1e6:,.0f} megapixels"
-        raise UndecodableImageError(f"{width} x {height} pixels; {megapixels} are more than {MOST_PIXELS / 1e6:.0f}")
+        raise UndecodableImageError(
+            f"{width} x {height} pixels; {megapixels} exceed the limit of {MOST_PIXELS / 1e6:.0f}"
+        )
 
 
 def _broken(place: str, error: UnreadableFileError | UndecodableImageError) -> BrokenImage:

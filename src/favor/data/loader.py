@@ -1,4 +1,4 @@
-"""Batches for one process of several: which samples, in which order, and how they get to the model."""
+"""The data loader of one process: which samples, in which order, and how they become batches."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -19,19 +19,19 @@ from favor.errors import RequestError
 
 @dataclass(frozen=True)
 class Share:
-    """Which of how many processes this is."""
+    """The rank of this process and the number of processes."""
 
     process: int = 0
     processes: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.process < self.processes:
-            raise RequestError(f"process {self.process} of {self.processes}: numbers start at 0")
+            raise RequestError(f"process {self.process} of {self.processes}: ranks count from 0")
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How the batch of one optimiser step is cut into micro-batches, over processes and accumulation.
+    """How the batch of one optimizer step is split into micro-batches, over processes and accumulation.
 
     >>> BatchPlan(images=50_000, batch_size=2048, accumulation=4).micro_batch_size
     512
@@ -46,7 +46,7 @@ class BatchPlan:
         parts = self.share.processes * self.accumulation
         if self.accumulation < 1 or self.batch_size < 1 or self.batch_size % parts:
             raise RequestError(
-                f"a batch of {self.batch_size} cannot be cut evenly for {self.share.processes} processes with "
+                f"a batch of {self.batch_size} cannot be split evenly over {self.share.processes} processes with "
                 f"{self.accumulation} accumulation steps; choose a multiple of {max(parts, 1)}"
             )
         if self.steps == 0:
@@ -61,11 +61,11 @@ class BatchPlan:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps in an epoch; the images that do not fill a batch wait for another epoch's order."""
+        """Optimizer steps per epoch; the last partial batch is dropped."""
         return self.images // self.batch_size
 
     def micro_batches(self, seed: int, epoch: int, first_step: int = 0) -> list[NDArray[np.int64]]:
-        """The samples of this process, `accumulation` arrays for each step from `first_step` on."""
+        """The samples of this process, `accumulation` arrays per step, from `first_step` on."""
         visited = order(seed, epoch, self.images)[: self.steps * self.batch_size]
         parts = visited.reshape(self.steps, self.accumulation, self.share.processes, self.micro_batch_size)
         return list(parts[first_step:, :, self.share.process].reshape(-1, self.micro_batch_size))
@@ -74,7 +74,7 @@ class BatchPlan:
 class TrainingLoader:
     """The augmented batches of each epoch.
 
-    A batch depends on seed, epoch and samples only: not on processes, workers, or where a run was resumed.
+    A batch depends only on seed, epoch and samples: not on processes, workers, or where a run was resumed.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class TrainingLoader:
         self.seed, self.broken, self.workers, self.device = seed, broken, workers, torch.device(device)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """The micro-batches of an epoch, from a step on; `plan.accumulation` of them make a step.
+        """The micro-batches of an epoch from a step on; `plan.accumulation` of them make a step.
 
-        One of which every image is broken is empty, since the other processes of its step count on it.
+        If all its images are broken, a micro-batch is empty, not skipped: the other processes expect it.
         """
         lists = self.plan.micro_batches(self.seed, epoch, first_step)
         asked = _Asked(self.source, lists, self.framing, self.seed, epoch)
@@ -111,7 +111,7 @@ class TrainingLoader:
 
 
 class EvaluationLoader:
-    """Each image once, over all processes together, the last partial batch included; centre cut, no augmentation."""
+    """Each image once over all processes, the last partial batch included; center crop, no augmentation."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class EvaluationLoader:
         device: str | torch.device = "cpu",
     ) -> None:
         if batch_size < 1:
-            raise RequestError(f"a batch has 1 image or more, not {batch_size}")
+            raise RequestError(f"the batch size must be 1 or more, not {batch_size}")
         self.source, self.batch_size, self.framing, self.normalization = source, batch_size, framing, normalization
         self.share, self.broken, self.workers, self.device = share, broken, workers, torch.device(device)
 
@@ -144,7 +144,7 @@ class EvaluationLoader:
 
 
 class _Asked(Dataset[Fetched]):
-    """The micro-batches of one pass, which worker processes fetch by their number; no seed means a centre cut."""
+    """The micro-batches of one pass, which worker processes fetch by index; without a seed, center crops."""
 
     def __init__(
         self,
@@ -169,9 +169,9 @@ class _Asked(Dataset[Fetched]):
 
 
 def _fetched(asked: _Asked, workers: int, broken: BrokenImages) -> Iterator[Fetched]:
-    """What was asked for, in order; files are decoded by worker processes, what is in memory is not sent around."""
+    """The micro-batches in order; worker processes decode files, images in memory need none."""
     if workers < 0:
-        raise RequestError(f"--workers: a whole number from 0 up, not {workers}")
+        raise RequestError(f"--workers must be 0 or more, not {workers}")
     if asked.source.in_memory or workers == 0:
         stream: Iterator[Fetched] = (asked[number] for number in range(len(asked)))
     else:
@@ -182,8 +182,8 @@ def _fetched(asked: _Asked, workers: int, broken: BrokenImages) -> Iterator[Fetc
 
 
 def _outlive_sigterm(_worker: int) -> None:
-    """Leave it to the process that trains: a cluster signals all processes, and that one has a step to finish.
+    """Ignore signals in workers: a cluster signals all processes, but the training process has a step to finish.
 
-    A worker ends when it is told to, or when that process is gone.
+    A worker ends when the training process tells it to, or is gone.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

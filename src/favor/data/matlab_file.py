@@ -1,6 +1,6 @@
-"""Files of MATLAB, version 5, as far as lists of images need them: numbers, texts, cells and structs.
+"""MATLAB 5 files, as far as image lists need them: numbers, strings, cells and structs.
 
-The layout is in "MAT-File Format" (MathWorks). Every length is checked against the bytes that are there, since readers
+The layout is in "MAT-File Format" (MathWorks). Every length is checked against the available bytes, since readers
 that trust them crash on one wrong byte.
 """
 
@@ -23,7 +23,7 @@ MOST_BYTES = 2**26
 _HEADER = 128
 _MATRIX, _COMPRESSED = 14, 15
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-"""The types that numbers are stored as, which may be smaller than those that they have in MATLAB."""
+"""The storage types of numbers, which may be smaller than their types in MATLAB."""
 _TEXT_ENCODINGS = {1: "latin1", 2: "latin1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
 _CELL, _STRUCT, _CHAR = 1, 2, 4
 _NUMERIC = range(6, 16)
@@ -32,14 +32,14 @@ _DEEPEST = 8
 
 
 class _TornError(Exception):
-    """A file whose bytes do not fit each other."""
+    """An inconsistent file."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """One of MATLAB's arrays, flat, column after column: numbers, a text, or parts that are arrays (of a cell).
+    """A MATLAB array, flattened by columns: numbers, a string, or (in a cell) parts that are arrays.
 
-    A struct has one table of parts for each of its elements.
+    A struct has one dict of parts per element.
     """
 
     name: str
@@ -50,14 +50,16 @@ class Array:
 
 
 def read_matlab(path: Path, name: str) -> Array:
-    """The variable of this name in a file of MATLAB 5."""
+    """The variable of this name in a MATLAB 5 file."""
     content = read_regular(path, MOST_BYTES)
     try:
         return _variable(content, name)
     except KeyError:
-        raise RequestError(f"{path}: has no {name!r}; get it again") from None
+        raise RequestError(f"{path}: has no {name!r}; download it again") from None
     except (_TornError, zlib.error, UnicodeDecodeError) as error:
-        raise RequestError(f"{path}: torn, or not a file of MATLAB 5 ({one_line(error)}); get it again") from error
+        raise RequestError(
+            f"{path}: truncated, or not a MATLAB 5 file ({one_line(error)}); download it again"
+        ) from error
 
 
 def _variable(content: bytes, name: str) -> Array:
@@ -77,7 +79,7 @@ def _variable(content: bytes, name: str) -> Array:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """The elements that follow each other: their type and their bytes."""
+    """Consecutive elements: their type and their bytes."""
     at = 0
     while at < len(data):
         if len(data) - at < 8:
@@ -130,7 +132,7 @@ class _Matrix:
             return Array(self.name, cells=tuple(self._parts(self._count, depth)))
         if self._class == _STRUCT:
             return Array(self.name, structs=self._structs(depth))
-        raise _TornError(f"an array of class {self._class}, which no list of images has")
+        raise _TornError(f"an array of class {self._class}, which image lists do not have")
 
     def _integers(self, what: str) -> list[int]:
         kind, data = _only(self._rest)
@@ -149,7 +151,7 @@ class _Matrix:
             return ""
         kind, data = _only(self._rest)
         if kind not in _TEXT_ENCODINGS:
-            raise _TornError(f"a text of type {kind}")
+            raise _TornError(f"a string of type {kind}")
         encoding = _TEXT_ENCODINGS[kind]
         ordered = encoding + ("-le" if self._order == "<" else "-be") if encoding in ("utf-16", "utf-32") else encoding
         return bytes(data).decode(ordered)

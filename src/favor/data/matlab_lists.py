@@ -1,4 +1,4 @@
-"""Sets whose authors list images and classes in files of MATLAB: Oxford Flowers 102 and Stanford Cars."""
+"""Sets whose image lists are MATLAB files: Oxford Flowers 102 and Stanford Cars."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def open_cars(root: Path) -> Splits:
     )
     if with_labels is None:
         raise RequestError(
-            f"{root}: no cars_test_annos_withlabels.mat, without which test images have no label; add it"
+            f"{root}: no cars_test_annos_withlabels.mat, which holds the labels of the test images; add it"
         )
     train = _cars(root / "cars_train", devkit / "cars_train_annos.mat", len(names))
     return Splits(names, train, _cars(root / "cars_test", with_labels, len(names)))
@@ -57,9 +57,11 @@ def open_cars(root: Path) -> Splits:
 def _flowers(root: Path, numbers: np.ndarray, labels: np.ndarray) -> ImageFiles:
     places = numbers - 1
     if not _within(places, len(labels)):
-        raise RequestError(f"{root / 'setid.mat'}: numbers images that imagelabels.mat does not list; get both again")
+        raise RequestError(
+            f"{root / 'setid.mat'}: refers to images that imagelabels.mat does not list; download both again"
+        )
     if not _within(labels, FLOWER_CLASSES):
-        raise RequestError(f"{root / 'imagelabels.mat'}: a class is not from 1 to {FLOWER_CLASSES}; get it again")
+        raise RequestError(f"{root / 'imagelabels.mat'}: a class is outside 1 to {FLOWER_CLASSES}; download it again")
     files = [f"image_{place + 1:05d}.jpg" for place in places]
     return image_list(root / "jpg", files, labels[places].tolist())
 
@@ -69,14 +71,14 @@ def _cars(folder: Path, annotations: Path, classes: int) -> ImageFiles:
     for row in read_matlab(annotations, "annotations").structs or ():
         file, label = row.get("fname"), row.get("class")
         if file is None or not file.text or label is None or label.numbers is None or label.numbers.shape != (1,):
-            raise RequestError(f"{annotations}: not a list of fname and class; get it again")
+            raise RequestError(f"{annotations}: not a list of fname and class; download it again")
         files.append(file.text)
         labels.append(_whole(label.numbers, annotations, "class") - 1)
     if not files:
-        raise RequestError(f"{annotations}: not a list of fname and class; get it again")
+        raise RequestError(f"{annotations}: not a list of fname and class; download it again")
     numbers = np.concatenate(labels)
     if not _within(numbers, classes):
-        raise RequestError(f"{annotations}: a class is not from 1 to {classes}; get it again")
+        raise RequestError(f"{annotations}: a class is outside 1 to {classes}; download it again")
     return image_list(folder, files, numbers.tolist())
 
 
@@ -84,23 +86,23 @@ def _class_names(path: Path) -> tuple[str, ...]:
     names = tuple(cell.text or "" for cell in read_matlab(path, "class_names").cells or ())
     for name in names:
         if not name or not name.isprintable():
-            raise RequestError(f"{path}: {shown(name)} cannot name a class; get it again")
+            raise RequestError(f"{path}: {shown(name)} is not a valid class name; download it again")
     return names
 
 
 def _integers(path: Path, key: str) -> NDArray[np.int64]:
-    """A list of whole numbers by its name."""
+    """The list of integers of this name."""
     numbers = read_matlab(path, key).numbers
     if numbers is None:
-        raise RequestError(f"{path}: {key!r} is not a list of numbers; get it again")
+        raise RequestError(f"{path}: {key!r} is not a list of numbers; download it again")
     return _whole(numbers, path, key)
 
 
 def _whole(numbers: NDArray[np.generic], path: Path, key: str) -> NDArray[np.int64]:
-    """Numbers as whole ones, as which MATLAB often stores them in floating point."""
+    """Numbers as integers, which MATLAB often stores as floats."""
     exact = numbers.astype(np.float64)
     if not (np.isfinite(exact) & (np.abs(exact) < 2**53) & (exact == np.round(exact))).all():
-        raise RequestError(f"{path}: {key!r} has numbers that are not whole; get it again")
+        raise RequestError(f"{path}: {key!r} has numbers that are not integers; download it again")
     return exact.astype(np.int64)
 
 

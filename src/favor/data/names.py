@@ -1,4 +1,4 @@
-"""The data sets by name: what they are, where their files are looked for, and how to get them. Imports no torch."""
+"""The data sets by name: what they are, where their files are searched, and how to get them. Imports no torch."""
 
 import os
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ DEFAULT = "digits"
 class NamedSet:
     """A set that favor knows.
 
-    `places` are paths below $FAVOR_DATA, the first that exists is taken. `size` is the official number of training
-    and evaluation images, None where there is no official one.
+    `places` are paths below $FAVOR_DATA; the first that exists is used. `size` is the official number of training
+    and evaluation images, None if there is none.
     """
 
     name: str
@@ -41,7 +41,7 @@ _KNOWN = (
     ),
     NamedSet(
         "cifar10-mini",
-        "a balanced cut of CIFAR-10",
+        "a balanced subset of CIFAR-10",
         10,
         None,
         ("cifar10-mini",),
@@ -57,7 +57,7 @@ _KNOWN = (
     ),
     NamedSet(
         "fashion-mnist",
-        "Fashion-MNIST, 28x28, greyscale",
+        "Fashion-MNIST, 28x28, grayscale",
         10,
         (60_000, 10_000),
         ("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
@@ -114,8 +114,14 @@ _KNOWN = (
         ("imagenet-21k", "imagenet21k", "imagenet21k_resized"),
         "a folder imagenet-21k with train/WNID/ and val/WNID/, or with WebDataset shards (.tar) in train/ and val/",
     ),
-    NamedSet("folder", "folders of classes, below train/ and val/ or not split", None, None, needs_path=True),
-    NamedSet("synthetic", "made-up images for pipelines and throughput", 10, (2_048, 512)),
+    NamedSet(
+        "folder",
+        "your own images: one folder per class, below train/ and val/ or without a split",
+        None,
+        None,
+        needs_path=True,
+    ),
+    NamedSet("synthetic", "generated images, to test pipelines and throughput", 10, (2_048, 512)),
 )
 
 SETS: Mapping[str, NamedSet] = MappingProxyType({known.name: known for known in _KNOWN})
@@ -123,7 +129,7 @@ SETS: Mapping[str, NamedSet] = MappingProxyType({known.name: known for known in 
 
 @dataclass(frozen=True)
 class DataRequest:
-    """What `--data NAME[:PATH]` asks for."""
+    """The request `--data NAME[:PATH]`."""
 
     known: NamedSet
     path: Path | None
@@ -149,7 +155,7 @@ def parse(text: str) -> DataRequest:
 
 
 def find(request: DataRequest) -> Path | None:
-    """The folder or archive of a set; None where it is not there. A path that was given must exist."""
+    """The folder or archive of a set; None if it is missing. A given path must exist."""
     if request.path is not None:
         if not os.path.exists(request.path):  # noqa: PTH110 - Path.exists raises on names that are too long
             raise RequestError(f"--data {request.known.name}:{shown(str(request.path))}: no such folder or file")
@@ -161,10 +167,10 @@ def find(request: DataRequest) -> Path | None:
 
 
 def missing(known: NamedSet, why_no_download: str) -> RequestError:
-    """The error for a set that is not there: what was looked for, and what to put where."""
+    """The error for a missing set: where it was searched, and what to put there."""
     root = os.environ.get(ROOT_VARIABLE)
     looked = f"not in {root}" if root else f"${ROOT_VARIABLE}, the folder of data sets, is not set"
     return RequestError(
-        f"data set {known.name}: {looked}; put there {known.how_to_get}, or give its place as {known.name}:PATH "
+        f"data set {known.name}: {looked}; put {known.how_to_get} there, or give its path as {known.name}:PATH "
         f"({why_no_download})"
     )

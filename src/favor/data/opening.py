@@ -1,4 +1,4 @@
-"""From `--data NAME[:PATH]` to a data set that is ready to be used."""
+"""From `--data NAME[:PATH]` to a loaded data set."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from favor.errors import RequestError, WorkError, one_line
 
 
 def open_data(text: str) -> DataSet:
-    """The data set that `NAME` or `NAME:PATH` asks for.
+    """The data set for `NAME` or `NAME:PATH`.
 
     >>> digits = open_data("digits")
     >>> len(digits.train), len(digits.evaluation), digits.num_classes
@@ -36,7 +36,7 @@ def open_data(text: str) -> DataSet:
             endings = ", ".join(ARCHIVE_ENDINGS)
             raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({endings})")
         splits = _READERS[known.name](root)
-    except OSError as error:  # a folder that may not be listed, a disk that fails
+    except OSError as error:  # such as an unreadable folder or a failing disk
         raise WorkError(f"--data {text}: {one_line(error)}") from error
     _check_classes(request, splits)
     return _named(known, splits, str(place))
@@ -50,18 +50,18 @@ def _check_classes(request: DataRequest, splits: Splits) -> None:
     known = request.known
     if known.num_classes is not None and len(splits.classes) != known.num_classes:
         raise RequestError(
-            f"{known.name} has {known.num_classes} classes, but here are {len(splits.classes)}; "
-            "for a set of your own write folder:PATH"
+            f"{known.name} has {known.num_classes} classes, but {len(splits.classes)} were found; "
+            "for your own images write folder:PATH"
         )
     if len(splits.classes) < 2:
         raise RequestError(
-            f"{known.name}: one class only, {splits.classes[0]!r}; there is to be a folder for each of two or more. "
+            f"{known.name}: only one class, {splits.classes[0]!r}; it needs two or more class folders. "
             "Is the path one level too high?"
         )
 
 
 def _named(known: NamedSet, splits: Splits, place: str) -> DataSet:
-    """A cut of a known set says so in its name, so that its results are never taken for those of the whole."""
+    """Name a subset of a known set as such, so that its results are never taken for those of the whole."""
     size = len(splits.train), len(splits.evaluation)
     whole = known.size is None or size == known.size
     name = known.name if whole else f"{known.name}[{size[0]}+{size[1]}]"

@@ -1,6 +1,6 @@
 """WebDataset shards: plain tar files in which `KEY.jpg` is an image and `KEY.cls` the number of its class.
 
-The headers of all shards are read once, at opening; after that an image is a seek and a read, in any order.
+The headers of all shards are read once; after that, an image takes one seek and one read, in any order.
 """
 
 import os
@@ -23,7 +23,7 @@ _MOST_CLASSES = 100_000
 
 @dataclass(frozen=True)
 class ShardPlaces:
-    """Images as pieces of shards."""
+    """Images as members of shards."""
 
     shards: tuple[str, ...]
     shard: NDArray[np.int32]
@@ -43,7 +43,7 @@ class ShardPlaces:
 
 
 def has_shards(root: Path) -> bool:
-    """Whether the folder holds shards rather than folders of classes."""
+    """Whether the folder holds shards rather than class folders."""
     return bool(_shards_of(root, "train"))
 
 
@@ -84,7 +84,7 @@ def _indexed(root: Path, split: str) -> ImageFiles:
 
 
 def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """Where the images of a shard lie, and their classes."""
+    """The positions of a shard's images, and their classes."""
     images: dict[str, tuple[int, int]] = {}
     classes: dict[str, int] = {}
     try:
@@ -105,12 +105,14 @@ def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
                     content = tar.extractfile(member)
                     classes[key] = _class_number(content.read(40) if content else b"", shard, member.name)
     except (tarfile.TarError, RecursionError) as error:  # tarfile calls itself for every extended header in a row
-        raise RequestError(f"{shard}: torn or not a plain tar file ({one_line(error)}); get it again") from error
+        raise RequestError(
+            f"{shard}: truncated or not a plain tar file ({one_line(error)}); download it again"
+        ) from error
     return images, classes
 
 
 def _class_number(text: bytes, shard: Path, name: str) -> int:
     number = int(text) if text.strip().isdigit() else _MOST_CLASSES
     if number >= _MOST_CLASSES:
-        raise RequestError(f"{shard}: {shown(name)} holds {text!r}, not the number of a class below {_MOST_CLASSES:,}")
+        raise RequestError(f"{shard}: {shown(name)} holds {text!r}, not a class number below {_MOST_CLASSES:,}")
     return number

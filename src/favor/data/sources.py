@@ -1,4 +1,4 @@
-"""What a split of a data set is to the loader, whether it lives in memory or in files."""
+"""The loader's interface to a split of a data set, in memory or in files."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +20,7 @@ class BrokenImage:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The squares of a batch as uint8 (B, 3, S, S), their samples, and what was left out because it is broken."""
+    """The crops of a batch as uint8 (B, 3, S, S), their samples, and the broken images that were left out."""
 
     images: Tensor
     samples: NDArray[np.int64]
@@ -28,14 +28,14 @@ class Fetched:
 
 
 class ImageSource(Protocol):
-    """One split: labels that are known at once, images that are fetched by the batch."""
+    """One split: labels in memory, images fetched batch by batch."""
 
     @property
     def labels(self) -> NDArray[np.int64]: ...
 
     @property
     def in_memory(self) -> bool:
-        """Whether images are decoded already, so that no worker processes are needed."""
+        """Whether images are already decoded, so that no worker processes are needed."""
 
     def __len__(self) -> int: ...
 
@@ -44,7 +44,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set that is ready to be used; `name` tells a cut of a known set apart from the whole."""
+    """A loaded data set; `name` distinguishes a subset of a known set from the whole."""
 
     name: str
     classes: tuple[str, ...]
@@ -59,7 +59,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Splits:
-    """What the reader of a layout finds in a folder."""
+    """The splits and classes that a reader finds in a folder."""
 
     classes: tuple[str, ...]
     train: ImageSource

@@ -1,4 +1,4 @@
-"""Made-up images for trying out pipelines and for throughput: noise with a pattern that tells the class."""
+"""Synthetic images to test pipelines and throughput: noise with a pattern for each class."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ _CLASSES, _SIDE, _TRAIN, _EVALUATION = 10, 32, 2048, 512
 
 
 def open_synthetic() -> Splits:
-    """2,048 images to train on and 512 to evaluate on, 10 classes, 32x32; the same on every machine."""
+    """2,048 training and 512 evaluation images, 10 classes, 32x32; the same on every machine."""
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 256, (_CLASSES, 3, 4, 4)).repeat(_SIDE // 4, axis=2).repeat(_SIDE // 4, axis=3)
 

@@ -14,9 +14,9 @@ _MOST_BYTES = 2**24  # words.txt has 3 MB
 
 
 def open_tiny_imagenet(root: Path) -> Splits:
-    """Decoded in memory; the validation images may also be sorted into folders of classes already."""
+    """Tiny ImageNet, decoded in memory; the validation images may already be sorted into class folders."""
     if not (root / "train").is_dir() or not (root / "val").is_dir():
-        raise RequestError(f"{root}: no train/ and val/ in it, as tiny-imagenet-200.zip has them; get the whole set")
+        raise RequestError(f"{root}: it lacks the train/ and val/ of tiny-imagenet-200.zip; download the whole set")
     classes = class_folders(root / "train")
     annotations = root / "val" / "val_annotations.txt"
     if (root / "val" / "images").is_dir():
@@ -35,7 +35,7 @@ def open_tiny_imagenet(root: Path) -> Splits:
 def _annotated(annotations: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
     """File names and labels from lines of `NAME<tab>WNID<tab>a box`."""
     if not annotations.exists():
-        raise RequestError(f"{annotations}: missing, it says which class an image of val/images is; get it again")
+        raise RequestError(f"{annotations}: this file with the classes of val/images is missing; download it again")
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     names, labels = [], []
     for number, line in enumerate(read_text(annotations, _MOST_BYTES).splitlines(), start=1):
@@ -50,12 +50,12 @@ def _annotated(annotations: Path, classes: tuple[str, ...]) -> tuple[list[str], 
 
 
 def _readable(words: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes in words where the file of words is there; `n01443537` is a goldfish."""
+    """The classes in words if `words.txt` exists; `n01443537` is a goldfish."""
     if not words.exists():
         return classes
     told = dict(line.split("\t", 1) for line in read_text(words, _MOST_BYTES).splitlines() if "\t" in line)
     named = tuple(told.get(wnid, wnid) for wnid in classes)
     for name in named:
         if not name.isprintable():
-            raise RequestError(f"{words}: {shown(name)} cannot name a class; get it again")
+            raise RequestError(f"{words}: {shown(name)} is not a valid class name; download it again")
     return named

@@ -144,7 +144,7 @@ def energy_of(samples: Sequence[tuple[float, float]]) -> float:
 def nvml_board(index: int) -> tuple[Any, Any]:
     """The NVML library and its handle of the GPU with this PyTorch index.
 
-    The two number GPUs differently if `CUDA_VISIBLE_DEVICES` hides or reorders some, so they are matched by bus address.
+    The two number GPUs differently if `CUDA_VISIBLE_DEVICES` hides or reorders some, so the bus address is compared.
     """
     import torch
 

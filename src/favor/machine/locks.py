@@ -1,4 +1,4 @@
-"""Locks between processes. The operating system releases them when a process ends, however it ends. Imports no torch."""
+"""Locks between processes. The system releases them when a process ends, however it ends. Imports no torch."""
 
 import os
 import tempfile

@@ -145,7 +145,7 @@ def limit_process_memory(limit: int) -> bool:
     usage = psutil.Process().memory_info()
     room = limit - usage.rss
     if room <= 0:
-        raise MemoryError(f"the memory limit of {limit} bytes is below the {usage.rss} bytes that Python and PyTorch take")
+        raise MemoryError(f"the memory limit of {limit} bytes is below the {usage.rss} of Python and PyTorch")
     resource.setrlimit(resource.RLIMIT_DATA, (usage.data + room, resource.RLIM_INFINITY))
     return True
 

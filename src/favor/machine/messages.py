@@ -84,7 +84,7 @@ class Findings:
     refusal: str | None = None
 
     def take(self, line: str | bytes) -> str | None:
-        """Read one line of the worker; returns a note to show. Raises RubbishError, unchanged, if it is not a message."""
+        """Read one line of the worker; returns a note to show. RubbishError, with no change, if it is malformed."""
         message = _message(line)
         self.conditions |= message.get("conditions", {})
         self.environment |= message.get("environment", {})

@@ -13,7 +13,7 @@ PRECISIONS = ("fp32", "bf16", "amp", "amp-fp16", "amp-bf16")
 
 
 def resolve_precision(name: str, device_kind: str) -> str:
-    """The precision for records: `amp` becomes the autocast default of the device, float16 on GPUs and bfloat16 on CPUs.
+    """The precision on records: `amp` is the autocast default of the device, float16 on GPUs and bfloat16 on CPUs.
 
     >>> resolve_precision("amp", "cuda"), resolve_precision("amp", "cpu"), resolve_precision("fp32", "cpu")
     ('amp-fp16', 'amp-bf16', 'fp32')

@@ -110,7 +110,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
             raise RequestError(f"time: {shown(self.time)} is not written like 2026-11-15T21:40:00Z")
         if (self.status == "ok") is not (self.reason is None):
             raise RequestError(
-                f"a failure needs a reason and a success must not have one: status {self.status!r} with reason {shown(self.reason)}"
+                f"a failure needs a reason, a success has none: status {self.status!r} with reason {shown(self.reason)}"
             )
         model, conditions = self.model, self.conditions
         if (model.where, model.how) not in CARD_CLASSES:
@@ -200,7 +200,9 @@ def from_data(data: Any) -> Record:
         raise RequestError(f"a record is a JSON object, not {shown(data)}")
     schema = data.get("schema", SCHEMA)
     if type(schema) is int and schema > SCHEMA:
-        raise NewerSchemaError(f"schema {shown(schema)} is newer than {SCHEMA}, the newest that this favor reads; upgrade favor")
+        raise NewerSchemaError(
+            f"schema {shown(schema)} is newer than {SCHEMA}, the newest that this favor reads; upgrade favor"
+        )
     if type(schema) is not int or schema != SCHEMA:
         raise RequestError(f"schema: {shown(schema)} is not a version of the record schema (newest: {SCHEMA})")
     if isinstance(data.get("metrics"), dict):

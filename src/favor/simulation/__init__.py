@@ -1,1 +1,1 @@
-"""What models would cost on a device that is not here: the operator trace, priced on the device's specification."""
+"""Predict what models would cost on a device that you do not have: the operator trace, priced by its specification."""

@@ -17,26 +17,26 @@ _CONVOLUTIONAL = ("conv", "depthwise", "layout", "batch_norm")
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How far a class of operators gets: shares of the sustained peak and of the bandwidth, lane operations each."""
+    """The efficiency of an operator class: shares of the sustained peak and of the bandwidth, CUDA-core operations each."""
 
     matrix: float
     lanes: float
     memory: float
 
     def slowed(self, factor: float) -> "Efficiency":
-        """That of kernels which take so many times as long."""
+        """The efficiency of kernels that take so many times as long."""
         return Efficiency(self.matrix / factor, self.lanes * factor, self.memory / factor)
 
 
 @dataclass(frozen=True)
 class Training:
-    """How many times as long kernels take in training, where most are those of the backward pass."""
+    """How many times as long kernels take in training, where most belong to the backward pass."""
 
     convolutions: float
     others: float
 
     def factor(self, group: str) -> float:
-        """That of a class of operators; batch norms go with the convolutions.
+        """The factor of an operator class; batch norms share that of convolutions.
 
         >>> Training(1.5, 1.1).factor("depthwise_small")
         1.5
@@ -46,10 +46,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Spread of the logarithm of simulated over true time for families that were held out, as standard deviations.
+    """Standard deviations of log(simulated / true time) for held-out families.
 
-    `within` is what remains on the device of the fit, `full` what products of float32 add, which are not fitted. The
-    others are what its specification leaves open on another device, for the part of the time that each thing bounds.
+    `within` is the deviation on the device of the fit, `full` the addition for float32 products, which are not fitted.
+    The others are the uncertainties of another device's specification, for the part of the time that each bounds.
     """
 
     within: float
@@ -63,7 +63,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything that was fitted; `device` is where. Times are seconds, `*_cycles` clock cycles."""
+    """All fitted values; `device` is the device of the fit. Times are in seconds, `*_cycles` in clock cycles."""
 
     device: str
     fitted_on: str
@@ -76,25 +76,25 @@ class Calibration:
     classes: dict[str, Efficiency]
 
     def prices(self, groups: Sequence[str]) -> np.ndarray:
-        """One over the efficiencies of the matrix units, lane operations, one over those of memory: 3 x kernels."""
+        """Inverse efficiencies of tensor cores, CUDA-core operations, inverse efficiencies of memory: 3 x kernels."""
         prices = {name: (1 / each.matrix, each.lanes, 1 / each.memory) for name, each in self.classes.items()}
         unknown = set(groups) - prices.keys()
         if unknown:
-            raise RequestError(f"the calibration knows no operator class {min(unknown)!r}; fit it anew")
+            raise RequestError(f"the calibration has no operator class {min(unknown)!r}; repeat the fit")
         return np.array([prices[group] for group in groups]).reshape(-1, 3).T
 
     def in_training(self) -> "Calibration":
-        """The calibration for the passes of training."""
+        """The calibration for training."""
         slowed = {name: each.slowed(self.training.factor(name)) for name, each in self.classes.items()}
         return replace(self, classes=slowed)
 
     def to_json(self) -> str:
-        """The calibration as it is shipped."""
+        """The calibration as JSON, as it is shipped."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def from_json(text: str) -> Calibration:
-    """The calibration in a text that `to_json` made."""
+    """The calibration from JSON that `to_json` made."""
     data: dict[str, Any] = json.loads(text)
     classes = {name: Efficiency(**values) for name, values in data.pop("classes").items()}
     parts = {"classes": classes, "residuals": Residuals(**data["residuals"]), "training": Training(**data["training"])}
@@ -103,5 +103,5 @@ def from_json(text: str) -> Calibration:
 
 @cache
 def shipped_calibration() -> Calibration:
-    """The calibration inside the package."""
+    """The built-in calibration."""
     return from_json((files("favor.simulation") / FILE_NAME).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Devices are data: what a specification says of a GPU, with its source, checked when it is read. Imports no torch."""
+"""Devices as data: the specification of a GPU with its source, validated when it is read. Imports no torch."""
 
 from functools import cache
 from importlib.resources import files
@@ -12,13 +12,13 @@ from favor.yaml_file import YamlFile
 
 Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 
-_DOUBLED = 96  # products of float32 in a multiprocessor's cycle, between 64 and 128
-_LANES = 32  # a multiprocessor of every generation loads or stores so many numbers in a cycle
+_DOUBLED = 96  # float32 products per cycle of a multiprocessor, between 64 and 128
+_LANES = 32  # numbers that a multiprocessor of any generation loads or stores per cycle
 _VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
 
 
 class Peaks(BaseModel):
-    """Dense products summed in float32, in TFLOP/s; null is a type that the device has no units for."""
+    """Peak of dense products accumulated in float32, in TFLOP/s; null if the device does not support the type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,10 +43,10 @@ class Device(BaseModel):
     bandwidth_gb_s: Positive
     cache_mb: Positive
     memory_gib: Positive
-    launch_us: Positive = Field(description="time that the host takes to issue one operator")
+    launch_us: Positive = Field(description="time that the host takes to launch one operator")
     sustained: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
-        description="share of the peak that large products hold: below 1 where power or heat cap the clock; of dense "
-        "matrix units, networks use less than that in half precision"
+        description="share of the peak that large products sustain: below 1 if power or heat limit the clock; of fast "
+        "tensor cores, models use less than that in half precision"
     )
     sustained_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="relative standard deviation of `sustained`: small where it was measured, large where guessed"
@@ -54,7 +54,7 @@ class Device(BaseModel):
     sources: tuple[str, ...] = Field(min_length=1)
 
     def peak_flops(self, unit: str) -> float:
-        """FLOP/s of products in a type; where the device has no units for TF32 it computes in float32.
+        """FLOP/s of products in a type; devices without TF32 compute in float32.
 
         >>> device("rtx3090").peak_flops("fp16")
         71200000000000.0
@@ -62,7 +62,7 @@ class Device(BaseModel):
         known = self.tflops.model_dump()
         peak = known[unit] if unit != "tf32" or known[unit] is not None else known["fp32"]
         if peak is None:
-            raise RequestError(f"{self.title} has no units for {unit}; choose amp or fp32")
+            raise RequestError(f"{self.title} does not support {unit}; choose amp or fp32")
         return peak * 1e12
 
     @property
@@ -87,44 +87,44 @@ class Device(BaseModel):
 
     @property
     def products_per_cycle(self) -> float:
-        """Operations of half precision in a cycle of a multiprocessor, a multiply-add being two."""
+        """Half-precision operations per cycle of a multiprocessor; a multiply-add is two."""
         return self.peak_flops("fp16") / (self.multiprocessors * self.clock)
 
     @property
     def loads_per_second(self) -> float:
-        """Numbers that all lanes load or store in a second."""
+        """Numbers that all CUDA cores load or store per second."""
         return self.multiprocessors * self.clock * _LANES
 
     @property
     def operations_per_second(self) -> float:
-        """Operations of float32 that all lanes make in a second, a multiply-add being one."""
+        """Float32 operations of all CUDA cores per second; a multiply-add is one."""
         return self.peak_flops("fp32") / 2
 
     @property
     def has_tf32(self) -> bool:
-        """Whether its matrix units take float32, rounded to TF32."""
+        """Whether its tensor cores accept float32, rounded to TF32."""
         return self.tflops.tf32 is not None
 
     @property
     def has_doubled_lanes(self) -> bool:
-        """Whether a multiprocessor has 128 lanes for float32 and not 64, as its peak says; since Ampere they share."""
+        """Whether a multiprocessor has 128 CUDA cores for float32 and not 64, judged by its peak."""
         per_cycle = self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
         return self.compute_capability >= _AMPERE and per_cycle > _DOUBLED
 
     @property
     def has_early_matrix_units(self) -> bool:
-        """Whether its matrix units are those of Volta or Turing."""
+        """Whether its tensor cores are those of Volta or Turing."""
         return _VOLTA <= self.compute_capability < _AMPERE
 
     @property
     def has_flash_attention(self) -> bool:
-        """Whether PyTorch's flash attention runs there; before Ampere the memory-efficient kernel does."""
+        """Whether it runs PyTorch's flash attention; before Ampere the memory-efficient kernel is used."""
         return self.compute_capability >= _AMPERE
 
 
 @cache
 def built_in_devices() -> tuple[Device, ...]:
-    """The devices inside the package, by name."""
+    """The built-in devices by name."""
     folder: Any = files("favor.simulation") / "devices"
     found = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
     texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(found, key=lambda file: file.name))
@@ -142,25 +142,25 @@ def device(name: str) -> Device:
     by_name = _by_name()
     if _plain(name) not in by_name:
         known = [each.name for each in built_in_devices()]
-        remedy = f"known: {', '.join(known)}; your own: a path to a .yaml file, as docs/simulation.md describes"
+        remedy = f"known: {', '.join(known)}; or give the path of a .yaml file (docs/simulation.md)"
         raise unknown_name("device", name, known, remedy)
     return by_name[_plain(name)]
 
 
 def _own(name: str) -> Device:
-    """The device in a file, which must not go under the name of another: its numbers would be taken for theirs."""
+    """The device in a file; it must not have the name of a built-in one, whose numbers it would be taken for."""
     source = YamlFile.read(Path(name))
     found = _checked(source)
     taken = _by_name().get(_plain(found.name))
     if taken is not None:
-        why = f"{shown(found.name)} is built in ({taken.title}); give yours another name"
+        why = f"{shown(found.name)} is built in ({taken.title}); choose another name"
         raise source.error(("name",), why)
     return found
 
 
 @cache
 def _by_name() -> dict[str, Device]:
-    """The built-in devices by all that they are called."""
+    """The built-in devices by all their names."""
     return {_plain(each): known for known in built_in_devices() for each in (known.name, *known.aliases)}
 
 
@@ -174,7 +174,7 @@ def known_as(known: Device, name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """A name without what people write differently.
+    """A name without case, spaces and punctuation.
 
     >>> _plain("RTX_4090"), _plain("rtx-4090")
     ('rtx4090', 'rtx4090')

@@ -1,4 +1,4 @@
-"""What is simulated: a network's passes on a GPU that is not there, traced at any batch size."""
+"""What is simulated: a model's passes, traced on a fake GPU at any batch size."""
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -22,7 +22,7 @@ from favor.zoo.registry import card
 
 @dataclass(frozen=True)
 class Network:
-    """A network of the zoo, without memory, in the form in which it would be measured."""
+    """A model on the meta device, in the form in which it would be measured."""
 
     name: str
     phase: Phase
@@ -33,12 +33,12 @@ class Network:
 
     @property
     def image_bytes(self) -> int:
-        """Bytes of one image as it is given to the network."""
+        """Bytes of one image as the model's input."""
         return 3 * self.img_size**2 * Precision.named(self.precision, "cuda").weights.itemsize
 
     def batches(self) -> Batches:
-        """The traces of its pass: forward, or forward, losses and backward."""
-        # Networks on no lines are asked for the same few batch sizes on every device.
+        """The traces of its pass: forward, or forward, loss and backward."""
+        # Models whose sizes are not linear are traced at the same few batch sizes for every device.
         return Batches(lru_cache(maxsize=8)(self._trace))
 
     def _trace(self, batch_size: int) -> Trace:
@@ -55,7 +55,7 @@ class Network:
             )
 
     def update(self, optimizer: str) -> Trace:
-        """The trace of the optimizer's step once it has its state, on gradients that are there."""
+        """The trace of an optimizer step, after the first, on existing gradients."""
         return trace_update(self.model, partial(benchmark_optimizer, optimizer), f"{optimizer} for {self.name}")
 
 
@@ -67,7 +67,7 @@ def network(
     num_classes: int = 1000,
     attention: str = "fused",
 ) -> Network:
-    """A model by name, built without allocating a weight; its own image size unless one is given."""
+    """A model by name, built without allocating weights; by default at its own image size."""
     sizes = card(name).image_sizes
     side = sizes.default if img_size is None else img_size
     sizes.check(name, (side, side))

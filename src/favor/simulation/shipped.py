@@ -1,4 +1,4 @@
-"""What every model of the zoo would do on every built-in device, simulated once and kept: known without torch.
+"""Simulations of every model of the zoo on every built-in device, shipped as data: available without torch.
 
 `benchmarks/make_simulated.py` makes `simulated.csv`; a test compares it with the simulation.
 """
@@ -18,12 +18,12 @@ FILE_NAME = "simulated.csv"
 WITH_INTERVAL = ("throughput", "latency_p50", "inference_memory")
 WITHOUT_INTERVAL = ("best_batch_size", "max_batch_size")
 COUNTED = "macs"
-"""The column of the multiply-adds that a model had when the file was made: where they differ now, it is out of date."""
+"""The column of the multiply-adds when the file was made: if they differ now, it is out of date."""
 _OWN_CONDITIONS = ("img_size", "num_classes", "device", "precision", "compile", "batch", "fit_memory")
 
 
 def is_called(name: str, other: str) -> bool:
-    """Whether a built-in device of that name is what a driver calls by another one.
+    """Whether `called`, as a driver names a device, is the built-in device of this name.
 
     >>> is_called("a100", "NVIDIA A100-SXM4-40GB"), is_called("abacus", "abacus")
     (True, False)
@@ -35,7 +35,7 @@ def is_called(name: str, other: str) -> bool:
 
 
 def shipped_records(name: str) -> tuple[Record, ...]:
-    """The simulated inference of the zoo on a built-in device, under the name asked for; empty if it is not built in.
+    """The simulated inference of the zoo on a built-in device, under the given name; empty if it is not built in.
 
     >>> shipped_records("abacus")
     ()

@@ -38,13 +38,13 @@ from favor.zoo.registry import card
 LARGEST_BATCH = 1024
 TRAINING_BATCH = 64
 _WITHOUT_MODULES = 0.5
-"""What the host takes for an operator that an optimizer calls, of that for one which a network calls by modules."""
+"""The host time per operator in an optimizer update, relative to operators called through a model's modules."""
 _LIVE = "peak of live storages in the trace; the interval is for the libraries' scratch and the allocator's rounding"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What to simulate of every model; a batch size of None is the best one at inference and 64 in training."""
+    """The request for every model; a batch size of None means the best one at inference and 64 in training."""
 
     phase: Phase = "inference"
     precision: str = "amp"
@@ -69,14 +69,14 @@ class Asked:
 
     @property
     def given_batch(self) -> int | None:
-        """The batch that is asked for; None is to be searched."""
+        """The requested batch size; None if it is searched."""
         if self.batch_size is None and self.phase == "training":
             return TRAINING_BATCH
         return self.batch_size if isinstance(self.batch_size, int) else None
 
 
 class Passes:
-    """The passes of one network at any batch size, the same for all devices: kernels and memory."""
+    """The passes of one model at any batch size, the same for all devices: kernels and memory."""
 
     def __init__(self, subject: Network, optimizer: str) -> None:
         self.network = subject
@@ -110,7 +110,7 @@ class Passes:
 
 
 class Placed:
-    """A network's passes on one device: times with their spread."""
+    """A model's passes on one device: times with their uncertainty."""
 
     def __init__(self, passes: Passes, place: Device, calibration: Calibration, correction: Correction) -> None:
         self.passes, self.device = passes, place
@@ -132,11 +132,11 @@ class Placed:
         return estimate(hurried, self.passes.update_kernels, self._calibration).seconds
 
     def seconds(self, batch_size: int) -> float:
-        """The time of a pass, the update included."""
+        """The time of a pass, including the update."""
         return self.accumulated_seconds(batch_size, batch_size)
 
     def accumulated_seconds(self, batch_size: int, images: int) -> float:
-        """The time of a step over more images, gathering gradients batch by batch and updating once."""
+        """The time of a step over more images by gradient accumulation: many batches, one update."""
         passes = self.pass_estimate(batch_size).seconds * images / batch_size
         return self._correction.factor * (passes + self._update_seconds)
 
@@ -147,7 +147,7 @@ class Placed:
         return spread(found, self.device, reference, self._calibration.residuals, self._correction, self._training)
 
     def reading(self, metric: str, value: float, batch_size: int, how: str) -> Reading:
-        """A time, or what follows from one, with its interval."""
+        """A time, or a metric derived from one, with its interval."""
         low, high = bounds(value, self.deviation(batch_size))
         corrected = (
             f"; corrected by {self._correction.factor:.3f} from {self._correction.measurements} measurements"
@@ -176,7 +176,7 @@ def simulate(
         return [_record(passes, on_device, asked, started) for on_device in placed]
     except RequestError:
         raise
-    except FavorError as error:  # a network that cannot be traced, at one batch size or at any
+    except FavorError as error:  # a model that cannot be traced, at one batch size or at any
         return [_failed(name, place, asked, str(error), started) for place in devices]
 
 
@@ -185,7 +185,7 @@ def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> 
     smallest = asked.given_batch or 1
     largest = passes.footprint.largest_batch(placed.device)
     if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(placed.device):
-        largest = smallest  # a network that rounds has its lines, and with them its largest batch, at every eighth
+        largest = smallest  # a model with rounded sizes is linear only at multiples of eight
     status: Status = "ok"
     reason, metrics = None, {}
     environment: dict[str, Scalar] = {}
@@ -232,7 +232,7 @@ def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> It
     at_reference = placed.accumulated_seconds(batch_size, images)
     by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimizer}"
     seconds, size, what = placed.seconds(batch_size), batch_size, how
-    if asked.given_batch is None:  # it differs from device to device; steps are compared over the same number of images
+    if asked.given_batch is None:  # steps are compared at the same number of images on all devices
         seconds, size, what = at_reference, images, by_accumulation
     yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, what)
     yield "train_throughput", placed.reading("train_throughput", size / seconds, batch_size, what)
@@ -253,7 +253,7 @@ def _largest(metric: str, largest: int, place: Device) -> Reading:
 
 
 def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]:
-    """As on the record of a measurement of the same; the device is the simulated one."""
+    """The conditions of the same measurement; the device is the simulated one."""
     conditions: dict[str, Scalar] = {
         "img_size": img_size,
         "num_classes": asked.num_classes,

@@ -1,1 +1,1 @@
-"""How the simulation is calibrated: published tables, their traces, and the fit. Only benchmarks use it."""
+"""Calibrating the simulation: published tables, their traces, and the fit. Used only by benchmarks."""

@@ -1,8 +1,8 @@
-"""The fit: efficiencies of all operator classes at once, from the times of whole networks.
+"""The fit: the efficiencies of all operator classes at once, from the times of whole models.
 
-The logarithm of every network's time is fitted, outliers count little (pseudo-Huber), and every efficiency is held near
-what is usual for its kind, so that classes which few networks use stay plausible. No efficiency exceeds what is there:
-products are bounded by the sustained peak, bytes by what a streaming kernel reaches.
+It fits the logarithm of every model's time with a pseudo-Huber loss, which limits the weight of outliers. A prior
+keeps every efficiency near the usual value of its kind, so that rare classes stay plausible. Efficiencies are bounded:
+products by the sustained peak, bytes by what a streaming kernel reaches.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from favor.simulation.fitting.timm_tables import Traced
 from favor.simulation.kernels import CLASSES
 from favor.simulation.time_model import CACHE_COST, Demands, demands_on, estimate_counted
 
-TINY = 1e-15  # seconds, so that a power of nothing has a slope
+TINY = 1e-15  # seconds, so that powers of zero have a gradient
 MOST_MATRIX, MOST_MEMORY = 1.0, 0.95
 """The largest efficiencies: of the sustained peak, and of the bandwidth."""
 USUAL_MATRIX = {
@@ -80,14 +80,14 @@ STEPS = 120
 
 @dataclass(frozen=True)
 class Observation:
-    """A network's kernels, how often each runs, and the seconds that were measured."""
+    """A model's kernels, how often each runs, and the measured seconds."""
 
     traced: Traced
     seconds: float
 
 
 class _Networks:
-    """The demands of many networks on a device in one table."""
+    """The demands of many models on a device in one table."""
 
     def __init__(self, observations: Sequence[Observation], device: Device, classes: Sequence[str]) -> None:
         place = {name: index for index, name in enumerate(classes)}
@@ -104,7 +104,7 @@ class _Networks:
         self.matrix, self.tiles, self.lanes, self.memory, self.steps = _tensors(demands)
 
     def times(self, prices: Tensor, shared: Tensor) -> Tensor:
-        """The seconds of every network; `prices` are 3 x classes, `shared` what all classes have in common."""
+        """The seconds of every model; `prices` are 3 x classes, `shared` the parameters common to all classes."""
         matrix, lanes, memory = prices[:, self.group]
         tile_cycles, step_cycles, kernel_seconds = shared.exp()
         power = self.powers
@@ -124,7 +124,7 @@ def _tensors(demands: Demands) -> list[Tensor]:
 
 
 def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> Calibration:
-    """The calibration that explains the times best; its residuals are still to be found by holding families out."""
+    """The calibration that fits the times best; its residuals come from leave-one-family-out fits later."""
     classes = CLASSES
     networks = _Networks(observations, device, classes)
     least = torch.tensor([[1 / MOST_MATRIX], [0.0], [1 / MOST_MEMORY]], dtype=torch.float64)
@@ -178,7 +178,7 @@ def fit(observations: Sequence[Observation], device: Device, fitted_on: str) -> 
 
 
 def fit_training(observations: Sequence[Observation], device: Device, calibration: Calibration) -> Training:
-    """The factors that explain the times of training steps best, with everything else as inference has it."""
+    """The factors that fit the times of training steps best, with all else fixed by the fit of inference."""
     wanted = np.log([each.seconds for each in observations])
     traced = [each.traced for each in observations]
 
@@ -190,7 +190,7 @@ def fit_training(observations: Sequence[Observation], device: Device, calibratio
 
 
 def hold_out_families(observations: Sequence[Observation], device: Device, folds: int) -> np.ndarray:
-    """Simulated seconds of every network by a fit that has seen no network of its family."""
+    """Leave-one-family-out: the simulated seconds of every model by a fit without its family."""
     fold_of = _folds([each.traced.family for each in observations], folds)
     simulated = np.zeros(len(observations))
     for fold in range(folds):
@@ -203,7 +203,7 @@ def hold_out_families(observations: Sequence[Observation], device: Device, folds
 
 
 def _folds(families: Sequence[str], folds: int) -> list[int]:
-    """The fold of each network, a family in one fold, the folds about equally large."""
+    """The fold of each model: families stay together, and folds are about equally large."""
     names, sizes = np.unique(np.array(families), return_counts=True)
     filled = np.zeros(folds)
     fold_of = {}
@@ -214,5 +214,5 @@ def _folds(families: Sequence[str], folds: int) -> list[int]:
 
 
 def times_on(device: Device, traced: Sequence[Traced], calibration: Calibration) -> np.ndarray:
-    """Seconds of networks on a device."""
+    """The simulated seconds of models on a device."""
     return np.array([estimate_counted(device, each.kernels, each.counts, calibration).seconds for each in traced])

@@ -1,4 +1,4 @@
-"""What simulations are held against: the rows of timm's published speed tables, and the kernels of their networks."""
+"""The ground truth of simulations: the rows of timm's published speed tables, and the kernels of their models."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from favor.zoo.registry import create_model
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What the tables call a precision: the weights' type, and that of automatic mixed precision."""
+    """A precision of the tables: the dtype of the weights, and that of automatic mixed precision."""
 
     weights: torch.dtype
     autocast: torch.dtype | None
@@ -58,7 +58,7 @@ _MADE_BY = (
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: the network, how it ran, the seconds of a pass, and the counts that timm prints."""
+    """A row of a table: the model, its conditions, the seconds of a pass, and timm's counts."""
 
     architecture: str
     device: str
@@ -76,17 +76,17 @@ class Row:
 
     @property
     def key(self) -> str:
-        """A name that no other row of a table has."""
+        """A unique name within a table."""
         return f"{self.architecture}-{self.img_size}-{self.batch_size}"
 
     @property
     def is_fused(self) -> bool:
-        """Whether it is simulated as compiled; a training step is simulated as eager all the same."""
+        """Whether it is simulated as compiled; training steps are always simulated as eager."""
         return self.compiled and not self.training
 
     @property
     def conditions(self) -> str:
-        """What the kernels depend on besides, the same for all rows of a table."""
+        """The conditions that the kernels depend on, the same for all rows of a table."""
         phase = "training" if self.training else "inference"
         layout = "nhwc" if self.channels_last else "nchw"
         attention = "half" if _attends_in_half(self.torch_version) else "float32"
@@ -98,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Traced:
-    """The kernels of a row's pass, each with how often it runs, and the module of timm that the network is from."""
+    """The kernels of a row's pass with their counts, and the timm module (family) of the model."""
 
     family: str
     kernels: tuple[Kernel, ...]
@@ -106,16 +106,16 @@ class Traced:
 
 
 def rows_of(file: Path, *, by_timm: bool = True) -> list[Row]:
-    """The rows of one of timm's speed tables, eager or compiled, whose conditions are in its name.
+    """The rows of one of timm's speed tables, eager or compiled; the file name gives the conditions.
 
-    timm's script keeps norms in half precision under autocast, and allows TF32 for all products; other people's tables,
-    in the same form, are as PyTorch has it unless told otherwise: norms in float32, and TF32 for convolutions alone.
+    timm's script keeps norms in half precision under autocast and allows TF32 for all products. Tables of others in the
+    same format follow PyTorch's defaults unless stated otherwise: norms in float32, and TF32 for convolutions only.
     """
     imported = import_timm(file)
     if imported.task not in ("inference", "training"):
-        raise RequestError(f"{file.name} is a table of accuracies; a benchmark-*.csv is wanted")
+        raise RequestError(f"{file.name} is a table of accuracies; give a benchmark-*.csv")
     if not imported.records:
-        raise RequestError(f"{file.name} has no row that can be read")
+        raise RequestError(f"{file.name} has no readable row")
     if not {"cuda", "rocm"} & imported.records[0].environment.keys():
         raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
     rows = [_row(record, by_timm) for record in imported.records]
@@ -147,7 +147,7 @@ def _row(record: Record, by_timm: bool) -> Row:
 
 
 def trace_row(row: Row, cache: Path | None = None) -> Traced:
-    """The kernels of a row's network, from the cache folder where they are there."""
+    """The kernels of a row's model, from the cache folder if they are there."""
     file = None if cache is None else cache / f"{row.key}.json"
     if file is not None and file.exists():
         return _from_json(file.read_text(encoding="utf-8"))
@@ -164,11 +164,11 @@ def _trace(row: Row) -> Traced:
     import timm
 
     if not timm.is_model(row.architecture):
-        raise WorkError(f"this timm has no network {row.architecture}")
+        raise WorkError(f"this timm has no model {row.architecture}")
     try:
         with torch.device("meta"), SkipInitialization(), _attention_layers_of(row.torch_version):
             model = create_model(f"timm:{row.architecture}", num_classes=1000, img_size=row.img_size)
-    except RuntimeError as error:  # of old names, whose weights timm has dropped
+    except RuntimeError as error:  # for old names, whose weights timm has dropped
         raise WorkError(f"this timm cannot build {row.architecture}: {error}") from error
     if row.by_timm:
         _keep_norms_in_half_precision(model)
@@ -201,20 +201,20 @@ def _trace_of(row: Row, model: nn.Module, channels_last: bool) -> Trace:
 
 
 def _update(model: nn.Module, row: Row) -> Trace:
-    """The update that ends a training step of timm's script; before PyTorch 2.0 it goes from tensor to tensor."""
+    """The optimizer update in timm's script; before PyTorch 2.0 it runs tensor by tensor."""
     make = partial(torch.optim.SGD, lr=1e-4, momentum=0.9, nesterov=True)
     return trace_update(model, make, row.architecture, many_at_once=_number_of(row.torch_version) >= (2, 0))
 
 
 def _with_tf32(kernel: Kernel) -> Kernel:
-    """The kernel as timm's script runs it, which allows TF32 for all products of float32."""
+    """The kernel as timm's script runs it, which allows TF32 for all float32 products."""
     return replace(kernel, unit="tf32") if kernel.unit == "fp32" else kernel
 
 
 def _keep_norms_in_half_precision(model: nn.Module) -> None:
-    """Switch timm's fast norms on, which the tables' times show to have been used.
+    """Switch on timm's fast norms, which the tables' times show were used.
 
-    Not by timm's global option: with that on, networks that run a part of themselves when built cannot be on meta.
+    Not by timm's global option, with which models that run parts of themselves when built cannot be on meta.
     """
     for module in model.modules():
         if "_fast_norm" in vars(module):
@@ -223,7 +223,7 @@ def _keep_norms_in_half_precision(model: nn.Module) -> None:
 
 @contextmanager
 def _attention_layers_of(version: str) -> Iterator[None]:
-    """timm's layers as they are built for a version of PyTorch: before 2.0 there is no fused attention."""
+    """Build timm's layers as for a version of PyTorch: before 2.0 without fused attention."""
     from timm.layers import set_fused_attn, use_fused_attn
 
     before = {"enable": use_fused_attn(), "experimental": use_fused_attn(experimental=True)}
@@ -237,7 +237,7 @@ def _attention_layers_of(version: str) -> Iterator[None]:
 
 @contextmanager
 def _attention_of(version: str) -> Iterator[None]:
-    """Attention without a fused kernel as a version of PyTorch computes it: in float32 from 2.5 on, before in half."""
+    """Unfused attention as a version of PyTorch computes it: in float32 from 2.5 on, before in half precision."""
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(_attends_in_half(version))
     try:
@@ -275,7 +275,7 @@ def _from_json(text: str) -> Traced:
 
 @dataclass(frozen=True)
 class Judged:
-    """How good times are against the truth: the correlation of ranks, and errors as shares of the truth."""
+    """The accuracy of simulated times: rank correlation, and relative errors."""
 
     spearman: float
     median: float
@@ -283,7 +283,7 @@ class Judged:
 
 
 def judged(simulated: np.ndarray, true: np.ndarray) -> Judged:
-    """How good times are.
+    """The accuracy of simulated times.
 
     >>> judged(np.array([1.1, 2.2, 3.3]), np.array([1.0, 2.0, 3.0])).spearman
     1.0
@@ -294,7 +294,7 @@ def judged(simulated: np.ndarray, true: np.ndarray) -> Judged:
 
 
 def traced_rows(rows: list[Row], cache: Path | None) -> tuple[list[Row], list[Traced], list[str]]:
-    """The rows that can be traced, their traces, and of the others why they cannot."""
+    """The rows that can be traced, their traces, and why the others cannot."""
     kept, traced, left_out = [], [], []
     for row, found in trace_all(rows, cache):
         if isinstance(found, Traced):
@@ -306,7 +306,7 @@ def traced_rows(rows: list[Row], cache: Path | None) -> tuple[list[Row], list[Tr
 
 
 def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced | FavorError]]:
-    """Every row of a table with its kernels, or with why there are none."""
+    """Every row of a table with its kernels, or the reason why it cannot be traced."""
     if cache is not None and rows:
         _claim(cache, rows[0].conditions)
     for row in rows:
@@ -317,18 +317,18 @@ def trace_all(rows: list[Row], cache: Path | None) -> Iterator[tuple[Row, Traced
 
 
 def _claim(cache: Path, conditions: str) -> None:
-    """Keep a cache folder for traces under the same conditions: those of another table have the same names."""
+    """Refuse a cache folder with traces under other conditions: they have the same names."""
     conditions = f"{conditions}, by the rules {_digest()}"
     told = cache / "conditions.txt"
     if not told.exists():
         cache.mkdir(parents=True, exist_ok=True)
         told.write_text(conditions, encoding="utf-8")
     elif (before := told.read_text(encoding="utf-8")) != conditions:
-        raise RequestError(f"{cache} keeps traces of {before}, and these are {conditions}; give another folder")
+        raise RequestError(f"{cache} has traces of {before}, but these are {conditions}; choose another folder")
 
 
 def _digest() -> str:
-    """A short sum of all that traces are made by."""
+    """A short hash of the code that makes traces."""
     import timm
 
     package = files("favor")
