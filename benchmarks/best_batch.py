@@ -59,7 +59,7 @@ class Simulation:
 
         return Call(run, (torch.empty(0),))
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Nothing to do: calls are synchronous."""
 
     def release(self) -> None:

@@ -188,7 +188,7 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
 def _figures(
     study: Path, expected: list[tuple[str, int]], note: str, *, unacknowledged: int = 0, damaged: int = 0
 ) -> Figures:
-    """Compare a study with the records whose `append` returned; `unacknowledged` others and `damaged` lines are allowed."""
+    """Compare a study with the records whose `append` returned; `unacknowledged` and `damaged` lines are allowed."""
     result = read(study)
     there = Counter((record.name, record.conditions["number"]) for record in result.records)
     extra = len(there.keys() - set(expected))

@@ -1,6 +1,6 @@
 """What equality tests need: weights of order one, and a mutation that must be noticed.
 
-At initialisation an equality proves little: LayerScale at 1e-4 hides the attention, biases are zero, norms are one.
+At initialization an equality proves little: LayerScale at 1e-4 hides the attention, biases are zero, norms are one.
 """
 
 from collections.abc import Iterator

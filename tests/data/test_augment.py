@@ -20,7 +20,7 @@ from favor.data.augment import (
     three_augmented,
 )
 from favor.data.draws import Draw
-from favor.data.framing import Cut, Framing, centre_cut, cut_batch, random_cut
+from favor.data.framing import Cut, Framing, center_cut, cut_batch, random_cut
 from favor.errors import RequestError
 
 KEY = Key(seed=3, epoch=5, samples=np.arange(100, 124))
@@ -103,7 +103,7 @@ def test_luma_is_the_brightness_of_television() -> None:
     assert close(luma(pictures()), tv.rgb_to_grayscale(pictures()), 2e-4)
 
 
-def test_cutmix_takes_a_box_of_the_neighbour_and_tells_the_share_that_is_left() -> None:
+def test_cutmix_takes_a_box_of_the_neighbor_and_tells_the_share_that_is_left() -> None:
     images = torch.arange(24.0).view(24, 1, 1, 1).expand(24, 3, 16, 16)
     results, share = cutmixed(images, KEY, 1.0)
     for k in range(24):
@@ -147,7 +147,7 @@ def test_a_sample_looks_the_same_whatever_batch_it_is_in() -> None:
     assert not close(later, whole, 0.1)
 
 
-def test_normalisation_takes_off_the_mean_and_divides_by_the_deviation() -> None:
+def test_normalization_takes_off_the_mean_and_divides_by_the_deviation() -> None:
     batch = augmented(squares(), torch.zeros(24, dtype=torch.long), KEY, Augmentation(), Normalization())
     expected = tv.normalize(squares().float() / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
     assert close(batch.images, expected)
@@ -181,15 +181,15 @@ def test_every_position_of_a_random_crop_is_as_likely() -> None:
     assert int(second_rows.sum()) == int(second_rows[1:6].sum())
 
 
-def test_the_centre_cut_is_torchvisions_resize_and_centre_crop() -> None:
+def test_the_center_cut_is_torchvisions_resize_and_center_crop() -> None:
     images = squares(4, 30, 40)
-    results = cut_batch(images, centre_cut(Framing(14, crop_ratio=0.875), 4))
+    results = cut_batch(images, center_cut(Framing(14, crop_ratio=0.875), 4))
     expected = tv.center_crop(tv.resize(images, [16], interpolation=tv.InterpolationMode.BICUBIC, antialias=True), [14])
     assert (results.int() - expected.int()).abs().max() <= 1
 
 
-def test_an_image_of_the_right_size_is_left_alone_by_the_centre_cut() -> None:
-    assert torch.equal(cut_batch(squares(), centre_cut(Framing(20), 24)), squares())
+def test_an_image_of_the_right_size_is_left_alone_by_the_center_cut() -> None:
+    assert torch.equal(cut_batch(squares(), center_cut(Framing(20), 24)), squares())
 
 
 def test_a_frame_that_cannot_be_is_refused() -> None:

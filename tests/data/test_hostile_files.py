@@ -15,7 +15,7 @@ from scipy.io import loadmat, savemat
 from data.made_up import cifar_records, save_image
 from favor.data.cifar import open_cifar10, unpickled_arrays
 from favor.data.folder import images_by_class, open_folder
-from favor.data.framing import Framing, centre_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.idx import open_fashion_mnist
 from favor.data.matlab_file import read_matlab
 from favor.data.matlab_lists import open_cars, open_flowers102
@@ -30,7 +30,7 @@ from favor.errors import RequestError, WorkError
 def reasons(folder: Path) -> list[str]:
     """Why the images of a folder are broken."""
     source = images_by_class(folder, ("a",))
-    return [one.reason for one in source.fetch(np.arange(len(source)), centre_cut(Framing(8), len(source))).broken]
+    return [one.reason for one in source.fetch(np.arange(len(source)), center_cut(Framing(8), len(source))).broken]
 
 
 def encoded(form: str, size: tuple[int, int] = (8, 8)) -> bytes:
@@ -88,7 +88,7 @@ def test_an_image_of_168_megapixels_is_broken_and_not_decoded(tmp_path: Path) ->
 def test_an_image_so_thin_that_its_square_would_take_gigabytes_is_broken(tmp_path: Path) -> None:
     save_image(tmp_path / "a" / "0.png", 1, (60_000, 1))
     source = images_by_class(tmp_path, ("a",))
-    (broken,) = source.fetch(np.arange(1), centre_cut(Framing(224), 1)).broken
+    (broken,) = source.fetch(np.arange(1), center_cut(Framing(224), 1)).broken
     assert broken.reason == "13440000 x 224 pixels; 3,011 megapixels are more than 89"
 
 
@@ -96,7 +96,7 @@ def test_a_reason_is_one_line_and_names_the_file_without_its_control_characters(
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x\n\x1b[2J.png").write_bytes(encoded("PNG")[:40])
     source = images_by_class(tmp_path, ("a",))
-    (broken,) = source.fetch(np.arange(1), centre_cut(Framing(8), 1)).broken
+    (broken,) = source.fetch(np.arange(1), center_cut(Framing(8), 1)).broken
     assert broken.place.isprintable()
     assert broken.reason.isprintable()
 

@@ -20,7 +20,7 @@ from favor.data import download
 from favor.data.archive import unpacked
 from favor.data.cifar import open_cifar10, open_cifar100, unpickled_arrays
 from favor.data.folder import images_by_class, open_folder
-from favor.data.framing import Framing, centre_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.idx import open_fashion_mnist
 from favor.data.in_memory import InMemory
 from favor.data.matlab_lists import open_cars, open_flowers102
@@ -35,7 +35,7 @@ from favor.errors import RequestError, WorkError
 def brightness(source: ImageSource) -> list[int]:
     """The upper left value of every image, at 8x8."""
     samples = np.arange(len(source))
-    return source.fetch(samples, centre_cut(Framing(8), len(samples))).images[:, 0, 0, 0].tolist()
+    return source.fetch(samples, center_cut(Framing(8), len(samples))).images[:, 0, 0, 0].tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- inside
@@ -242,8 +242,8 @@ def test_the_real_cut_of_cifar10_is_balanced_and_looks_like_photographs(real_dat
     assert np.bincount(data.train.labels).tolist() == [200] * 10
     assert np.bincount(data.evaluation.labels).tolist() == [50] * 10
     images = data.train.images.float()  # type: ignore[attr-defined]
-    neighbours = (images[..., 1:] - images[..., :-1]).abs().mean()
-    assert float(neighbours) < 0.35 * float(images.std())  # channels and rows in the right order make smooth images
+    neighbors = (images[..., 1:] - images[..., :-1]).abs().mean()
+    assert float(neighbors) < 0.35 * float(images.std())  # channels and rows in the right order make smooth images
 
 
 # ---------------------------------------------------------------------------------------------------- idx
@@ -265,7 +265,7 @@ def write_fashion(root: Path, compressed: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_fashion_mnist_is_read_and_its_grey_becomes_rgb(tmp_path: Path, compressed: bool) -> None:
+def test_fashion_mnist_is_read_and_its_gray_becomes_rgb(tmp_path: Path, compressed: bool) -> None:
     images = write_fashion(tmp_path, compressed)
     train = open_fashion_mnist(tmp_path).train
     assert isinstance(train, InMemory)
@@ -325,7 +325,7 @@ def test_a_training_folder_alone_is_refused(tmp_path: Path) -> None:
         open_folder(tmp_path)
 
 
-def test_greyscale_palette_and_transparent_images_become_rgb(tmp_path: Path) -> None:
+def test_grayscale_palette_and_transparent_images_become_rgb(tmp_path: Path) -> None:
     for k, mode in enumerate(("L", "RGB", "RGBA", "P", "CMYK")):
         path = tmp_path / "train" / "a" / f"{k}.{'jpg' if mode == 'CMYK' else 'png'}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -334,14 +334,14 @@ def test_greyscale_palette_and_transparent_images_become_rgb(tmp_path: Path) -> 
     assert all(abs(value - 50) <= 3 for value in brightness(open_folder(tmp_path).train))
 
 
-def test_greyscale_of_16_bits_keeps_its_brightness_and_floats_are_broken(tmp_path: Path) -> None:
+def test_grayscale_of_16_bits_keeps_its_brightness_and_floats_are_broken(tmp_path: Path) -> None:
     for k, value in enumerate((0, 10_000, 65_535)):
         path = tmp_path / "a" / f"{k}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(np.full((8, 8), value, dtype=np.uint16)).save(path)
     Image.fromarray(np.full((8, 8), 0.5, dtype=np.float32)).save(tmp_path / "a" / "3.tif")
     source = images_by_class(tmp_path, ("a",))
-    fetched = source.fetch(np.arange(4), centre_cut(Framing(8), 4))
+    fetched = source.fetch(np.arange(4), center_cut(Framing(8), 4))
     assert fetched.images[:, 2, 0, 0].tolist() == [0, 10_000 // 256, 255]
     assert [(broken.place, broken.reason) for broken in fetched.broken] == [
         (str(tmp_path / "a" / "3.tif"), "pixels are floats, of which nobody says what is white")
@@ -407,7 +407,7 @@ def test_the_real_cut_of_flowers_is_read_out_of_its_archive(real_data: Path) -> 
     flowers = open_data("flowers102")
     assert flowers.name == "flowers102[510+102]"
     assert np.bincount(flowers.train.labels).tolist() == [5] * 102
-    fetched = flowers.train.fetch(np.array([0, 409]), centre_cut(Framing(48), 2))
+    fetched = flowers.train.fetch(np.array([0, 409]), center_cut(Framing(48), 2))
     assert fetched.images.shape == (2, 3, 48, 48)
     assert not fetched.broken
 

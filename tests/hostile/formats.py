@@ -20,7 +20,7 @@ from safetensors.torch import save
 from scipy.io import savemat
 
 from favor.data.cifar import open_cifar10
-from favor.data.framing import Framing, centre_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.idx import open_fashion_mnist
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.opening import open_data
@@ -206,7 +206,7 @@ def _write_images(into: Path, rng: random.Random) -> Sequence[Path]:
 def _fetch_all(splits: Splits) -> object:
     sources = (splits.train, splits.evaluation)
     return [
-        source.fetch(np.arange(len(source))[:50], centre_cut(Framing(8), min(50, len(source)))) for source in sources
+        source.fetch(np.arange(len(source))[:50], center_cut(Framing(8), min(50, len(source)))) for source in sources
     ]
 
 

@@ -17,7 +17,7 @@ def check_interface(kind: str) -> None:
         out.append(left @ left)
 
     peak = device.peak_of(run, [left])
-    device.synchronise()
+    device.synchronize()
     assert peak.allocated >= left.numel() * 4 * 2
     assert device.name
     assert device.label == device.label.lower()

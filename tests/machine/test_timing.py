@@ -1,4 +1,4 @@
-"""Times on a fake device with a fake clock: warm-up, synchronisation, throttling."""
+"""Times on a fake device with a fake clock: warm-up, synchronization, throttling."""
 
 import gc
 
@@ -65,7 +65,7 @@ def test_a_sample_is_as_many_calls_as_last_its_time(clock, device):
     timing = time_calls(work(device, seconds=0.004).at(1).run, device, clock, RULE, sample_seconds=0.05)
     assert timing.calls_per_sample == 13
     assert timing.quantile(0.5).value == pytest.approx(0.004)
-    waits = device.synchronised
+    waits = device.synchronized
     assert waits < timing.calls_per_sample * len(timing.seconds)
 
 

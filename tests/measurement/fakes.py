@@ -36,20 +36,20 @@ class FakeDevice:
     def __init__(self, clock: FakeClock, memory: int = 10**6) -> None:
         self.clock, self.memory = clock, memory
         self.queued = 0.0
-        self.synchronised = 0
+        self.synchronized = 0
 
     def queue(self, seconds: float) -> None:
         self.queued += seconds
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self.clock.sleep(self.queued)
         self.queued = 0.0
-        self.synchronised += 1
+        self.synchronized += 1
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         self.allocated = 0
         run()
-        self.synchronise()
+        self.synchronize()
         return Peak(self.allocated, None, "fake")
 
     def total_memory(self) -> int:

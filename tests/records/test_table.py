@@ -186,11 +186,11 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("spoiled", SPOILED)
-def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbours_are_kept(spoiled: str, tmp_path: Path) -> None:
+def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbors_are_kept(spoiled: str, tmp_path: Path) -> None:
     assert SPOILED[spoiled] != LINE
-    neighbour = to_line(a_record("neighbour"))
-    assert from_lines(neighbour + SPOILED[spoiled] + neighbour) is None
-    (tmp_path / FILE_NAME).write_bytes(neighbour + SPOILED[spoiled] + to_line(a_record("last")))
+    neighbor = to_line(a_record("neighbor"))
+    assert from_lines(neighbor + SPOILED[spoiled] + neighbor) is None
+    (tmp_path / FILE_NAME).write_bytes(neighbor + SPOILED[spoiled] + to_line(a_record("last")))
     if spoiled == "a newer schema":
         with pytest.raises(RequestError, match=r"records.jsonl:2: schema 2 is newer than 1.*upgrade"):
             load(tmp_path)
@@ -198,7 +198,7 @@ def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbours_are_kept(spoil
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         names = set(load(tmp_path)["name"])
-    assert {"neighbour", "last"} <= names
+    assert {"neighbor", "last"} <= names
     whole = spoiled in ("two on one line", "empty")
     assert ["records.jsonl:2:" in str(warning.message) for warning in said] == ([] if whole else [True])
     assert ("vit_s16" in names) == (spoiled == "two on one line")

@@ -186,7 +186,7 @@ def test_a_network_that_fails_at_one_batch_size_only_is_a_failed_record(monkeypa
         class Single(type(subject)):
             def _trace(self, batch_size: int) -> Trace:
                 if batch_size == 1:
-                    raise WorkError("an image alone has no neighbours")
+                    raise WorkError("an image alone has no neighbors")
                 return super()._trace(batch_size)
 
         return Single(**vars(subject))
@@ -194,7 +194,7 @@ def test_a_network_that_fails_at_one_batch_size_only_is_a_failed_record(monkeypa
     monkeypatch.setattr(simulation, "network", single)
     (record,) = simulate("switch_xs4", [device("a100")], replace(SMALL, batch_size=8), shipped_calibration())
     assert record.status == "failed"
-    assert "no neighbours" in record.reason
+    assert "no neighbors" in record.reason
 
 
 def test_bf16_is_refused_where_the_card_has_no_units_for_it():

@@ -170,8 +170,8 @@ def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
     for operation in orders.T:
         factor = _per_image(factors[operation, np.arange(len(images))].astype(np.float32), images)
         grey = luma(images)
-        mean_grey = grey.mean((2, 3), keepdim=True)
-        reference = grey * _per_image(operation == _SATURATION, images) + mean_grey * _per_image(
+        mean_gray = grey.mean((2, 3), keepdim=True)
+        reference = grey * _per_image(operation == _SATURATION, images) + mean_gray * _per_image(
             operation == _CONTRAST, images
         )
         images = torch.lerp(reference, images, factor).clamp_(0.0, 1.0)
@@ -197,10 +197,10 @@ def cutmixed(images: Tensor, key: Key, probability: float) -> tuple[Tensor, Tens
 
 
 def _box(
-    centre: NDArray[np.float64], side: NDArray[np.float64], length: int
+    center: NDArray[np.float64], side: NDArray[np.float64], length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Start and end of a box along one side of the image."""
-    middle, extent = (centre * length).astype(np.int64), (side * length).astype(np.int64)
+    middle, extent = (center * length).astype(np.int64), (side * length).astype(np.int64)
     start = middle - extent // 2
     return np.clip(start, 0, length), np.clip(start + extent, 0, length)
 

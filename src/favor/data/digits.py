@@ -5,7 +5,7 @@ import torch
 
 from favor.data.draws import Draw, uniform
 from favor.data.framing import resized
-from favor.data.in_memory import InMemory, rgb_of_grey
+from favor.data.in_memory import InMemory, rgb_of_gray
 from favor.data.sources import Splits
 
 SIDE = 32
@@ -17,7 +17,7 @@ def open_digits() -> Splits:
     from sklearn.datasets import load_digits
 
     grey, labels = load_digits(return_X_y=True)
-    images = rgb_of_grey((grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8))
+    images = rgb_of_gray((grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8))
     images = resized(images, (SIDE, SIDE))
     # Consecutive images are by the same writer, so a split by position would evaluate on unseen writers.
     shuffled = np.argsort(uniform(0, 0, np.arange(len(labels)), Draw.SPLIT), kind="stable")

@@ -61,10 +61,10 @@ def random_cut(framing: Framing, seed: int, epoch: int, samples: NDArray[np.int6
     return Cut(framing.img_size, framing.img_size, framing.padding, top, left, framing.interpolation)
 
 
-def centre_cut(framing: Framing, count: int) -> Cut:
+def center_cut(framing: Framing, count: int) -> Cut:
     """The center crops of evaluation."""
-    centre = np.full(count, 0.5)
-    return Cut(framing.evaluation_side, framing.img_size, 0, centre, centre, framing.interpolation)
+    center = np.full(count, 0.5)
+    return Cut(framing.evaluation_side, framing.img_size, 0, center, center, framing.interpolation)
 
 
 def resized_shape(height: int, width: int, side: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from favor.data.in_memory import InMemory, rgb_of_grey
+from favor.data.in_memory import InMemory, rgb_of_gray
 from favor.data.sources import Splits
 from favor.errors import RequestError, one_line
 from favor.regular_file import read_regular
@@ -36,7 +36,7 @@ def _split(root: Path, prefix: str) -> InMemory:
         raise RequestError(
             f"{root}: {prefix} has label {labels.max()}, out of range for {len(FASHION_CLASSES)} classes"
         )
-    return InMemory(rgb_of_grey(images), labels.astype(np.int64))
+    return InMemory(rgb_of_gray(images), labels.astype(np.int64))
 
 
 def read_idx(root: Path, name: str, dimensions: int) -> NDArray[np.uint8]:

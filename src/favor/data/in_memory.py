@@ -37,6 +37,6 @@ class InMemory:
         return Fetched(cut_batch(chosen, cut), samples)
 
 
-def rgb_of_grey(grey: NDArray[np.uint8]) -> Tensor:
+def rgb_of_gray(grey: NDArray[np.uint8]) -> Tensor:
     """Grayscale images (N, H, W) as RGB (N, 3, H, W)."""
     return torch.from_numpy(np.repeat(grey[:, None], 3, axis=1))

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from favor.data.augment import Augmentation, Batch, Key, Normalization, augmented
 from favor.data.broken import BrokenImages
 from favor.data.draws import order
-from favor.data.framing import Framing, centre_cut, random_cut
+from favor.data.framing import Framing, center_cut, random_cut
 from favor.data.sources import Fetched, ImageSource
 from favor.errors import RequestError
 
@@ -162,7 +162,7 @@ class _Asked(Dataset[Fetched]):
     def __getitem__(self, number: int) -> Fetched:
         samples = self.lists[number]
         if self.seed is None:
-            cut = centre_cut(self.framing, len(samples))
+            cut = center_cut(self.framing, len(samples))
         else:
             cut = random_cut(self.framing, self.seed, self.epoch, samples)
         return self.source.fetch(samples, cut)

@@ -39,7 +39,7 @@ class Device(Protocol):
     """The short name in records' conditions, such as `cpu` or `a100`."""
     place: torch.device
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device has finished all queued work."""
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
@@ -71,7 +71,7 @@ class Cpu:
     def __init__(self) -> None:
         self.name = processor_name()
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Nothing to do: a call on a CPU returns when it is done."""
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
@@ -105,14 +105,14 @@ class Cuda:
         self.name = torch.cuda.get_device_name(index)
         self.label = short_gpu_name(self.name)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         torch.cuda.synchronize(self.place)
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         self.release()
         torch.cuda.reset_peak_memory_stats(self.place)
         run()
-        self.synchronise()
+        self.synchronize()
         return Peak(
             torch.cuda.max_memory_allocated(self.place),
             torch.cuda.max_memory_reserved(self.place),
@@ -148,13 +148,13 @@ class Mps:
     def __init__(self) -> None:
         self.name = f"{processor_name()} GPU"
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         torch.mps.synchronize()
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         self.release()
         run()
-        self.synchronise()
+        self.synchronize()
         # The driver keeps what the run needed until the cache is emptied: PyTorch has no peak counter here.
         reserved = torch.mps.driver_allocated_memory()
         return Peak(reserved, reserved, "torch.mps.driver_allocated_memory after the run, cache emptied before")

@@ -20,7 +20,7 @@ MOST_WARM_UP_CALLS = 100
 class Synchronises(Protocol):
     """A device that can be synchronized."""
 
-    def synchronise(self) -> None: ...
+    def synchronize(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: 
     The first call does not count: it compiles, loads kernels and asks the system for memory.
     """
     run()
-    device.synchronise()
+    device.synchronize()
     start = clock.now()
     seconds: list[float] = []
     while True:
@@ -102,11 +102,11 @@ def _settled(seconds: Sequence[float], count: int) -> bool:
 
 def seconds_per_call(run: Callable[[], None], calls: int, device: Synchronises, clock: Clock) -> float:
     """The mean time of a number of calls, from an idle device to an idle device."""
-    device.synchronise()
+    device.synchronize()
     start = clock.now()
     for _ in range(calls):
         run()
-    device.synchronise()
+    device.synchronize()
     return (clock.now() - start) / calls
 
 
@@ -144,10 +144,10 @@ def time_end_to_end(
     """
 
     def one() -> float:
-        device.synchronise()
+        device.synchronize()
         start = clock.now()
         step(next(batches))
-        device.synchronise()
+        device.synchronize()
         return clock.now() - start
 
     measured = quantile(collect(one, rule, clock).seconds, 0.5)

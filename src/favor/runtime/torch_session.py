@@ -47,7 +47,7 @@ class TorchSession:
         place = self._device.place
         with torch.inference_mode(), self._precision.context(place):
             outputs = self._forward(torch.as_tensor(images).to(place, self._precision.weights))
-        self._device.synchronise()
+        self._device.synchronize()
         if not isinstance(outputs, Tensor):
             raise WorkError(f"the model returns a {type(outputs).__name__}, not one tensor of outputs")
         return outputs.float()

@@ -17,7 +17,7 @@ _CONVOLUTIONAL = ("conv", "depthwise", "layout", "batch_norm")
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The efficiency of an operator class: shares of the sustained peak and of the bandwidth, CUDA-core operations each."""
+    """The efficiency of an operator class: shares of sustained peak and bandwidth, CUDA-core operations each."""
 
     matrix: float
     lanes: float

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from favor.data.augment import Normalization
 from favor.data.folder import IMAGE_ENDINGS, image_list
-from favor.data.framing import Framing, centre_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.names import find, parse
 from favor.data.opening import open_data
 from favor.data.sources import DataSet, ImageSource
@@ -69,7 +69,7 @@ class Subject:
     def images(self, split: ImageSource, count: int) -> tuple[Tensor, Tensor]:
         """So many images of a split, from all over it, as the model takes them, and their labels."""
         samples = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))
-        fetched = split.fetch(samples, centre_cut(self.framing, len(samples)))
+        fetched = split.fetch(samples, center_cut(self.framing, len(samples)))
         if not len(fetched.samples):
             raise WorkError(f"none of {len(samples)} images could be read ({fetched.broken[0].reason})")
         labels = torch.from_numpy(split.labels[fetched.samples])

@@ -148,7 +148,7 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
                 parts.audience.stepped(_news(parts, progress, seconds))
                 if progress.stopped or seconds >= parts.save_every:
                     break
-        parts.device.synchronise()
+        parts.device.synchronize()
     seconds = parts.clocks.now() - start
     joules, sums = parts.energy.stop(), progress.sums
     known = joules is not None and sums.joules is not None

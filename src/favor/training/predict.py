@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from favor.data.augment import Normalization
 from favor.data.broken import BrokenImages
-from favor.data.framing import Framing, centre_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.loader import EvaluationLoader
 from favor.data.opening import open_data
@@ -222,7 +222,7 @@ def predict(
     found = []
     for image in images:
         file = ImageFiles(FolderPlaces(Path(), [str(image)]), np.zeros(1, dtype=np.int64))
-        fetched = file.fetch(np.zeros(1, dtype=np.int64), centre_cut(trained.framing, 1))
+        fetched = file.fetch(np.zeros(1, dtype=np.int64), center_cut(trained.framing, 1))
         if fetched.broken:
             found.append(Prediction(str(image), (), fetched.broken[0].reason))
             continue

@@ -57,10 +57,10 @@ def survey(
     rule = StoppingRule(budget=max(budget, 1e-9))
 
     def one() -> float:
-        device.synchronise()
+        device.synchronize()
         start = clock.now()
         step(held)
-        device.synchronise()
+        device.synchronize()
         return clock.now() - start
 
     in_memory = quantile(collect(one, rule, clock).seconds, 0.5)
@@ -171,14 +171,14 @@ def _evaluation_time(learner: Learner, loader: EvaluationLoader, device: Device,
     batches = iter(loader)
     with torch.inference_mode():
         for timed in (False, True, True):  # the first call allocates
-            device.synchronise()
+            device.synchronize()
             start = clock.now()
             batch = next(batches, None)
             if batch is None:
                 break
             with learner.precision.context(learner.place):
                 learner.weights(batch.images)
-            device.synchronise()
+            device.synchronize()
             if timed or len(batch) == len(loader.source):
                 images, seconds = images + len(batch), seconds + clock.now() - start
     return seconds / images * len(loader.source) / loader.share.processes if images else 0.0
