@@ -7,7 +7,7 @@ import pytest
 
 from favor.analyze.comparison import Scope, accuracy_basis, assemble, comparable, run_setting, with_failures
 from favor.analyze.devices import device_kind
-from favor.analyze.setting import Setting, settings_of
+from favor.analyze.setting import Setting
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -183,11 +183,6 @@ def test_models_that_failed_stay_countable(wide_table: WideTable) -> None:
     )
     rows = with_failures(assemble(table), table, ["top1", "params"]).set_index("name")
     assert rows["status"].to_dict() == {"a": "ok", "b": "failed", "c": "failed", "d": "ok"}
-
-
-def test_the_settings_of_a_table_without_rows_are_no_texts() -> None:
-    empty = pd.DataFrame({"device": pd.Series([], dtype="str"), "compile": pd.Series([], dtype=bool)})
-    assert settings_of(empty, ["device", "compile"]).empty
 
 
 def test_without_a_basis_the_best_training_of_a_model_counts_with_its_latest_value(wide_table: WideTable) -> None:

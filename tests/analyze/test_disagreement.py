@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from favor.analyze.disagreement import check_claim, disagreement
+from favor.analyze.disagreement import disagreement
 from favor.errors import RequestError
 
 positive = st.integers(1, 6).map(float)
@@ -52,30 +52,6 @@ def test_a_model_best_by_one_and_bad_by_another_is_named() -> None:
     assert [(entry.name, entry.best_by, entry.rank_best, entry.bad_by, entry.rank_bad) for entry in found] == [
         ("m0", "params", 1, "latency_p50", n)
     ]
-
-
-def test_a_claim_is_checked_by_the_other_indicators() -> None:
-    table = pd.DataFrame(
-        {
-            "name": ["a", "b"],
-            "params": [1.0, 2.0],
-            "macs": [1.0, 2.0],
-            "throughput": [1.0, 2.0],
-            "train_memory": [1.0, None],
-        }
-    )
-    check = check_claim(table, "a", "b", "params", ["macs", "throughput", "train_memory"])
-    assert (check.agree, check.disagree, check.unknown) == (("macs",), ("throughput",), ("train_memory",))
-    assert (
-        check.warning
-        == "a is cheaper than b by params and by macs, but costlier by throughput: name the cost that you mean."
-    )
-    assert check_claim(table, "a", "b", "params", ["macs"]).warning is None
-    assert "rests on params alone" in (check_claim(table, "a", "b", "params", ["train_memory"]).warning or "")
-    with pytest.raises(RequestError, match="no claim to check"):
-        check_claim(table, "b", "a", "params", ["macs"])
-    with pytest.raises(RequestError, match="unknown model"):
-        check_claim(table, "a", "c", "params", ["macs"])
 
 
 def test_ratios_of_zero_are_refused() -> None:

@@ -13,8 +13,7 @@ from favor.analyze.evolution import evolution
 from favor.analyze.intervals import accuracy_interval
 from favor.analyze.matched import _closest_pairs, matched, matched_every_way
 from favor.analyze.memory_from_flops import memory_from_flops
-from favor.analyze.pareto_by_class import pareto_by_class
-from favor.analyze.scaling import depth_or_width, growth_with_tokens, model_or_image
+from favor.analyze.scaling import depth_or_width, model_or_image
 from favor.errors import RequestError
 
 
@@ -119,19 +118,6 @@ def test_depth_and_width_cross_where_their_curves_do() -> None:
         depth_or_width(table.assign(params=[*cost, *(cost * 1e6)]), ["d0", "d1"], ["w0", "w1"], ["params"])
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
-def test_growth_finds_the_exponent_and_its_interval_covers_it(exponent: float) -> None:
-    tokens = np.array([50, 100, 200, 400, 800])
-    noise = np.exp(np.random.default_rng(0).normal(0, 0.02, 5))
-    growth = growth_with_tokens(pd.DataFrame({"tokens": tokens, "macs": tokens**exponent * noise}), "macs")
-    assert growth.low is not None
-    assert growth.high is not None
-    assert growth.low < exponent < growth.high
-    assert growth.high - growth.low < 0.2
-    falling = growth_with_tokens(pd.DataFrame({"tokens": tokens, "throughput": tokens**-exponent}), "throughput")
-    assert falling.exponent == pytest.approx(exponent)
-
-
 def test_the_front_of_a_year_holds_the_models_up_to_it_and_its_volume_grows() -> None:
     table = pd.DataFrame(
         {
@@ -184,27 +170,6 @@ def test_memory_at_two_batch_sizes_is_no_line() -> None:
     with pytest.raises(RequestError, match="64, 2048"):
         memory_from_flops(table)
     assert memory_from_flops(table.assign(batch_size=64)).batch_size == 64
-
-
-def test_fronts_are_grouped_by_class_in_the_taxonomys_order() -> None:
-    table = pd.DataFrame(
-        {
-            "name": ["vit_s16", "tome_s", "evit_s16", "swin_s"],
-            "family": ["vit", "tome", "evit", "swin"],
-            "how": ["baseline", "merging", "removal", "sparse"],
-            "img_size": [224, 224, 384, 224],
-            "top1": [82.5, 82.1, 84.0, 82.0],
-            "throughput": [100.0, 120.0, 50.0, 90.0],
-        }
-    )
-    result = pareto_by_class(table)
-    found = {entry.how: entry.members.get("speed, inference", ()) for entry in result.classes}
-    assert found["baseline"] == ("vit_s16",)
-    assert found["merging"] == ("tome_s",)
-    assert found["removal"] == ("evit_s16@384",)
-    assert found["sparse"] == ()
-    assert result.classes[0].how == "baseline"
-    assert set(result.missing) == {"speed, training", "memory, inference", "memory, training"}
 
 
 def side_by_side(**columns: list[object]) -> pd.DataFrame:

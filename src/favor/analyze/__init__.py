@@ -10,14 +10,10 @@ from favor.analyze.budget import late_flips
 from favor.analyze.compare import compare
 from favor.analyze.comparison import Compared, Comparison, Scope, accuracy_basis, assemble, comparable
 from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
-from favor.analyze.disagreement import check_claim, disagreement
+from favor.analyze.disagreement import disagreement
 from favor.analyze.effects import (
-    convolutional_embedding_pairs,
     effect_of_condition,
-    effect_of_model,
-    linear_attention_pairs,
     paired_effect,
-    rotary_position_pairs,
 )
 from favor.analyze.evolution import evolution
 from favor.analyze.guide import GuideEntry, guide, guide_entries
@@ -25,10 +21,9 @@ from favor.analyze.limits import Limit
 from favor.analyze.matched import matched, matched_every_way
 from favor.analyze.memory_from_flops import memory_from_flops
 from favor.analyze.pareto import pareto
-from favor.analyze.pareto_by_class import pareto_by_class
 from favor.analyze.ranking import PREFERENCES, Request
 from favor.analyze.recommend import recommend
-from favor.analyze.scaling import depth_or_width, growth_with_tokens, model_or_image
+from favor.analyze.scaling import depth_or_width, model_or_image
 from favor.analyze.setting import Setting
 
 __all__ = [
@@ -43,30 +38,23 @@ __all__ = [
     "accuracy_basis",
     "accuracy_per_parameter",
     "assemble",
-    "check_claim",
     "comparable",
     "compare",
-    "convolutional_embedding_pairs",
     "correlate",
     "correlate_datasets",
     "correlate_devices",
     "depth_or_width",
     "disagreement",
     "effect_of_condition",
-    "effect_of_model",
     "evolution",
-    "growth_with_tokens",
     "guide",
     "guide_entries",
     "late_flips",
-    "linear_attention_pairs",
     "matched",
     "matched_every_way",
     "memory_from_flops",
     "model_or_image",
     "paired_effect",
     "pareto",
-    "pareto_by_class",
     "recommend",
-    "rotary_position_pairs",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.selection import Excluded, complete_rows, labels, numbers
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError
 from favor.metrics import metric
 
 _BEST_QUARTER, _WORST_QUARTER = 0.25, 0.75
@@ -74,19 +74,6 @@ class DisagreementResult:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class ClaimCheck:
-    """Whether other indicators confirm that a is more efficient than b by one; `warning` is None if they do."""
-
-    cheaper: str
-    dearer: str
-    claimed_by: str
-    agree: tuple[str, ...]
-    disagree: tuple[str, ...]
-    unknown: tuple[str, ...]
-    warning: str | None
-
-
 def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: int = 10) -> DisagreementResult:
     """The pairs of models that cost indicators rank differently, over the models that have all indicators.
 
@@ -105,29 +92,6 @@ def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: i
         for y in indicators[i + 1 :]
     )
     return DisagreementResult(tuple(indicators), pairs, _two_faced(names, costs), _warning(pairs), excluded)
-
-
-def check_claim(table: pd.DataFrame, cheaper: str, dearer: str, claimed_by: str, others: Sequence[str]) -> ClaimCheck:
-    """Whether the other indicators confirm that a model is cheaper than another one.
-
-    Each model is the first row of its name that has the indicator.
-    """
-    claimed = _order(table, cheaper, dearer, claimed_by)
-    if claimed is None or claimed <= 0:
-        raise RequestError(f"{cheaper} does not cost less than {dearer} by {claimed_by}, so there is no claim to check")
-    orders = {name: _order(table, cheaper, dearer, name) for name in others if name != claimed_by}
-    agree = tuple(name for name, order in orders.items() if order is not None and order >= 0)
-    disagree = tuple(name for name, order in orders.items() if order is not None and order < 0)
-    unknown = tuple(name for name, order in orders.items() if order is None)
-    return ClaimCheck(
-        cheaper,
-        dearer,
-        claimed_by,
-        agree,
-        disagree,
-        unknown,
-        _claim_warning(cheaper, dearer, claimed_by, agree, disagree),
-    )
 
 
 def _log_cost(table: pd.DataFrame, name: str) -> np.ndarray:
@@ -195,31 +159,3 @@ def _warning(pairs: tuple[PairDisagreement, ...]) -> str | None:
         f"{flip.factor_y:.2g} times costlier by {worst.y}. Being efficient by one does not imply being efficient by "
         "the other."
     )
-
-
-def _order(table: pd.DataFrame, a: str, b: str, indicator: str) -> float | None:
-    """Log factor by which b costs more than a (negative: less); None where one of them is unknown."""
-    costs = []
-    for name in (a, b):
-        rows = table[table["name"] == name]
-        if not len(rows):
-            raise unknown_name("model of this table", name, [str(known) for known in table["name"].unique()])
-        known, _ = complete_rows(rows, [indicator])
-        if not len(known):
-            return None
-        costs.append(_log_cost(known.iloc[:1], indicator)[0])
-    return float(costs[1] - costs[0])
-
-
-def _claim_warning(
-    cheaper: str, dearer: str, claimed_by: str, agree: tuple[str, ...], disagree: tuple[str, ...]
-) -> str | None:
-    if disagree:
-        return (
-            f"{cheaper} is cheaper than {dearer} by {claimed_by}"
-            + (f" and by {', '.join(agree)}" if agree else "")
-            + f", but costlier by {', '.join(disagree)}: name the cost that you mean."
-        )
-    if not agree:
-        return f"that {cheaper} is cheaper than {dearer} rests on {claimed_by} alone: both have no other indicator."
-    return None

@@ -160,12 +160,6 @@ def numbered_settings(
     return numbers.to_numpy(), [Setting(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def settings_of(table: pd.DataFrame, conditions: Sequence[str], metric: str | None = None) -> pd.Series:
-    """The setting of every row as far as these conditions go; see `numbered_settings`."""
-    numbers, settings = numbered_settings(table, conditions, metric)
-    return pd.Series([settings[number] for number in numbers], index=table.index, dtype=object)
-
-
 def _plain(value: Any) -> Any:
     """A cell without the types of pandas: whole numbers in a column with gaps are floats there."""
     plain = value.item() if isinstance(value, np.generic) else value

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from favor.errors import RequestError, shown, unknown_name
 
 ROOT_VARIABLE = "FAVOR_DATA"
-DEFAULT = "digits"
 
 
 @dataclass(frozen=True)

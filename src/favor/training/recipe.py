@@ -56,8 +56,8 @@ class Recipe(BaseModel):
 
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     drop_path: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    precision: Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], BeforeValidator(_fp32_by_its_long_name)] = (
-        Field(default="fp32", description="amp: PyTorch's default on the device, float16 on GPUs and bfloat16 on CPUs")
+    precision: PrecisionName = Field(
+        default="fp32", description="amp: PyTorch's default on the device, float16 on GPUs and bfloat16 on CPUs"
     )
 
     crop_padding: int = Field(default=0, ge=0, description="pixels of reflection around an image before a random crop")
