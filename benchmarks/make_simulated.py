@@ -15,7 +15,7 @@ from favor.simulation.calibration import shipped_calibration
 from favor.simulation.devices import built_in_devices
 from favor.simulation.pool import simulate_several
 from favor.simulation.shipped import FILE_NAME, to_csv
-from favor.simulation.simulation import Asked
+from favor.simulation.simulation import SimulationRequest
 from favor.zoo.registry import list_models
 
 HERE = Path(__file__).parent.parent / "src" / "favor" / "simulate"
@@ -29,7 +29,7 @@ def main() -> None:
     kept = read(study).records if (study / STUDY_FILE).exists() else ()
     made = {record.name for record in kept if record.status != "failed"}
     missing = [name for name in list_models() if name not in made]
-    for found in simulate_several(missing, devices, Asked(), calibration, {}):
+    for found in simulate_several(missing, devices, SimulationRequest(), calibration, {}):
         append(study, found.records)
         print(found.name, found.records[0].status, found.records[0].reason or "", flush=True)
     (HERE / FILE_NAME).write_text(to_csv(read(study).records), encoding="utf-8")

@@ -168,7 +168,7 @@ def simulate(
     from favor.simulation.calibration import shipped_calibration
     from favor.simulation.devices import device as described
     from favor.simulation.pool import simulate_several
-    from favor.simulation.simulation import Asked
+    from favor.simulation.simulation import SimulationRequest
     from favor.simulation.study_correction import local_corrections
     from favor.trace.conditions import phases_named
 
@@ -180,7 +180,7 @@ def simulate(
     corrections = local_corrections(known, places, precision, calibration) if known else {}
     found: list[Record] = []
     for each in phases_named(phase):
-        asked = Asked(each, precision, batch_size, img_size, num_classes, optimizer)
+        asked = SimulationRequest(each, precision, batch_size, img_size, num_classes, optimizer)
         for simulated in simulate_several(_names(models), places, asked, calibration, corrections):
             if simulated.refusal is not None:
                 raise simulated.refusal

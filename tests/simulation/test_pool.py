@@ -10,10 +10,10 @@ from favor.errors import WorkError
 from favor.simulation import pool
 from favor.simulation.devices import device
 from favor.simulation.pool import Simulated, simulate_several
-from favor.simulation.simulation import Asked
+from favor.simulation.simulation import SimulationRequest
 
 NAMES = ["hydra_xs4", "vit_xs4", "linformer_xs4"]
-ASKED = Asked(batch_size=4, num_classes=10)
+REQUEST = SimulationRequest(batch_size=4, num_classes=10)
 
 
 def without_times(found: list[Simulated]) -> list[tuple[str, list[object]]]:
@@ -23,7 +23,7 @@ def without_times(found: list[Simulated]) -> list[tuple[str, list[object]]]:
 def test_two_processes_give_what_one_gives_and_a_refusal_stops_none(calibration):
     devices = [device("a100"), device("t4")]
     names = [*NAMES, "nothing_xs4"]
-    one, two = (list(simulate_several(names, devices, ASKED, calibration, {}, processes)) for processes in (1, 2))
+    one, two = (list(simulate_several(names, devices, REQUEST, calibration, {}, processes)) for processes in (1, 2))
     assert without_times(one) == without_times(two)
     assert [len(each.records) for each in two] == [2, 2, 2, 0]
     assert [str(each.refusal) for each in one] == [str(each.refusal) for each in two]
@@ -42,4 +42,4 @@ def test_a_process_that_is_killed_is_told(calibration, monkeypatch):
 
     monkeypatch.setattr(pool, "_Job", Broken)
     with pytest.raises(WorkError, match="hydra_xs4: a worker was killed"):
-        list(simulate_several(NAMES[:1], [device("a100")], ASKED, calibration, {}, processes=2))
+        list(simulate_several(NAMES[:1], [device("a100")], REQUEST, calibration, {}, processes=2))

@@ -16,10 +16,10 @@ from favor.simulation.devices import built_in_devices, device
 from favor.simulation.memory import CONTEXT, FRAGMENTS, WORKSPACE
 from favor.simulation.networks import network
 from favor.simulation.shipped import COUNTED, FILE_NAME, WITH_INTERVAL, shipped_records, to_csv
-from favor.simulation.simulation import Asked, Passes, Placed, simulate
+from favor.simulation.simulation import SimulationRequest, Passes, OnDevice, simulate
 from favor.trace.operator_trace import Trace
 
-SMALL = Asked(num_classes=10)
+SMALL = SimulationRequest(num_classes=10)
 
 
 def test_inference_is_a_simulated_record_with_intervals_that_can_be_stored():
@@ -68,16 +68,18 @@ def test_a_network_that_rounds_is_traced_once_at_each_batch_for_all_devices(trac
 
 def test_a_faster_card_is_faster():
     names = ("jetson-orin", "t4", "rtx3090", "a100", "h100")
-    records = simulate("resnet18", [device(name) for name in names], Asked(batch_size=64), shipped_calibration())
+    records = simulate(
+        "resnet18", [device(name) for name in names], SimulationRequest(batch_size=64), shipped_calibration()
+    )
     rates = [record.metrics["throughput"].value for record in records]
     assert rates == sorted(rates)
     assert rates[-1] > 3 * rates[1]
 
 
 def test_training_takes_longer_and_more_memory_and_knows_its_epoch():
-    asked = Asked(phase="training", reference_batch=64)
-    (training,) = simulate("vit_xs4", [device("a100")], asked, shipped_calibration())
-    (inference,) = simulate("vit_xs4", [device("a100")], Asked(batch_size=64), shipped_calibration())
+    request = SimulationRequest(phase="training", reference_batch=64)
+    (training,) = simulate("vit_xs4", [device("a100")], request, shipped_calibration())
+    (inference,) = simulate("vit_xs4", [device("a100")], SimulationRequest(batch_size=64), shipped_calibration())
     assert training.conditions["batch_size"] == 64
     assert 2 * training.metrics["train_throughput"].value < inference.metrics["throughput"].value
     assert training.metrics["train_memory"].value > 2 * inference.metrics["inference_memory"].value
@@ -91,25 +93,29 @@ def test_the_factors_of_training_are_on_training_alone(calibration):
     slower = replace(bare, training=Training(convolutions=2.0, others=2.0))
     for phase, metric, expected in (("training", "train_step_time", 2.0), ("inference", "latency_p50", 1.0)):
         once, twice = (
-            simulate("vit_xs4", [device("t4")], Asked(phase=phase, batch_size=4096, num_classes=10), each)[0].metrics
+            simulate("vit_xs4", [device("t4")], SimulationRequest(phase=phase, batch_size=4096, num_classes=10), each)[
+                0
+            ].metrics
             for each in (bare, slower)
         )
         assert twice[metric].value / once[metric].value == pytest.approx(expected, rel=0.1)
 
 
 def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch():
-    asked = Asked(phase="training", batch_size="best", num_classes=10, optimizer="sgd", reference_batch=4096)
-    (record,) = simulate("vit_xs4", [device("t4")], asked, shipped_calibration())
+    request = SimulationRequest(
+        phase="training", batch_size="best", num_classes=10, optimizer="sgd", reference_batch=4096
+    )
+    (record,) = simulate("vit_xs4", [device("t4")], request, shipped_calibration())
     best = record.environment["train_batch_size"]
     assert 1 < best <= record.metrics["train_max_batch_size"].value
     assert "batch_size" not in record.conditions
     step, rate = (record.metrics[name] for name in ("train_step_time", "train_throughput"))
     assert rate.value == pytest.approx(4096 / step.value)
     assert f"4096 images by accumulation of {best}, sgd" in step.method
-    (given,) = simulate("vit_xs4", [device("t4")], replace(asked, batch_size=best), shipped_calibration())
+    (given,) = simulate("vit_xs4", [device("t4")], replace(request, batch_size=best), shipped_calibration())
     assert "train_batch_size" not in given.environment
     passes = Passes(network("vit_xs4", "training", "amp", num_classes=10), "sgd")
-    seconds = Placed(passes, device("t4"), shipped_calibration(), NO_CORRECTION).seconds(best)
+    seconds = OnDevice(passes, device("t4"), shipped_calibration(), NO_CORRECTION).seconds(best)
     assert given.metrics["train_step_time"].value == pytest.approx(seconds)
     assert given.metrics["train_throughput"].value == pytest.approx(best / seconds)
     assert f"batch size {best}, sgd" in given.metrics["train_step_time"].method
@@ -128,28 +134,28 @@ def test_counters_on_the_cpu_are_no_kernels_of_a_step():
 def test_sixty_three_images_train_no_slower_than_sixty_four_on_a_v100():
     """A weight's gradient sums over an odd number of tokens, and is of even lines nevertheless."""
     passes = Passes(network("vit_ti16", "training", "amp"), "sgd")
-    placed = Placed(passes, device("v100"), shipped_calibration(), NO_CORRECTION)
+    placed = OnDevice(passes, device("v100"), shipped_calibration(), NO_CORRECTION)
     assert placed.seconds(63) < placed.seconds(64)
 
 
 def test_an_optimizer_is_issued_twice_as_fast_as_a_network():
     passes = Passes(network("vit_xs4", "training", "amp"), "lamb")
-    placed = Placed(passes, device("h100"), shipped_calibration(), NO_CORRECTION)
+    placed = OnDevice(passes, device("h100"), shipped_calibration(), NO_CORRECTION)
     update = placed.seconds(8) - placed.pass_estimate(8).seconds
     assert update == pytest.approx(len(passes.update_kernels) * device("h100").launch_us * 1e-6 / 2, rel=0.02)
 
 
 def test_gathering_gradients_over_batches_saves_updates():
     passes = Passes(network("vit_xs4", "training", "amp"), "adamw")
-    placed = Placed(passes, device("a100"), shipped_calibration(), NO_CORRECTION)
+    placed = OnDevice(passes, device("a100"), shipped_calibration(), NO_CORRECTION)
     update = placed.seconds(64) - placed.accumulated_seconds(64, 128) / 2
     assert update > 0
     assert placed.accumulated_seconds(64, 640) == pytest.approx(10 * placed.seconds(64) - 9 * 2 * update)
 
 
 def test_a_batch_that_does_not_fit_is_a_record_that_says_so():
-    asked = Asked(phase="training", batch_size=2048)
-    card, large = simulate("vit_s16", [device("t4"), device("h200")], asked, shipped_calibration())
+    request = SimulationRequest(phase="training", batch_size=2048)
+    card, large = simulate("vit_s16", [device("t4"), device("h200")], request, shipped_calibration())
     assert card.status == "out_of_memory"
     assert "2048 images of 224 px need" in card.reason
     assert not card.metrics
@@ -160,7 +166,7 @@ def test_a_batch_between_those_on_lines_fits_where_its_memory_does():
     peak = Passes(network("switch_xs4", "inference", "amp"), "lamb").footprint.peak(1003)
     room = (peak + WORKSPACE) / (1 - FRAGMENTS) + CONTEXT
     card = device("t4").model_copy(update={"memory_gib": room / 2**30 + 1e-6})
-    (fits,) = simulate("switch_xs4", [card], Asked(batch_size=1003), shipped_calibration())
+    (fits,) = simulate("switch_xs4", [card], SimulationRequest(batch_size=1003), shipped_calibration())
     assert (fits.status, fits.metrics["max_batch_size"].value) == ("ok", 1003)
 
 
@@ -207,7 +213,7 @@ def test_bf16_is_refused_where_the_card_has_no_units_for_it():
 )
 def test_wrong_requests_are_refused(wrong):
     with pytest.raises(RequestError):
-        Asked(**wrong)
+        SimulationRequest(**wrong)
 
 
 def test_a_correction_moves_times_and_not_memory():
@@ -225,7 +231,7 @@ OUT_OF_DATE = "run benchmarks/make_simulated.py again"
 
 @pytest.mark.parametrize("name", ["vit_ti16", "resnet18"])
 def test_what_is_shipped_is_what_is_simulated_on_every_device(name):
-    for simulated in simulate(name, built_in_devices(), Asked(), shipped_calibration()):
+    for simulated in simulate(name, built_in_devices(), SimulationRequest(), shipped_calibration()):
         place = str(simulated.conditions["device"])
         (shipped,) = (record for record in shipped_records(place) if record.name == name)
         assert shipped.conditions == simulated.conditions

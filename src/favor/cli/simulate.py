@@ -106,12 +106,12 @@ def simulate_command(
     from favor.simulation.calibration import shipped_calibration
     from favor.simulation.devices import device as described
     from favor.simulation.pool import simulate_several
-    from favor.simulation.simulation import Asked
+    from favor.simulation.simulation import SimulationRequest
     from favor.trace.conditions import phases_named
 
     batch = _batch_size(batch_size)
     requests = [
-        Asked(each, precision, batch, img_size, num_classes, optimizer, attention=attention)
+        SimulationRequest(each, precision, batch, img_size, num_classes, optimizer, attention=attention)
         for each in phases_named(phase)
     ]
     named = [name.strip() for names in device for name in names.split(",") if name.strip()]

@@ -83,8 +83,8 @@ def unxz(compressed: Path) -> Path:
 def _place(packed: Path, name: str) -> Path:
     """The cache folder of a file, which depends on its path, size and modification time."""
     state = packed.stat()
-    known = f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}"
-    key = hashlib.sha256(os.fsencode(known)).hexdigest()[:12]
+    identity = f"{packed.resolve()} {state.st_size} {state.st_mtime_ns}"
+    key = hashlib.sha256(os.fsencode(identity)).hexdigest()[:12]
     folder = cache_folder() / "unpacked"
     with _writing(packed):
         folder.mkdir(parents=True, exist_ok=True)

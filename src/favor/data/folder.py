@@ -84,10 +84,10 @@ def _listed(folder: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int
     """All images with their labels, in an order that does not depend on the file system."""
     relative, labels = [], []
     for label, name in enumerate(classes):
-        found = []
+        files_of_class = []
         for parent, _, files in os.walk(folder / name):
             below = os.path.relpath(parent, folder)
-            found += [os.path.join(below, file) for file in files if file.lower().endswith(IMAGE_ENDINGS)]  # noqa: PTH118 - a million of them
-        relative += sorted(found)
-        labels += [label] * len(found)
+            files_of_class += [os.path.join(below, file) for file in files if file.lower().endswith(IMAGE_ENDINGS)]  # noqa: PTH118 - a million of them
+        relative += sorted(files_of_class)
+        labels += [label] * len(files_of_class)
     return relative, labels

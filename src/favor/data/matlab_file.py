@@ -99,10 +99,10 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 
 
 def _only(elements: Iterator[tuple[int, memoryview]]) -> tuple[int, memoryview]:
-    found = next(elements, None)
-    if found is None:
+    element = next(elements, None)
+    if element is None:
         raise _TornError("an empty element")
-    return found
+    return element
 
 
 class _Matrix:

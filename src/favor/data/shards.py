@@ -67,12 +67,12 @@ def _indexed(root: Path, split: str) -> ImageFiles:
     pieces: list[tuple[int, int]] = []
     labels: list[int] = []
     for number, shard in enumerate(shards):
-        found, classes = _members(shard)
-        if found.keys() != classes.keys():
-            key = min(found.keys() ^ classes.keys())
+        images, classes = _members(shard)
+        if images.keys() != classes.keys():
+            key = min(images.keys() ^ classes.keys())
             named = key if key.isprintable() else shown(key)
             raise RequestError(f"{shard}: {named} is an image without a class (.cls) or a class without an image")
-        for key, piece in found.items():
+        for key, piece in images.items():
             which.append(number)
             pieces.append(piece)
             labels.append(classes[key])

@@ -53,8 +53,8 @@ def _readable(words: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
     """The classes in words if `words.txt` exists; `n01443537` is a goldfish."""
     if not words.exists():
         return classes
-    told = dict(line.split("\t", 1) for line in read_text(words, _MOST_BYTES).splitlines() if "\t" in line)
-    named = tuple(told.get(wnid, wnid) for wnid in classes)
+    words_of = dict(line.split("\t", 1) for line in read_text(words, _MOST_BYTES).splitlines() if "\t" in line)
+    named = tuple(words_of.get(wnid, wnid) for wnid in classes)
     for name in named:
         if not name.isprintable():
             raise RequestError(f"{words}: {shown(name)} is not a valid class name; download it again")

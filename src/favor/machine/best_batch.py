@@ -96,9 +96,9 @@ def _grow(
 def _between_neighbors(curve: dict[int, float], limit: int | None) -> list[int]:
     """The batch sizes midway between the best one and its neighbors among those tried."""
     tried, best = sorted(curve), _best(curve)
-    place = tried.index(best)
-    left = [tried[place - 1]] if place > 0 else []
-    right = [tried[place + 1]] if place + 1 < len(tried) else [limit] if limit is not None else []
+    index = tried.index(best)
+    left = [tried[index - 1]] if index > 0 else []
+    right = [tried[index + 1]] if index + 1 < len(tried) else [limit] if limit is not None else []
     middles = [(best + other) // 2 for other in (*left, *right)]
     return [batch for batch in middles if batch not in curve]
 

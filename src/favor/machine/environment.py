@@ -130,10 +130,10 @@ def favor_commit(root: Path = Path(__file__).parents[3]) -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=10)
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return asked.stdout.strip() or "unknown"
+    return answer.stdout.strip() or "unknown"
 
 
 def attention_kernels() -> str:
@@ -151,5 +151,5 @@ def attention_kernels() -> str:
 def _nvidia_driver(file: Path = Path("/proc/driver/nvidia/version")) -> str:
     if not file.is_file():
         return "unknown"
-    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read_text())
-    return found[0] if found else "unknown"
+    version = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read_text())
+    return version[0] if version else "unknown"

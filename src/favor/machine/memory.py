@@ -199,18 +199,18 @@ def batch_memory(
     `affordable` says that there is no time, when the line exceeds `room` bytes, and after `peak` has raised
     DoesNotFitError, which at the smallest batch is passed on.
     """
-    found = BatchMemory(((smallest, peak(smallest)),), always, verified=False)
-    while not (found.verified and found.steepest <= (1 + HIDDEN) * found.per_image):
-        double = 2 * found.measured_to
-        predicted = found.fixed + found.per_image * double
+    memory = BatchMemory(((smallest, peak(smallest)),), always, verified=False)
+    while not (memory.verified and memory.steepest <= (1 + HIDDEN) * memory.per_image):
+        double = 2 * memory.measured_to
+        predicted = memory.fixed + memory.per_image * double
         # A line needs two measurements, so there is always time for the second.
-        has_line = len(found.peaks) > 1
+        has_line = len(memory.peaks) > 1
         if predicted > room or double > LARGEST_TRIED or (has_line and not affordable(double)):
-            return found
+            return memory
         try:
             measured = peak(double)
         except DoesNotFitError:
-            return replace(found, too_large=double)
-        verified = has_line and found.per_image > 0 and abs(predicted - measured) <= LINEAR * measured
-        found = BatchMemory((*found.peaks, (double, measured)), always, verified)
-    return found
+            return replace(memory, too_large=double)
+        verified = has_line and memory.per_image > 0 and abs(predicted - measured) <= LINEAR * measured
+        memory = BatchMemory((*memory.peaks, (double, measured)), always, verified)
+    return memory

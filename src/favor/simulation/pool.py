@@ -16,7 +16,7 @@ from favor.records.schema import Record
 from favor.simulation.calibration import Calibration
 from favor.simulation.correction import Correction
 from favor.simulation.devices import Device
-from favor.simulation.simulation import Asked, simulate
+from favor.simulation.simulation import SimulationRequest, simulate
 from favor.zoo.registry import load_plugin, loaded_plugins
 
 _OBJECTS_BEFORE_COLLECTION = 200_000
@@ -38,13 +38,13 @@ class _Job:
     """The request that all models share."""
 
     devices: Sequence[Device]
-    asked: Asked
+    request: SimulationRequest
     calibration: Calibration
     corrections: Mapping[str, Correction]
 
     def of(self, name: str) -> Simulated:
         try:
-            records = simulate(name, self.devices, self.asked, self.calibration, self.corrections)
+            records = simulate(name, self.devices, self.request, self.calibration, self.corrections)
         except RequestError as error:
             return Simulated(name, refusal=error)
         return Simulated(name, tuple(records))
@@ -53,13 +53,13 @@ class _Job:
 def simulate_several(
     names: Sequence[str],
     devices: Sequence[Device],
-    asked: Asked,
+    request: SimulationRequest,
     calibration: Calibration,
     corrections: Mapping[str, Correction],
     processes: int | None = None,
 ) -> Iterator[Simulated]:
     """Simulate models, in the order of their names; by default many models use one process per core."""
-    job = _Job(devices, asked, calibration, corrections)
+    job = _Job(devices, request, calibration, corrections)
     processes = processes or (usable_threads() if len(names) >= MANY else 1)
     if processes == 1:
         yield from map(job.of, names)

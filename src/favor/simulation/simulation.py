@@ -43,7 +43,7 @@ _LIVE = "peak of live storages in the trace; the interval is for the libraries' 
 
 
 @dataclass(frozen=True)
-class Asked:
+class SimulationRequest:
     """The request for every model; a batch size of None means the best one at inference and 64 in training."""
 
     phase: Phase = "inference"
@@ -109,11 +109,11 @@ class Passes:
         return self._kernels[batch_size]
 
 
-class Placed:
+class OnDevice:
     """A model's passes on one device: times with their uncertainty."""
 
-    def __init__(self, passes: Passes, place: Device, calibration: Calibration, correction: Correction) -> None:
-        self.passes, self.device = passes, place
+    def __init__(self, passes: Passes, gpu: Device, calibration: Calibration, correction: Correction) -> None:
+        self.passes, self.device = passes, gpu
         self._training = passes.network.phase == "training"
         self._calibration = calibration.in_training() if self._training else calibration
         self._correction = correction
@@ -143,8 +143,8 @@ class Placed:
     def deviation(self, batch_size: int) -> float:
         """The standard deviation of the logarithm of a time."""
         reference = device(self._calibration.device)
-        found = self.pass_estimate(batch_size)
-        return spread(found, self.device, reference, self._calibration.residuals, self._correction, self._training)
+        estimated = self.pass_estimate(batch_size)
+        return spread(estimated, self.device, reference, self._calibration.residuals, self._correction, self._training)
 
     def reading(self, metric: str, value: float, batch_size: int, how: str) -> Reading:
         """A time, or a metric derived from one, with its interval."""
@@ -160,7 +160,7 @@ class Placed:
 def simulate(
     name: str,
     devices: Sequence[Device],
-    asked: Asked,
+    request: SimulationRequest,
     calibration: Calibration,
     corrections: Mapping[str, Correction] | None = None,
 ) -> list[Record]:
@@ -168,23 +168,23 @@ def simulate(
     started = datetime.now(UTC)
     try:
         passes = Passes(
-            network(name, asked.phase, asked.precision, asked.img_size, asked.num_classes, asked.attention),
-            asked.optimizer,
+            network(name, request.phase, request.precision, request.img_size, request.num_classes, request.attention),
+            request.optimizer,
         )
-        known = corrections or {}
-        placed = [Placed(passes, place, calibration, known.get(place.name, NO_CORRECTION)) for place in devices]
-        return [_record(passes, on_device, asked, started) for on_device in placed]
+        corrections = corrections or {}
+        targets = [OnDevice(passes, gpu, calibration, corrections.get(gpu.name, NO_CORRECTION)) for gpu in devices]
+        return [_record(passes, target, request, started) for target in targets]
     except RequestError:
         raise
     except FavorError as error:  # a model that cannot be traced, at one batch size or at any
-        return [_failed(name, place, asked, str(error), started) for place in devices]
+        return [_failed(name, gpu, request, str(error), started) for gpu in devices]
 
 
-def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> Record:
+def _record(passes: Passes, target: OnDevice, request: SimulationRequest, started: datetime) -> Record:
     img_size = passes.network.img_size
-    smallest = asked.given_batch or 1
-    largest = passes.footprint.largest_batch(placed.device)
-    if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(placed.device):
+    smallest = request.given_batch or 1
+    largest = passes.footprint.largest_batch(target.device)
+    if largest < smallest and passes.footprint.peak(smallest) <= usable_memory(target.device):
         largest = smallest  # a model with rounded sizes is linear only at multiples of eight
     status: Status = "ok"
     reason, metrics = None, {}
@@ -193,99 +193,103 @@ def _record(passes: Passes, placed: Placed, asked: Asked, started: datetime) -> 
         status = "out_of_memory"
         reason = (
             f"{smallest} images of {img_size} px need {format_quantity(passes.footprint.peak(smallest), 'B')} in "
-            f"{asked.phase}; {placed.device.title} has {format_quantity(usable_memory(placed.device), 'B')} for tensors"
+            f"{request.phase}; {target.device.title} has {format_quantity(usable_memory(target.device), 'B')} for tensors"
         )
     else:
-        batch_size = asked.given_batch or _best_batch(placed, largest)
-        found = _training if asked.phase == "training" else _inference
-        metrics = dict(found(placed, asked, batch_size, largest))
-        if asked.given_batch is None and asked.phase == "training":
+        batch_size = request.given_batch or _best_batch(target, largest)
+        simulated_metrics = _training if request.phase == "training" else _inference
+        metrics = dict(simulated_metrics(target, request, batch_size, largest))
+        if request.given_batch is None and request.phase == "training":
             environment["train_batch_size"] = batch_size  # as on the record of a measurement
-    conditions = _conditions(placed.device, asked, img_size) | operating_point(passes.network.model)
-    return _made(passes.network.name, placed.device, conditions, asked, started, metrics, status, reason, environment)
+    conditions = _conditions(target.device, request, img_size) | operating_point(passes.network.model)
+    return _made(passes.network.name, target.device, conditions, request, started, metrics, status, reason, environment)
 
 
-def _best_batch(placed: Placed, largest: int) -> int:
+def _best_batch(target: OnDevice, largest: int) -> int:
     """The batch size with the highest throughput, by the search that measurements use."""
-    found = search_best_batch(
-        lambda batch_size: batch_size / placed.seconds(batch_size), largest=min(largest, LARGEST_BATCH)
+    search = search_best_batch(
+        lambda batch_size: batch_size / target.seconds(batch_size), largest=min(largest, LARGEST_BATCH)
     )
-    return found.best
+    return search.best
 
 
-def _inference(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
-    memory = placed.passes.footprint
-    yield "latency_p50", placed.reading("latency_p50", placed.seconds(1), 1, "batch size 1")
-    rate = batch_size / placed.seconds(batch_size)
-    yield "throughput", placed.reading("throughput", rate, batch_size, f"batch size {batch_size}")
+def _inference(
+    target: OnDevice, request: SimulationRequest, batch_size: int, largest: int
+) -> Iterator[tuple[str, Reading]]:
+    memory = target.passes.footprint
+    yield "latency_p50", target.reading("latency_p50", target.seconds(1), 1, "batch size 1")
+    rate = batch_size / target.seconds(batch_size)
+    yield "throughput", target.reading("throughput", rate, batch_size, f"batch size {batch_size}")
     yield "inference_memory", _memory("inference_memory", memory.peak(1), "batch size 1")
-    if asked.given_batch is None:
+    if request.given_batch is None:
         yield "best_batch_size", reading("best_batch_size", batch_size, method="the search of measurements, simulated")
         peak = _memory("inference_memory_best_batch", memory.peak(batch_size), f"batch size {batch_size}")
         yield "inference_memory_best_batch", peak
-    yield "max_batch_size", _largest("max_batch_size", largest, placed.device)
+    yield "max_batch_size", _largest("max_batch_size", largest, target.device)
 
 
-def _training(placed: Placed, asked: Asked, batch_size: int, largest: int) -> Iterator[tuple[str, Reading]]:
-    how = f"batch size {batch_size}, {asked.optimizer}"
-    images = max(asked.reference_batch, batch_size)
-    at_reference = placed.accumulated_seconds(batch_size, images)
-    by_accumulation = f"{images} images by accumulation of {batch_size}, {asked.optimizer}"
-    seconds, size, what = placed.seconds(batch_size), batch_size, how
-    if asked.given_batch is None:  # steps are compared at the same number of images on all devices
+def _training(
+    target: OnDevice, request: SimulationRequest, batch_size: int, largest: int
+) -> Iterator[tuple[str, Reading]]:
+    how = f"batch size {batch_size}, {request.optimizer}"
+    images = max(request.reference_batch, batch_size)
+    at_reference = target.accumulated_seconds(batch_size, images)
+    by_accumulation = f"{images} images by accumulation of {batch_size}, {request.optimizer}"
+    seconds, size, what = target.seconds(batch_size), batch_size, how
+    if request.given_batch is None:  # steps are compared at the same number of images on all devices
         seconds, size, what = at_reference, images, by_accumulation
-    yield "train_step_time", placed.reading("train_step_time", seconds, batch_size, what)
-    yield "train_throughput", placed.reading("train_throughput", size / seconds, batch_size, what)
-    hours = at_reference * asked.epoch_images / images / 3600
-    an_epoch = f"{asked.epoch_images} images, steps of {by_accumulation}"
-    yield "train_hours_per_epoch", placed.reading("train_hours_per_epoch", hours, batch_size, an_epoch)
-    yield "train_memory", _memory("train_memory", placed.passes.footprint.peak(batch_size), how)
-    yield "train_max_batch_size", _largest("train_max_batch_size", largest, placed.device)
+    yield "train_step_time", target.reading("train_step_time", seconds, batch_size, what)
+    yield "train_throughput", target.reading("train_throughput", size / seconds, batch_size, what)
+    hours = at_reference * request.epoch_images / images / 3600
+    an_epoch = f"{request.epoch_images} images, steps of {by_accumulation}"
+    yield "train_hours_per_epoch", target.reading("train_hours_per_epoch", hours, batch_size, an_epoch)
+    yield "train_memory", _memory("train_memory", target.passes.footprint.peak(batch_size), how)
+    yield "train_max_batch_size", _largest("train_max_batch_size", largest, target.device)
 
 
 def _memory(metric: str, peak: int, how: str) -> Reading:
     return reading(metric, peak, peak, peak * 1.02 + WORKSPACE, method=f"{_LIVE}; {how}")
 
 
-def _largest(metric: str, largest: int, place: Device) -> Reading:
-    room = format_quantity(usable_memory(place), "B")
-    return reading(metric, largest, method=f"live storages within {room} of {place.memory_gib:g} GiB")
+def _largest(metric: str, largest: int, gpu: Device) -> Reading:
+    room = format_quantity(usable_memory(gpu), "B")
+    return reading(metric, largest, method=f"live storages within {room} of {gpu.memory_gib:g} GiB")
 
 
-def _conditions(place: Device, asked: Asked, img_size: int) -> dict[str, Scalar]:
+def _conditions(gpu: Device, request: SimulationRequest, img_size: int) -> dict[str, Scalar]:
     """The conditions of the same measurement; the device is the simulated one."""
     conditions: dict[str, Scalar] = {
         "img_size": img_size,
-        "num_classes": asked.num_classes,
-        "device": place.name,
-        "precision": resolve_precision(asked.precision, "cuda"),
+        "num_classes": request.num_classes,
+        "device": gpu.name,
+        "precision": resolve_precision(request.precision, "cuda"),
         "compile": False,
-        "batch": "best" if asked.given_batch is None else "given",
-        "fit_memory": place.memory,
-        **attention_conditions(asked.attention),
+        "batch": "best" if request.given_batch is None else "given",
+        "fit_memory": gpu.memory,
+        **attention_conditions(request.attention),
     }
-    if asked.given_batch is not None:
-        conditions["batch_size"] = asked.given_batch
-    if asked.phase == "training":
+    if request.given_batch is not None:
+        conditions["batch_size"] = request.given_batch
+    if request.phase == "training":
         conditions |= {
-            "optimizer": asked.optimizer,
-            "reference_batch": asked.reference_batch,
-            "epoch_images": asked.epoch_images,
+            "optimizer": request.optimizer,
+            "reference_batch": request.reference_batch,
+            "epoch_images": request.epoch_images,
         }
     return conditions
 
 
-def _failed(name: str, place: Device, asked: Asked, why: str, started: datetime) -> Record:
-    img_size = asked.img_size or card(name).image_sizes.default
-    conditions = _conditions(place, asked, img_size)
-    return _made(name, place, conditions, asked, started, {}, "failed", f"trace: {cut_to_line(why)}", {})
+def _failed(name: str, gpu: Device, request: SimulationRequest, why: str, started: datetime) -> Record:
+    img_size = request.img_size or card(name).image_sizes.default
+    conditions = _conditions(gpu, request, img_size)
+    return _made(name, gpu, conditions, request, started, {}, "failed", f"trace: {cut_to_line(why)}", {})
 
 
 def _made(
     name: str,
-    place: Device,
+    gpu: Device,
     conditions: Mapping[str, Scalar],
-    asked: Asked,
+    request: SimulationRequest,
     started: datetime,
     metrics: Mapping[str, Reading],
     status: Status,
@@ -295,12 +299,12 @@ def _made(
     return Record(
         name=name,
         model=CardFields.of(card(name)),
-        task=asked.phase,
+        task=request.phase,
         source="simulated",
         conditions=conditions,
         metrics=metrics,
         status=status,
         reason=reason,
-        environment={"device_name": place.title, **environment},
+        environment={"device_name": gpu.title, **environment},
         time=timestamp(started),
     )

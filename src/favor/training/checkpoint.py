@@ -136,15 +136,15 @@ def restore_optimizer(
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """An optimizer's tensors: per parameter, and per group as timm's LAMB keeps them."""
     names = _names_of(model, optimizer)
-    found = {
+    tensors = {
         f"{names[number]}/{what}": torch.as_tensor(value)
         for number, values in optimizer.state_dict()["state"].items()
         for what, value in values.items()
         if value is not None
     }
     for number, group in enumerate(optimizer.param_groups):
-        found |= {f"{_GROUP}{number}/{key}": value for key, value in group.items() if torch.is_tensor(value)}
-    return found
+        tensors |= {f"{_GROUP}{number}/{key}": value for key, value in group.items() if torch.is_tensor(value)}
+    return tensors
 
 
 def _names_of(model: nn.Module, optimizer: Optimizer) -> dict[int, str]:
@@ -168,8 +168,8 @@ def _steps(folder: Path) -> list[int]:
     """The steps that have a model file, the newest first."""
     if not folder.is_dir():
         return []
-    found = (_MODEL_FILE.match(file.name) for file in folder.iterdir())
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = (_MODEL_FILE.match(file.name) for file in folder.iterdir())
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, Tensor]]:

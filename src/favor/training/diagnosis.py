@@ -37,10 +37,10 @@ class Diagnosis:
 
 def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
     """Run a batch again and check the output of every module."""
-    place = next(model.parameters()).device
+    device = next(model.parameters()).device
     layer = None
     if bool(torch.isfinite(batch.images).all()):
-        with torch.no_grad(), precision.context(place):
+        with torch.no_grad(), precision.context(device):
             layer = _first_bad_layer(model, batch.images)
     named = list(model.named_parameters())
     return Diagnosis(

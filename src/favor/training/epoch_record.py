@@ -66,8 +66,8 @@ def pipeline_of(recipe: Recipe, minutes: float | None = None) -> str:
     if minutes is not None:
         changed = {**changed, "minutes": minutes}
         changed.pop("epochs", None)
-    told = [f"{key}={value}" for key, value in changed.items() if key not in _OUTSIDE_OF_THE_PIPELINE]
-    return " ".join([named, *told])
+    changes = [f"{key}={value}" for key, value in changed.items() if key not in _OUTSIDE_OF_THE_PIPELINE]
+    return " ".join([named, *changes])
 
 
 @dataclass(frozen=True)

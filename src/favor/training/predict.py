@@ -184,7 +184,7 @@ def evaluate_checkpoint(
     known = open_data(data) if data else own_data(path, trained.dataset)
     if known.classes != trained.classes:
         raise RequestError(
-            f"{path} tells {some(trained.classes)} apart, {known.name} has {some(known.classes)}; "
+            f"{path} has {some(trained.classes)}, {known.name} has {some(known.classes)}; "
             "evaluate on data with the same classes, or `favor finetune` it on these"
         )
     loader = EvaluationLoader(

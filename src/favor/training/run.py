@@ -191,7 +191,7 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
             )
     if found.trained.classes != setting.data.classes:
         raise RequestError(
-            f"{found.file}: the run distinguishes {some(found.trained.classes)} apart, the data have "
+            f"{found.file}: the run has {some(found.trained.classes)}, the data have "
             f"{some(setting.data.classes)}; use the same data, or choose another --study"
         )
     audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
