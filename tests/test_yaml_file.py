@@ -57,17 +57,17 @@ def test_an_error_names_file_line_part_and_reason():
         ("a: &a [1]\nb: *a\n", "my.yaml:2: aliases such as '*a' are not supported; repeat the value"),
         ("models: &a [*a]\n", "my.yaml:1: aliases such as '*a'"),
         ("a: 1\nb: " + "[" * 5000, "my.yaml:2: nested more than 16 levels deep"),
-        ("a: 1\nb: " + "9" * 5000, "my.yaml:2: a number of 5,000 digits; 64 are allowed"),
-        ("a: 99999999999999999999\n", "my.yaml:1: '99999999999999999999' is beyond the integers of 64 bits"),
+        ("a: 1\nb: " + "9" * 5000, "my.yaml:2: a number of 5,000 digits; the limit is 64"),
+        ("a: 99999999999999999999\n", "my.yaml:1: '99999999999999999999' does not fit into a 64-bit integer"),
         ("a: 0x_\n", "my.yaml:1: '0x_' is not a number"),
         ("a: 2020-13-45\n", "my.yaml:1: '2020-13-45' would be read as a date"),
         ('a: "\\e[31m"\n', "my.yaml:1: a text with the control character '\\x1b'"),
         ('a: "\\ud800"\n', "my.yaml:1: a text with the control character '\\ud800'"),
         ("a: 1\nb: \0\n", "my.yaml:2: the character 0x0 is not allowed in YAML"),
         ("a: 1\n---\nb: 2\n", "my.yaml:2: not YAML: but found another document"),
-        ("a: '" + "x" * 20_000 + "'\n", "my.yaml:1: a value of 20,000 characters; 10,000 are allowed"),
+        ("a: '" + "x" * 20_000 + "'\n", "my.yaml:1: a value of 20,000 characters; the limit is 10,000"),
         ("- a\n" * 60_000, "my.yaml:50000: more than 50,000 values"),
-        ("#" * (MOST_BYTES + 1), "my.yaml: 262,145 characters; a YAML file may have 262,144"),
+        ("#" * (MOST_BYTES + 1), "my.yaml: 262,145 characters, more than the limit of 262,144 for a YAML file"),
     ],
 )
 def test_what_is_not_plain_yaml_is_refused_with_its_line(text, start):
@@ -100,7 +100,7 @@ def test_aliases_that_would_unfold_to_gigabytes_are_refused_at_the_first():
 def test_a_key_that_is_no_text_is_refused_with_its_line(key):
     with pytest.raises(RequestError) as refused:
         YamlFile("my.yaml", f"models: [a]\n{key}: 3\n")
-    assert str(refused.value) == f"my.yaml:2: the key {key!r} is not text; put it in quotes"
+    assert str(refused.value) == f"my.yaml:2: the key {key!r} is not a string; quote it"
     assert YamlFile("my.yaml", f"models: [a]\n'{key}': 3\n").content == {"models": ("a",), key: 3}
 
 

@@ -188,14 +188,14 @@ def test_workers_leave_sigterm_to_the_process_that_trains(photos: Path) -> None:
 
 
 def test_a_negative_number_of_workers_is_refused(photos: Path) -> None:
-    with pytest.raises(RequestError, match="--workers: a whole number from 0 up, not -1"):
+    with pytest.raises(RequestError, match="--workers must be 0 or more, not -1"):
         next(training(images_by_class(photos, ("a", "b")), BatchPlan(18, 2), workers=-1).epoch(0))
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"images": 100, "batch_size": 10, "accumulation": 3}, "cannot be cut evenly"),
+        ({"images": 100, "batch_size": 10, "accumulation": 3}, "cannot be split evenly"),
         ({"images": 100, "batch_size": 10, "share": Share(0, 4)}, "choose a multiple of 4"),
         ({"images": 100, "batch_size": 128}, "do not fill one batch"),
         ({"images": 100, "batch_size": 0}, "cannot be cut"),

@@ -55,7 +55,7 @@ def test_without_a_wish_the_fastest_kind_is_taken():
         ("cpu:1", "there is only one; write cpu"),
         pytest.param(
             "cuda",
-            "device cuda: PyTorch .* finds none here; it finds: .*cpu",
+            "device cuda: PyTorch .* does not find it; available: .*cpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
         ),
     ],

@@ -81,7 +81,7 @@ def test_a_crash_keeps_what_was_found_and_tells_the_step_and_the_last_words():
         LATENCY + 'tell(step="throughput"); print("assertion 7 failed", file=sys.stderr, flush=True); os.abort()'
     )
     assert found.status == "failed"
-    assert found.reason == "throughput: killed by SIGABRT; its last words: assertion 7 failed"
+    assert found.reason == "throughput: killed by SIGABRT; last line of stderr: assertion 7 failed"
     assert "latency_p50" in found.metrics
 
 
@@ -93,7 +93,7 @@ def test_an_early_exit_is_a_failure():
 def test_a_hang_ends_at_the_time_limit_and_keeps_what_was_found():
     start = time.monotonic()
     found = run(LATENCY + 'tell(step="throughput"); time.sleep(600)', time_limit=1.0)
-    assert (found.status, found.reason) == ("timeout", "throughput: not done after 1 s")
+    assert (found.status, found.reason) == ("timeout", "throughput: did not finish within 1 s")
     assert "latency_p50" in found.metrics
     assert time.monotonic() - start < 10
 
@@ -147,7 +147,7 @@ def test_a_child_that_writes_rubbish_among_its_answers_is_ended_and_a_failed_rec
     # it says afterwards that all is well, and would go on for ten minutes
     found = run(LATENCY + 'os.write(answers, b"rubbish\\xff\\n"); tell(status="ok", reason=None); time.sleep(600)')
     assert found.status == "failed"
-    assert found.reason.startswith("latency: rubbish among the child's answers: 'rubbish")
+    assert found.reason.startswith("latency: malformed message from the worker: 'rubbish")
     assert found.reason.endswith("(not JSON)")
     assert "latency_p50" in found.metrics
 
@@ -163,7 +163,7 @@ def test_a_kill_by_the_system_for_memory_is_out_of_memory(monkeypatch):
     monkeypatch.setattr(parent, "kills_for_memory", lambda: next(kills))
     found = run(LATENCY + "os.kill(os.getpid(), signal.SIGKILL)")
     assert found.status == "out_of_memory"
-    assert found.reason == "latency: killed by the system for its memory"
+    assert found.reason == "latency: killed by the system because memory ran out"
     assert "latency_p50" in found.metrics
 
 

@@ -248,7 +248,7 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, p
         (("vit_ti16", "--time-limit", "0"), "--time-limit: 0 s is too short"),
         (("vit_ti16", "--budget", "nan"), "--budget: cannot read 'nan s'"),
         (("vit_ti16", "--memory-limit", "0B"), "--memory-limit: 0B is too little; write 1 B or more"),
-        (("vit_ti16", "--fit-memory", "-5B"), "--fit-memory: cannot read '-5B': it must be a number from zero up"),
+        (("vit_ti16", "--fit-memory", "-5B"), "--fit-memory: cannot read '-5B': it must be zero or more"),
         (("vit_ti16", "--price-per-hour", "-1"), "--price-per-hour: must be 0 or more, not -1.0"),
         (("vit_ti16", "--img-size", "225"), "--img-size: vit_ti16 cannot take an image side of 225 px"),
         (("vit_ti16", "--repeat", "flaged"), "did you mean 'flagged'"),

@@ -73,7 +73,7 @@ def test_a_torn_line_is_told_on_stderr_and_the_rest_is_in_the_table(app: typer.T
         file.write(b'{"schema":1,"requ')
     result = run(app, "table", study, "--csv")
     assert result.exit_code == 0
-    assert "records.jsonl:3: torn line, skipped" in result.stderr
+    assert "records.jsonl:3: incomplete line, skipped" in result.stderr
     assert len(result.stdout.splitlines()) == 3
 
 
@@ -231,5 +231,5 @@ def test_a_read_only_file_system_is_one_clear_error(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_a_file_without_a_name_is_refused(name: str) -> None:
-    with pytest.raises(RequestError, match="not the name of a file"):
+    with pytest.raises(RequestError, match="not a file name"):
         write_whole(Path(name), b"")

@@ -87,7 +87,7 @@ def test_what_is_null_may_be_left_out_and_so_may_what_follows_from_the_rest() ->
 SPOILED = {
     "no object": (lambda data: [data], "JSON object"),
     "an unknown schema": (lambda data: data | {"schema": "one"}, "schema: 'one'"),
-    "no name": (lambda data: data | {"name": None}, "record: no name"),
+    "no name": (lambda data: data | {"name": None}, "record: name is missing"),
     "an empty name": (lambda data: data | {"name": ""}, "name: ''"),
     "an unknown key": (lambda data: data | {"condition": {}}, "did you mean 'conditions'"),
     "an unknown task": (lambda data: data | {"task": "inferense"}, "did you mean 'inference'"),
@@ -116,7 +116,7 @@ SPOILED = {
     "an endless condition": (lambda data: data | {"conditions": {"a": 10**400}}, "conditions.a"),
     "a condition named like a metric": (
         lambda data: data | {"conditions": {"top1": 5}},
-        "'top1' is the name of a column",
+        "'top1' is already a column",
     ),
     "an unknown metric": (lambda data: data | {"metrics": {"top_1": None}}, "did you mean 'top1'"),
     "another unit": (
@@ -152,7 +152,7 @@ def test_a_newer_schema_is_refused_as_such_whatever_else_is_on_the_line() -> Non
 def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
     with pytest.raises(RequestError, match="conditions of vit_s16"):
         to_line(a_record(conditions={"lr": float("nan")}))
-    with pytest.raises(RequestError, match="not Unicode"):
+    with pytest.raises(RequestError, match="not valid Unicode"):
         to_line(a_record(conditions={"device": "\ud800"}))
     with pytest.raises(RequestError, match="metrics.throughput"):
         to_line(a_record(value=float("inf")))

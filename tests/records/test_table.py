@@ -284,7 +284,7 @@ def test_an_empty_study_gives_an_empty_table(tmp_path: Path) -> None:
 
 def test_a_line_that_is_skipped_is_warned_about(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(LINE + LINE[:50])
-    with pytest.warns(RecordsWarning, match="records.jsonl:2: torn line, skipped"):
+    with pytest.warns(RecordsWarning, match="records.jsonl:2: incomplete line, skipped"):
         assert len(favor.records.load(tmp_path)) == 1
 
 

@@ -193,8 +193,8 @@ def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("model,\r,x", "results-imagenet.csv:1: not a header of columns: new-line character seen"),
-        ("m" * 200_000, "results-imagenet.csv:1: not a header of columns: field larger than field limit"),
+        ("model,\r,x", "results-imagenet.csv:1: not a header line: new-line character seen"),
+        ("m" * 200_000, "results-imagenet.csv:1: not a header line: field larger than field limit"),
         (f"{ACCURACY.strip()},top1", "results-imagenet.csv:1: the header names a column twice"),
     ],
 )
@@ -207,8 +207,8 @@ def test_a_header_that_is_none_is_refused(tmp_path: Path, header: str, message: 
     ("old", "new", "why"),
     [
         ("25.56", "9" * 400, "is not a number above zero"),
-        ("224", "1e99", "is not a whole number below"),
-        ("a1_in1k", "a1\x1b[2J", "is not a name of timm"),
+        ("224", "1e99", "is not an integer below"),
+        ("a1_in1k", "a1\x1b[2J", "is not a timm name"),
         ("bicubic", "\x1b[2J", "is not a name"),
     ],
 )

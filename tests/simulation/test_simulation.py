@@ -16,7 +16,7 @@ from favor.simulation.devices import built_in_devices, device
 from favor.simulation.memory import CONTEXT, FRAGMENTS, WORKSPACE
 from favor.simulation.networks import network
 from favor.simulation.shipped import COUNTED, FILE_NAME, WITH_INTERVAL, shipped_records, to_csv
-from favor.simulation.simulation import SimulationRequest, Passes, OnDevice, simulate
+from favor.simulation.simulation import OnDevice, Passes, SimulationRequest, simulate
 from favor.trace.operator_trace import Trace
 
 SMALL = SimulationRequest(num_classes=10)

@@ -162,7 +162,7 @@ def test_a_cache_is_refused_to_a_table_under_other_conditions(tmp_path):
     cache = tmp_path / "cache"
     traced = [list(trace_all(first, cache)) for _ in range(2)]
     assert traced[0] == traced[1]
-    with pytest.raises(RequestError, match="keeps traces of inference amp-fp16 nchw"):
+    with pytest.raises(RequestError, match="has traces of inference amp-fp16 nchw"):
         list(trace_all(other, cache))
 
 

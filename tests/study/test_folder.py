@@ -89,7 +89,7 @@ def test_two_at_once_in_one_folder_are_refused_and_a_killed_one_leaves_no_lock(t
 def test_a_folder_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "a-file").write_text("")
     with (
-        pytest.raises(RequestError, match="cannot be written to: .*; choose another folder"),
+        pytest.raises(RequestError, match="cannot write: .*; choose another folder"),
         locked(tmp_path / "a-file"),
     ):
         pass

@@ -95,7 +95,10 @@ def test_what_is_trained_already_is_not_trained_again(worker):
 
 def test_a_crash_without_a_word_becomes_a_record_that_the_study_knows(worker):
     (found,), _ = worker(JOB, code=7, messages=())
-    assert (found.status, found.reason) == ("failed", "training: ended with exit code 7; its last words: last words")
+    assert (found.status, found.reason) == (
+        "failed",
+        "training: ended with exit code 7; last line of stderr: last words",
+    )
     (state,) = states_of([JOB], read(worker.folder).records, MACHINE)
     assert state.status == "failed"
 

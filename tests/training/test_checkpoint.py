@@ -142,7 +142,7 @@ def test_a_torn_file_is_refused_and_the_pair_before_is_used(tmp_path: Path, whic
     assert found is not None
     assert found.state.step == 1
     assert len(refused) == 1
-    assert "torn" in refused[0]
+    assert "truncated" in refused[0]
     assert file.name in refused[0]
 
 
@@ -168,7 +168,7 @@ def test_a_model_without_its_state_is_passed_over(tmp_path: Path) -> None:
 def test_where_no_pair_is_whole_the_reasons_are_told(tmp_path: Path) -> None:
     saved(tmp_path, 1)
     model_file(tmp_path, 1).write_bytes(b"not a model")
-    with pytest.raises(RequestError, match="no checkpoint in .* torn, or not a safetensors file"):
+    with pytest.raises(RequestError, match="no checkpoint in .* truncated, or not a safetensors file"):
         newest_checkpoint(tmp_path)
 
 

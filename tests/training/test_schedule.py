@@ -69,7 +69,7 @@ def test_the_schedule_of_a_recipe_has_its_peak_after_its_warm_up_and_its_minimum
 
 @pytest.mark.parametrize("step", [-1, 6])
 def test_a_step_outside_of_the_schedule_is_refused(step: int) -> None:
-    with pytest.raises(RequestError, match="numbered from 0"):
+    with pytest.raises(RequestError, match="count from 0"):
         Schedule(1.0, 0.1, 0.0, warmup_steps=2, steps=6).at(step)
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_was_begun_is_refused_without_resume_and_goes_on_with_it(tmp_
     favor("train", "tiny_vit", *QUICK, "--study", tmp_path, "--json")
     records = tmp_path / "records.jsonl"
     records.write_bytes(b"".join(records.read_bytes().splitlines(keepends=True)[:1]))  # as if it had been killed
-    with pytest.raises(RequestError, match="has a run already, .*; --resume goes on with it"):
+    with pytest.raises(RequestError, match="already has a run, .*; continue it with --resume"):
         favor("train", "tiny_vit", *QUICK, "--study", tmp_path)
     assert len(read(tmp_path).records) == 1
 
@@ -113,10 +113,10 @@ def test_the_options_of_the_command_reach_the_worker(tmp_path: Path, monkeypatch
         (["train", "tiny_vit", "--set", "img_size=33"], "multiple of 8"),
         (["train", "tiny_vit", "--data", "digit"], "did you mean 'digits'"),
         (["train", "tiny_vit", "tiny_performer", "--data", "digit"], "did you mean 'digits'"),
-        (["finetune", __file__, "--recipe", "laptop-digits"], "does not say of which model; add --model"),
+        (["finetune", __file__, "--recipe", "laptop-digits"], "does not name its model; add --model"),
         (["train", "tiny_vit", "--recipe", "laptop"], "unknown recipe"),
         (["evaluate", "nowhere.safetensors"], "there is no such file"),
-        (["predict", __file__, "image.png"], "torn, or not a safetensors file"),
+        (["predict", __file__, "image.png"], "truncated, or not a safetensors file"),
         (["finetune", "nowhere.safetensors", "--recipe", "laptop-digits"], "there is no such file"),
     ],
 )

@@ -55,7 +55,7 @@ def device_lock(device: str) -> Path:
 @contextmanager
 def measuring(device: str, folder: Path | None, wait: bool) -> Iterator[None]:
     """Keep other processes of this user from timing on the device: two measurements at once spoil each other."""
-    taken = f"{device} is being measured by {{holder}}; use --wait to wait for it"
+    taken = f"{device} is being measured by {{holder}}; --wait waits for it"
     with locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait):
         yield
 

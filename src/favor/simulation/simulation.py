@@ -193,7 +193,8 @@ def _record(passes: Passes, target: OnDevice, request: SimulationRequest, starte
         status = "out_of_memory"
         reason = (
             f"{smallest} images of {img_size} px need {format_quantity(passes.footprint.peak(smallest), 'B')} in "
-            f"{request.phase}; {target.device.title} has {format_quantity(usable_memory(target.device), 'B')} for tensors"
+            f"{request.phase}; {target.device.title} has "
+            f"{format_quantity(usable_memory(target.device), 'B')} for tensors"
         )
     else:
         batch_size = request.given_batch or _best_batch(target, largest)
