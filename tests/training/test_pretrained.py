@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import favor
 from fake_hub import FakeHub
 from favor.cli import app
-from favor.data.framing import centre_cut
+from favor.data.framing import center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.errors import RequestError
 from favor.machine.device import find_device
@@ -57,7 +57,7 @@ def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path, model: str, t
     with Image.open(file) as image:
         expected = timm.data.create_transform(**config)(image)
     fetched = ImageFiles(FolderPlaces(Path(), [str(file)]), np.zeros(1, dtype=np.int64)).fetch(
-        np.zeros(1, dtype=np.int64), centre_cut(framing_for(chosen), 1)
+        np.zeros(1, dtype=np.int64), center_cut(framing_for(chosen), 1)
     )
     ours = normalization_for(chosen)(fetched.images.float().div(255))[0]
     assert ours.shape == expected.shape

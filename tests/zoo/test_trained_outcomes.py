@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import favor
 from equality import largest_difference
-from favor.data.framing import centre_cut
+from favor.data.framing import center_cut
 from favor.data.opening import open_data
 from favor.training.preprocessing import framing_of, normalization_of
 from favor.training.recipe import load_recipe
@@ -84,7 +84,7 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
 @pytest.fixture(scope="module")
 def digits() -> Tensor:
     """The images that trainings are evaluated on."""
-    fetched = open_data("digits").evaluation.fetch(np.arange(360), centre_cut(framing_of(RECIPE), 360))
+    fetched = open_data("digits").evaluation.fetch(np.arange(360), center_cut(framing_of(RECIPE), 360))
     return normalization_of(RECIPE)(fetched.images.float().div(255))
 
 
