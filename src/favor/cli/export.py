@@ -43,9 +43,7 @@ def export_command(
         str | None,
         typer.Option(metavar="NAME[:PATH]", help="Data set of the self-test (default: the checkpoint's)."),
     ] = None,
-    images: Annotated[
-        int | None, typer.Option(help="Images in the self-test (default: 64, or 512 for int8).")
-    ] = None,
+    images: Annotated[int | None, typer.Option(help="Images in the self-test (default: 64, or 512 for int8).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export a model, with a JSON card beside it, and compare its outputs with eager mode on real images."""
