@@ -4,7 +4,9 @@ import gzip
 import io
 import os
 import pickle
+import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -175,7 +177,9 @@ def write_cifar(root: Path) -> None:
         (root / f"{name}.bin").write_bytes(cifar_records(10, 1, 10).tobytes())
 
 
-@pytest.mark.parametrize(("names", "message"), [(b"\xff\xfe", "not a text file in UTF-8"), (b"\x1b[2J", "cannot name")])
+@pytest.mark.parametrize(
+    ("names", "message"), [(b"\xff\xfe", "not a text file in UTF-8"), (b"\x1b[2J", "is not a valid class name")]
+)
 def test_names_of_classes_that_are_no_text_are_refused(tmp_path: Path, names: bytes, message: str) -> None:
     write_cifar(tmp_path)
     (tmp_path / "batches.meta.txt").write_bytes(names)
@@ -311,3 +315,16 @@ def test_a_list_of_cars_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     savemat(tmp_path / "devkit" / "cars_meta.mat", {"class_names": np.array([["Audi", "BMW"]], dtype=object)})
     with pytest.raises(RequestError, match="names '../../etc/passwd', which is not a file in it"):
         open_cars(tmp_path)
+
+
+def test_a_matlab_array_of_many_dimensions_is_refused_before_they_are_multiplied(tmp_path: Path) -> None:
+    def element(kind: int, data: bytes) -> bytes:
+        return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+    dimensions = struct.pack("<i", 2**31 - 1) * 2**19
+    matrix = element(6, struct.pack("<II", 6, 0)) + element(5, dimensions) + element(1, b"labels")
+    header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+    packed = zlib.compress(element(14, matrix))
+    (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
+    with pytest.raises(RequestError, match="an array of 524288 dimensions"):
+        read_matlab(tmp_path / "a.mat", "labels")

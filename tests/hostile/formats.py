@@ -48,7 +48,7 @@ from hostile.spoil import (
     under_compression,
 )
 
-_TINY_MODELS = Path(__file__).parent.parent / "train" / "tiny_models.py"
+_TINY_MODELS = Path(__file__).parent.parent / "training" / "tiny_models.py"
 
 # ---------------------------------------------------------------------------------------------------- YAML
 

@@ -278,3 +278,23 @@ def test_no_file_descriptor_and_no_process_is_left():
         run("tell(status='ok', reason=None)")
     assert psutil.Process().num_fds() == before
     assert not [left for left in psutil.Process().children() if left.status() == psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt its orphans")
+def test_a_process_that_leaves_the_group_of_the_worker_ends_with_it(tmp_path):
+    file = tmp_path / "pid"
+    script = f"""
+stray = subprocess.Popen(["sleep", "60"], start_new_session=True)
+open({str(file)!r}, "w").write(str(stray.pid))
+"""
+    assert run(script + 'tell(status="ok", reason=None)').status == "ok"
+    assert gone(int(file.read_text()))
+
+
+def test_a_worker_that_does_not_save_itself_in_time_is_killed(monkeypatch):
+    monkeypatch.setattr(parent, "STOP_SECONDS", 0.5)
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    start = time.monotonic()
+    with pytest.raises(InterruptedJob):
+        run("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", saves_itself=True)
+    assert time.monotonic() - start < 30

@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
 from favor.measurement.measure import Interrupted
 from favor.records.store import read
+from favor.study import runner
 from favor.study.estimate import Forecast, work_from
 from favor.study.folder import save_requests
 from favor.study.plan import jobs_of
@@ -149,3 +150,24 @@ def test_a_folder_that_is_deleted_meanwhile_is_not_made_again(tmp_path):
     with pytest.raises(UnwrittenError, match="study was deleted or moved while favor was working in it"):
         go(folder, Deleting(FakeClock()))
     assert not folder.exists()
+
+
+def test_after_a_disk_that_was_full_in_the_middle_no_record_is_written_twice(tmp_path, monkeypatch):
+    study = a_study(phases=("inference",))
+    save_requests(tmp_path, [study])
+    records = [a_record(job) for job in jobs_of(study)[:2]]
+    written, real = [], runner.append
+
+    def full_at_the_second(folder, some):
+        if len(written) == 1:
+            written.append(None)
+            raise WorkError("No space left on device")
+        written.append(some)
+        real(folder, some)
+
+    monkeypatch.setattr(runner, "append", full_at_the_second)
+    keeper = Keeper(tmp_path)
+    with pytest.raises(UnwrittenError):
+        keeper.keep(records)
+    keeper.retry()
+    assert [record.name for record in records_of(tmp_path)] == [record.name for record in records]

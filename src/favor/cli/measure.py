@@ -111,7 +111,7 @@ def measure_command(
 
 def variability_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A model of the zoo, or timm:NAME.")],
-    runs: Annotated[int, typer.Option(min=2, help="Number of runs, each in a new process.")] = 8,
+    runs: Annotated[int, typer.Option(min=2, max=10_000, help="Number of runs, each in a new process.")] = 8,
     phase: PhaseName = "inference",
     wait: Wait = False,
     as_json: AsJson = False,

@@ -127,7 +127,7 @@ class _Unpacking:
             _FREE_BYTES + _BYTES_PER_BYTE * size,
             _FREE_MEMBERS + size // _BYTES_PER_MEMBER,
         )
-        self.is_bounded = not os.environ.get(ALLOW_LARGE)
+        self.is_bounded = os.environ.get(ALLOW_LARGE, "0") in ("", "0")
         self._bytes = self._members = 0
         self._parents: set[Path] = set()
 
@@ -142,7 +142,7 @@ class _Unpacking:
         parts = PurePosixPath(name).parts
         if name.startswith("/") or ".." in parts or "\0" in name:
             raise self.refusal(f"it would write outside of its folder: {shown(name)}")
-        if len(parts) > _DEEPEST or len(name) > _LONGEST_NAME:
+        if len(parts) > _DEEPEST or len(name) > _LONGEST_NAME or any(len(os.fsencode(part)) > 255 for part in parts):
             raise self.refusal(f"a path of {len(parts)} parts and {len(name):,} characters: {shown(name)}")
         path = self.folder.joinpath(*parts)
         self._make(path.parent if parts else path)

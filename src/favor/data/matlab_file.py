@@ -29,6 +29,9 @@ _CELL, _STRUCT, _CHAR = 1, 2, 4
 _NUMERIC = range(6, 16)
 _COMPLEX = 0x800
 _DEEPEST = 8
+_MOST_DIMENSIONS = 8
+_MOST_PARTS = 200_000
+"""Stanford Cars, the largest of these lists, has 49,000 fields in a struct."""
 
 
 class _TornError(Exception):
@@ -115,8 +118,8 @@ class _Matrix:
             raise _TornError("an array without flags")
         self._class, self._is_complex = flags[0] & 0xFF, bool(flags[0] & _COMPLEX)
         shape = self._integers("shape")
-        if len(shape) < 2 or min(shape) < 0:
-            raise _TornError(f"an array of shape {shape[:8]}")
+        if not 2 <= len(shape) <= _MOST_DIMENSIONS or min(shape) < 0:
+            raise _TornError(f"an array of {len(shape)} dimensions, {shape[:_MOST_DIMENSIONS]}")
         self._count = math.prod(shape)
         self.name = bytes(_only(self._rest)[1]).decode("latin1")
 
@@ -158,6 +161,8 @@ class _Matrix:
 
     def _parts(self, count: int, depth: int) -> Iterator[Array]:
         """The next `count` elements, each of them an array; an empty one may have no bytes at all."""
+        if count > _MOST_PARTS:
+            raise _TornError(f"an array of {count} parts; {_MOST_PARTS} are allowed")
         for _ in range(count):
             kind, data = _only(self._rest)
             if kind != _MATRIX:

@@ -1,5 +1,6 @@
 """A job in its own process, the parent's side: start it, wait without using the processor, report how it ended."""
 
+import ctypes
 import os
 import selectors
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from favor.text import cut_to_line
 TAIL_BYTES = 4000
 LONGEST_LINE = 2**20
 NEAR_EXHAUSTION = 0.8
+STOP_SECONDS = 60.0
+_PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 
 
 class InterruptedJob(KeyboardInterrupt):
@@ -109,12 +112,15 @@ def supervise(
 ) -> Findings:
     """Run a worker on a request of one line; returns its results, with the status and the reason of its end.
 
-    The worker's stdout is discarded, the last line of its stderr is kept for the reason, and its whole process group
-    is gone when this returns. A malformed message ends it, and the results before are kept. A worker
-    that `saves_itself` gets SIGTERM and time to end when this process gets SIGTERM or Ctrl-C; others are killed.
+    The worker's stdout is discarded, and the last line of its stderr is kept for the reason. When this returns, all its
+    processes are gone; on systems other than Linux, those of its process group. A malformed message ends it, and the
+    results before are kept. A worker that `saves_itself` gets SIGTERM and time to end when this process gets SIGTERM or
+    Ctrl-C; others are killed.
     """
     findings = Findings()
     before = MemoryBefore.now()
+    _adopt_orphans()
+    others = {process.pid for process in psutil.Process().children(recursive=True)}
     answers, answers_of_child = os.pipe()
     process = subprocess.Popen(
         [*command, str(answers_of_child)],
@@ -126,7 +132,7 @@ def supervise(
         env=None if environment is None else dict(environment),
     )
     os.close(answers_of_child)
-    child = _Child(process, answers, findings, on_step, on_note)
+    child = _Child(process, answers, findings, on_step, on_note, others)
     try:
         with _sigterm_interrupts() if saves_itself else nullcontext():
             child.send(request)
@@ -146,6 +152,21 @@ def supervise(
     if findings.status is None:
         _conclude(findings, in_time, ended, time_limit, child.last_words(), before)
     return findings
+
+
+def _adopt_orphans() -> None:
+    """Let orphaned descendants become children of this process, so that they can be found; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_strays(others: Set[int]) -> None:
+    """Kill descendants that left the process group of the worker; `others` were there before it."""
+    strays = [process for process in psutil.Process().children(recursive=True) if process.pid not in others]
+    for stray in strays:
+        with suppress(psutil.NoSuchProcess):
+            stray.kill()
+    psutil.wait_procs(strays, timeout=5)
 
 
 @contextmanager
@@ -188,11 +209,12 @@ class _Child:
         findings: Findings,
         on_step: Callable[[str], None],
         on_note: Callable[[str], None],
+        others: Set[int],
     ) -> None:
         assert process.stdin is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
         self._process, self._answers, self._stdin, self._stderr = process, answers, process.stdin, process.stderr
-        self._findings, self._on_step, self._on_note = findings, on_step, on_note
+        self._findings, self._on_step, self._on_note, self._others = findings, on_step, on_note, others
         self._unfinished_line = self._tail = b""
         self._talks_rubbish = False
         for pipe in (answers, self._stderr.fileno()):
@@ -206,10 +228,10 @@ class _Child:
             self._stdin.flush()
 
     def ask_to_stop(self) -> None:
-        """Let the worker save its state and end; a second Ctrl-C does not wait for that."""
+        """Let the worker save its state and end, within a minute; a second Ctrl-C does not wait for that."""
         with suppress(ProcessLookupError, KeyboardInterrupt):
             os.kill(self._process.pid, signal.SIGTERM)
-            self.listen(None)
+            self.listen(time.monotonic() + STOP_SECONDS)
 
     def listen(self, deadline: float | None) -> bool:
         """Read the worker's messages until it ends; False if it has not ended by the deadline."""
@@ -233,6 +255,7 @@ class _Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         ended = self._reaper.wait()
         self._process.returncode = ended.code
+        _end_strays(self._others)
         for read in (self._read_answers, self._read_stderr):
             while read():
                 pass

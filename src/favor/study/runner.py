@@ -65,10 +65,12 @@ class Keeper:
         if not has_requests(self.folder):
             raise UnwrittenError(f"{self.folder} was deleted or moved while favor was working in it")
         try:
-            append(self.folder, self.unwritten)
+            while self.unwritten:
+                # One at a time: after a failure in the middle, none is written twice.
+                append(self.folder, self.unwritten[:1])
+                del self.unwritten[0]
         except WorkError as error:
             raise UnwrittenError(str(error)) from error
-        self.unwritten.clear()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from favor.study.plan import Job
 from favor.study.progress import JobState, records_of, states_of_all
 from favor.study.resolve import machine_of
 from favor.study.resolved import ResolvedStudy
-from favor.zoo.registry import load_plugin
+from favor.zoo.registry import loaded_plugins
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,12 @@ def resume(folder: Path) -> Session:
     studies = saved_requests(folder)
     for study in studies:
         for plugin in study.plugins:
-            load_plugin(plugin)
+            if Path(plugin) not in loaded_plugins():
+                # The folder may come from somebody else, and a plugin is code.
+                raise RequestError(
+                    f"{folder} needs the plugin {plugin}, which is code; if you trust it, run "
+                    f"`favor --plugin {plugin} resume {folder}`"
+                )
         here = machine_of(find_device(study.machine.device), study.machine.threads)
         if here != study.machine:
             raise RequestError(
