@@ -80,7 +80,7 @@ def best_weights(model: str) -> BestWeights | None:
     """The best published weights for a model; None where there are none.
 
     >>> str(best_weights("resnet18")), str(best_weights("tome_r8_s16")), best_weights("linformer_s16")
-    ('73.3 % at 288 px', "ViT's", None)
+    ('73.3 % at 224 px', "ViT's", None)
     """
     from favor.records.timm_results import checkpoint_accuracies
     from favor.zoo.checkpoints import BORROWED, architectures_of
