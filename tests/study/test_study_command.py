@@ -109,7 +109,7 @@ def test_a_study_is_run_kept_shown_and_answered(app, world, tmp_path):
     for told in ("speed, 80 % or more", "cvt_13", "vit_s16: 3rd of 3 by throughput", "Page: runs/mine/report.html"):
         assert told in result.stdout
     assert "mine: Three models." in result.stderr
-    assert "3 to do on" in result.stderr
+    assert "3 jobs to do on" in result.stderr
     assert "[3/3] cvt_13@224 inference fp32: 13 img/s" in result.stderr
     assert " left" in result.stderr
 
