@@ -80,7 +80,7 @@ def test_between_data_sets_models_are_paired_within_one_pipeline() -> None:
     pair = correlate_datasets(pd.DataFrame(rows)).pair("imagenet-1k", "cars")
     assert pair.n == 5
     assert pair.spearman == pytest.approx(1.0)
-    with pytest.raises(RequestError, match="needs two"):
+    with pytest.raises(RequestError, match="needs at least two"):
         correlate_datasets(pd.DataFrame(rows)[lambda table: table["dataset"] == "cars"])
 
 
@@ -116,7 +116,7 @@ def test_two_machines_with_one_kind_of_device_are_two_devices() -> None:
     ]
     result = correlate_devices(pd.DataFrame(rows))
     assert result.pair("cpu, machine home", "cpu, machine work").spearman == pytest.approx(-1.0)
-    with pytest.raises(RequestError, match="needs throughput on two"):
+    with pytest.raises(RequestError, match="needs throughput on at least two"):
         correlate_devices(pd.DataFrame(rows[:3]))
 
 

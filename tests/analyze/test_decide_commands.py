@@ -165,7 +165,7 @@ def test_recommend_for_people_tells_the_reason_and_the_command(study: Path) -> N
         "Why: tome_r8_s16 has the highest throughput (80 img/s) of the 3 models within the limits (of 3 models)"
         in done.stdout
     )
-    assert 'Get it: favor.create_model("tome_r8_s16")' in done.stdout
+    assert 'Create it: favor.create_model("tome_r8_s16")' in done.stdout
     assert "note: throughput: measured; cpu, fp32" in done.stderr
 
 

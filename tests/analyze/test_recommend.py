@@ -163,7 +163,7 @@ def test_without_numbers_the_papers_advice_stands_in_and_claims_no_order_of_spee
     assert answer.favored.probability_best is None
     assert "no model has a number for throughput, so the paper's advice is used" in answer.notes[0]
     assert "A100 front" in answer.notes[0]
-    assert "says nothing about throughput" in answer.notes[0]
+    assert "ordered by accuracy, not by throughput" in answer.notes[0]
     assert answer.why is not None
     assert "throughput" not in answer.why.summary
     assert answer.next_steps[0] == "favor measure nextvit_s vit_s16 tome_r8_s16 --study my-study"
@@ -409,7 +409,7 @@ def test_a_like_device_stands_in_and_the_answer_says_so(wide_table: WideTable) -
     assert answer.favored.name == "b"
     assert "throughput is not known on a100; a similar device is used instead" in answer.notes
     on_cpu = recommend(wide_table(*rows), Request(prefer="throughput", device="cpu"))
-    lack = "no model has a number for throughput on cpu or a device like it"
+    lack = "no model has a number for throughput on cpu or a similar device"
     assert on_cpu.undecided == (f"throughput cannot be ranked: {lack}",)
 
 
