@@ -203,7 +203,7 @@ def test_what_could_not_be_written_is_written_on_exit_where_that_is_possible(app
 
     monkeypatch.setattr(runner, "append", full_at_first)
     result = run(app, "measure", "vit_ti16", "vit_s16", "--study", str(tmp_path))
-    assert "the records of vit_ti16 were written on a second try" in str(result.exception)
+    assert "the records of vit_ti16 were saved on a second try" in str(result.exception)
     assert [record.name for record in read(tmp_path).records] == ["vit_ti16"]
 
 
@@ -247,7 +247,7 @@ def test_ctrl_c_keeps_what_was_found_says_how_to_go_on_and_exits_with_130(app, p
         (("vit_ti16", "--budget", "0"), "--budget: 0 s is too short; write 0.1 s or more"),
         (("vit_ti16", "--time-limit", "0"), "--time-limit: 0 s is too short"),
         (("vit_ti16", "--budget", "nan"), "--budget: cannot read 'nan s'"),
-        (("vit_ti16", "--memory-limit", "0B"), "--memory-limit: 0B is too little; write 1 B or more"),
+        (("vit_ti16", "--memory-limit", "0B"), "--memory-limit: 0B is too small; write 1 B or more"),
         (("vit_ti16", "--fit-memory", "-5B"), "--fit-memory: cannot read '-5B': it must be zero or more"),
         (("vit_ti16", "--price-per-hour", "-1"), "--price-per-hour: must be 0 or more, not -1.0"),
         (("vit_ti16", "--img-size", "225"), "--img-size: vit_ti16 cannot take an image side of 225 px"),

@@ -37,9 +37,7 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
         if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
             _say(f"Smallest change overall: {_relaxation(answer.relax.together)}")
         if answer.relax.unknown:
-            note(
-                f"note: {answer.relax.unknown} models have no number for a limit, so they are not considered for relaxing it"
-            )
+            note(f"note: {answer.relax.unknown} models have no number for a limit and are not considered")
     for choice in answer.flagged:
         _say(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     if answer.favored is not None:

@@ -204,7 +204,7 @@ def _print_spreads(title: str, spreads: "Sequence[Spread]") -> None:
     from favor.metrics import metric
     from favor.units import format_quantity
 
-    numbers = ("Lowest", "Highest", "Mean", "Range", "Range, % of mean", "Std", "Std, % of mean")
+    numbers = ("Lowest", "Highest", "Mean", "Range", "Range, % of mean", "Standard deviation", "% of mean")
     rows = []
     for spread in spreads:
         values = (spread.lowest, spread.highest, spread.mean)

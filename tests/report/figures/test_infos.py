@@ -320,7 +320,7 @@ def test_the_strongest_flip_is_told_in_words() -> None:
         "Parameters and inference memory rank 4 of 10 pairs differently (40%): a is 2.0 times cheaper than b by "
         "parameters and 3.0 times costlier by inference memory."
     )
-    assert flip_sentence(replace(pair, strongest=())) == "The indicators order all models alike."
+    assert flip_sentence(replace(pair, strongest=())) == "The indicators rank all models alike."
 
 
 def test_x_formers_are_told_apart_by_attention_and_embedding() -> None:
