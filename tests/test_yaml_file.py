@@ -61,8 +61,8 @@ def test_an_error_names_file_line_part_and_reason():
         ("a: 99999999999999999999\n", "my.yaml:1: '99999999999999999999' does not fit into a 64-bit integer"),
         ("a: 0x_\n", "my.yaml:1: '0x_' is not a number"),
         ("a: 2020-13-45\n", "my.yaml:1: '2020-13-45' would be read as a date"),
-        ('a: "\\e[31m"\n', "my.yaml:1: a text with the control character '\\x1b'"),
-        ('a: "\\ud800"\n', "my.yaml:1: a text with the control character '\\ud800'"),
+        ('a: "\\e[31m"\n', "my.yaml:1: a string with the control character '\\x1b'"),
+        ('a: "\\ud800"\n', "my.yaml:1: a string with the control character '\\ud800'"),
         ("a: 1\nb: \0\n", "my.yaml:2: the character 0x0 is not allowed in YAML"),
         ("a: 1\n---\nb: 2\n", "my.yaml:2: not YAML: but found another document"),
         ("a: '" + "x" * 20_000 + "'\n", "my.yaml:1: a value of 20,000 characters; the limit is 10,000"),
@@ -121,7 +121,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path):
 
 def test_a_file_beyond_the_bound_is_not_read_to_its_end(tmp_path):
     (tmp_path / "large.yaml").write_bytes(b"#" * (MOST_BYTES + 1))
-    with pytest.raises(RequestError, match=r"large\.yaml: larger than 0.262144 MB"):
+    with pytest.raises(RequestError, match=r"large\.yaml: larger than the limit of 0.262144 MB"):
         YamlFile.read(tmp_path / "large.yaml")
 
 

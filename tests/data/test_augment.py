@@ -193,7 +193,7 @@ def test_an_image_of_the_right_size_is_left_alone_by_the_center_cut() -> None:
 
 
 def test_a_frame_that_cannot_be_is_refused() -> None:
-    with pytest.raises(RequestError, match="no square"):
+    with pytest.raises(RequestError, match="the side must be 1 or more"):
         Framing(0)
 
 

@@ -417,7 +417,7 @@ def test_the_real_cut_of_flowers_is_read_out_of_its_archive(real_data: Path) -> 
     [
         ({"classes": [[1]]}, {}, "imagelabels.mat: has no 'labels'"),
         ({"labels": [[1, 2]]}, {"trnid": [[1]], "tstid": [[2]]}, "setid.mat: has no 'valid'"),
-        ({"labels": [[1, 2]]}, {"trnid": [[1]], "valid": [[9]], "tstid": [[2]]}, "setid.mat: numbers images"),
+        ({"labels": [[1, 2]]}, {"trnid": [[1]], "valid": [[9]], "tstid": [[2]]}, "setid.mat: refers to images"),
         ({"labels": [[0, 2]]}, {"trnid": [[1]], "valid": [[2]], "tstid": [[2]]}, "a class is outside 1 to 102"),
     ],
 )
@@ -471,7 +471,7 @@ def test_cars_are_read_from_the_lists_of_their_devkit(tmp_path: Path) -> None:
 def test_a_file_that_is_not_of_matlab_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jpg").mkdir()
     (tmp_path / "imagelabels.mat").write_bytes(b"hello" * 100)
-    with pytest.raises(RequestError, match="not a file of MATLAB 5"):
+    with pytest.raises(RequestError, match="not a MATLAB 5 file"):
         open_flowers102(tmp_path)
 
 

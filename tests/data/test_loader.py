@@ -198,8 +198,8 @@ def test_a_negative_number_of_workers_is_refused(photos: Path) -> None:
         ({"images": 100, "batch_size": 10, "accumulation": 3}, "cannot be split evenly"),
         ({"images": 100, "batch_size": 10, "share": Share(0, 4)}, "choose a multiple of 4"),
         ({"images": 100, "batch_size": 128}, "do not fill one batch"),
-        ({"images": 100, "batch_size": 0}, "cannot be cut"),
-        ({"images": 100, "batch_size": 10, "accumulation": 0}, "cannot be cut"),
+        ({"images": 100, "batch_size": 0}, "cannot be split"),
+        ({"images": 100, "batch_size": 10, "accumulation": 0}, "cannot be split"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(plan: dict[str, object], message: str) -> None:
@@ -208,5 +208,5 @@ def test_a_plan_that_cannot_be_is_refused(plan: dict[str, object], message: str)
 
 
 def test_images_without_one_label_each_are_refused() -> None:
-    with pytest.raises(RequestError, match="one for each"):
+    with pytest.raises(RequestError, match="3 images but 2 labels"):
         InMemory(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), np.zeros(2, dtype=np.int64))

@@ -171,10 +171,10 @@ def test_every_malformed_row_is_reported_with_its_line_and_all_others_are_kept(t
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("models.csv", ACCURACY, "not named like a result file of timm"),
-        ("results-imagenet.csv", SPEED, "has a column img_size"),
-        ("results-imagenet.csv", "", "has a column model"),
-        (SPEED_NAME, TRAINING, "has a column infer_img_size"),
+        ("models.csv", ACCURACY, "not named like a timm result file"),
+        ("results-imagenet.csv", SPEED, "have a column img_size"),
+        ("results-imagenet.csv", "", "have a column model"),
+        (SPEED_NAME, TRAINING, "have a column infer_img_size"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_with_the_reason(tmp_path: Path, name: str, content: str, why: str) -> None:
