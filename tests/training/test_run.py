@@ -245,7 +245,7 @@ def test_a_run_can_be_resumed_with_smaller_micro_batches_and_this_is_said(tmp_pa
     train(asked(tmp_path), Watcher(at=2))
     watcher = Watcher()
     outcome = train(asked(tmp_path, resume=True, accumulation=3), watcher)
-    assert any("as 3 micro-batches from here on, not as 1" in note for note in watcher.notes)
+    assert any("split into 3 micro-batches, not 1" in note for note in watcher.notes)
     assert outcome.record is not None
     assert outcome.record.environment["accumulation"] == 3
     assert "micro-batches of 80 images" in outcome.record.metrics["train_memory"].method
@@ -335,7 +335,7 @@ def test_plain_weights_are_taken_under_the_models_own_names(tmp_path: Path, done
     [
         (b"hello world", "cannot be read as weights; truncated, or another kind of file"),
         (b"", "cannot be read as weights; truncated, or another kind of file"),
-        (pickle.dumps({"weight": print}, 2), "what else is in it is not run"),
+        (pickle.dumps({"weight": print}, 2), "a pickle with more than weights, which favor does not execute"),
     ],
     ids=["text", "empty", "a function"],
 )
@@ -394,7 +394,7 @@ def test_data_that_a_checkpoint_was_not_trained_on_are_not_taken_for_its_own(
 ) -> None:
     best = done[1].folder / BEST
     for dataset, message in (
-        ("folder:photos", "was trained on folder:photos; say where that is now: --data folder:PATH"),
+        ("folder:photos", "was trained on folder:photos; say where it is now: --data folder:PATH"),
         ("digits[100+20]", "was trained on digits.100.20., here is digits; say which by --data"),
     ):
         file = changed(tmp_path / "other.safetensors", best, dataset=dataset)
@@ -406,7 +406,7 @@ def test_data_that_a_checkpoint_was_not_trained_on_are_not_taken_for_its_own(
 
 def test_a_checkpoint_whose_outputs_are_no_numbers_is_told(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
     file = changed(tmp_path / "nan.safetensors", done[1].folder / BEST, weights=float("nan"))
-    with pytest.raises(WorkError, match="the loss is nan; weights or outputs"):
+    with pytest.raises(WorkError, match="the loss is nan: the model.s weights or outputs"):
         evaluate_checkpoint(file, None, CPU, Processes(), batch_size=64, workers=0)
 
 
