@@ -395,7 +395,7 @@ def test_data_that_a_checkpoint_was_not_trained_on_are_not_taken_for_its_own(
     best = done[1].folder / BEST
     for dataset, message in (
         ("folder:photos", "was trained on folder:photos; say where it is now: --data folder:PATH"),
-        ("digits[100+20]", "was trained on digits.100.20., here is digits; say which by --data"),
+        ("digits[100+20]", "was trained on digits.100.20., but digits was found; choose with --data"),
     ):
         file = changed(tmp_path / "other.safetensors", best, dataset=dataset)
         with pytest.raises(RequestError, match=message):
@@ -417,7 +417,7 @@ def test_a_checkpoint_scores_what_its_record_says_on_its_own(done: tuple[Path, O
     best = records[about.epochs]
     assert scores.top1 == best.metrics["top1"].value == about.top1
     assert scores.loss == pytest.approx(best.metrics["loss"].value, rel=1e-5)
-    with pytest.raises(RequestError, match="10 classes .0, 1, 2, .... apart, synthetic has 10 classes .pattern 0"):
+    with pytest.raises(RequestError, match="10 classes .0, 1, 2, ...., synthetic has 10 classes .pattern 0"):
         evaluate_checkpoint(outcome.folder, "synthetic", CPU, Processes(), batch_size=64, workers=0)
 
 
