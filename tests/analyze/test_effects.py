@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from favor.analyze.budget import late_flips
-from favor.analyze.effects import PairedDifference, effect_of_condition, paired_effect
+from favor.analyze.effects import PairedDifference, effect_of_condition, effect_of_model, paired_effect
 from favor.errors import RequestError
 
 
@@ -33,6 +33,21 @@ def test_better_and_worse_are_said_only_where_the_test_allows_and_in_the_metrics
     assert paired_effect("x", "top1", pairs_of(unclear)).verdict == "undecided"
     single = paired_effect("x", "top1", pairs_of([9.0]))
     assert (single.verdict, single.p, single.low) == ("undecided", None, None)
+
+
+def test_models_are_paired_only_under_equal_conditions() -> None:
+    table = pd.DataFrame(
+        [
+            {"name": "vix_vit", "dataset": "cifar10", "top1": 56.0},
+            {"name": "vix_vin", "dataset": "cifar10", "top1": 65.0},
+            {"name": "vix_vit", "dataset": "tiny-imagenet", "top1": 26.0},
+            {"name": "vix_vin", "dataset": "flowers102", "top1": 99.0},
+        ]
+    )
+    effect = effect_of_model(table, "linear attention", [("vix_vit", "vix_vin")])
+    assert [(pair.alike, pair.difference) for pair in effect.pairs] == [("cifar10", 9.0)]
+    with pytest.raises(RequestError, match="no two rows"):
+        effect_of_model(table, "linear attention", [("vix_vit", "vix_vip")])
 
 
 def test_a_condition_is_compared_for_rows_that_agree_in_the_rest() -> None:
@@ -88,3 +103,16 @@ def test_a_loss_that_is_lower_leads() -> None:
 def test_runs_without_shared_budgets_are_refused() -> None:
     with pytest.raises(RequestError, match="two or more shared"):
         late_flips(curves(a=[60.0, np.nan], b=[50.0, 65.0]))
+
+
+def test_models_on_two_machines_or_of_two_heads_are_not_alike() -> None:
+    rows = [
+        {"name": "vix_vit", "device": "cpu", "machine": "laptop", "num_classes": 10, "throughput": 10.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "server", "num_classes": 10, "throughput": 900.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "laptop", "num_classes": 10, "throughput": 12.0},
+        {"name": "vix_vin", "device": "cpu", "machine": "laptop", "num_classes": 200, "throughput": 11.0},
+    ]
+    pairs = effect_of_model(pd.DataFrame(rows), "nystrom", [("vix_vit", "vix_vin")], "throughput").pairs
+    assert [pair.difference for pair in pairs] == [2.0]
+    with pytest.raises(RequestError, match="no two rows"):
+        effect_of_model(pd.DataFrame(rows[:2]), "nystrom", [("vix_vit", "vix_vin")], "throughput")

@@ -12,8 +12,12 @@ from favor.analyze.comparison import Compared, Comparison, Scope, accuracy_basis
 from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
 from favor.analyze.disagreement import disagreement
 from favor.analyze.effects import (
+    convolutional_embedding_pairs,
     effect_of_condition,
+    effect_of_model,
+    linear_attention_pairs,
     paired_effect,
+    rotary_position_pairs,
 )
 from favor.analyze.evolution import evolution
 from favor.analyze.guide import GuideEntry, guide, guide_entries
@@ -23,7 +27,7 @@ from favor.analyze.memory_from_flops import memory_from_flops
 from favor.analyze.pareto import pareto
 from favor.analyze.ranking import PREFERENCES, Request
 from favor.analyze.recommend import recommend
-from favor.analyze.scaling import depth_or_width, model_or_image
+from favor.analyze.scaling import depth_or_width, growth_with_tokens, model_or_image
 from favor.analyze.setting import Setting
 
 __all__ = [
@@ -40,16 +44,20 @@ __all__ = [
     "assemble",
     "comparable",
     "compare",
+    "convolutional_embedding_pairs",
     "correlate",
     "correlate_datasets",
     "correlate_devices",
     "depth_or_width",
     "disagreement",
     "effect_of_condition",
+    "effect_of_model",
     "evolution",
+    "growth_with_tokens",
     "guide",
     "guide_entries",
     "late_flips",
+    "linear_attention_pairs",
     "matched",
     "matched_every_way",
     "memory_from_flops",
@@ -57,4 +65,5 @@ __all__ = [
     "paired_effect",
     "pareto",
     "recommend",
+    "rotary_position_pairs",
 ]

@@ -5,7 +5,7 @@ rotary positions); Nauen et al., "Which Transformer to Favor", Table 1 (the new 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,10 +15,13 @@ import pandas as pd
 from favor.analyze.comparison import results
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
 
 SIGNIFICANT = 1 - CONFIDENCE
+
+_ALIKE = ("source", "img_size", "num_classes", "batch_size", *QUALITY_CONDITIONS, *RUN_CONDITIONS)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,27 @@ def _verdict(mean: float, p: float | None, better: str) -> Literal["better", "wo
     return "better" if (mean > 0) == (better == "higher") else "worse"
 
 
+def effect_of_model(
+    table: pd.DataFrame, change: str, pairs: Iterable[tuple[str, str]], metric: str = "top1"
+) -> PairedEffect:
+    """The effect of swapping one model for another (base, changed), each pair under equal conditions."""
+    require_columns(table, ["name", metric], "a paired comparison")
+    usable, _ = complete_rows(results(table), [metric])
+    alike = [column for column in _ALIKE if column in usable.columns]
+    means = usable.groupby(["name", *alike], dropna=False)[metric].mean()
+    by_name: dict[str, dict[tuple[str, ...], float]] = {}
+    for key, value in means.items():
+        parts = key if isinstance(key, tuple) else (key,)
+        by_name.setdefault(str(parts[0]), {})[tuple(_text(part) for part in parts[1:])] = float(value)
+    found = [
+        PairedDifference(base, changed, ", ".join(filter(None, conditions)), value, other, other - value)
+        for base, changed in pairs
+        for conditions, value in by_name.get(base, {}).items()
+        if (other := by_name.get(changed, {}).get(conditions)) is not None
+    ]
+    return paired_effect(change, metric, found)
+
+
 def effect_of_condition(
     table: pd.DataFrame,
     condition: str,
@@ -143,3 +167,44 @@ def effect_of_condition(
 
 def _text(value: object) -> str:
     return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)  # type: ignore[call-overload]
+
+
+def linear_attention_pairs(
+    names: Iterable[str], mixer: Literal["performer", "linformer", "nystrom"]
+) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the attention alone: the paper marks it by the last letter (ViT, ViP, ViL, ViN).
+
+    >>> linear_attention_pairs(["vix_hybrid_vit", "vix_hybrid_vin", "vix_fnet"], "nystrom")
+    [('vix_hybrid_vit', 'vix_hybrid_vin')]
+    """
+    letter = {"performer": "p", "linformer": "l", "nystrom": "n"}[mixer]
+
+    def swapped(name: str) -> str | None:
+        stem = name.removesuffix("_rope")
+        return stem[:-1] + letter + name[len(stem) :] if stem.endswith("t") else None
+
+    return _known_pairs(names, swapped)
+
+
+def convolutional_embedding_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the embedding alone: linear, and convolutional ("hybrid").
+
+    >>> convolutional_embedding_pairs(["vix_vit", "vix_hybrid_vit"])
+    [('vix_vit', 'vix_hybrid_vit')]
+    """
+    return _known_pairs(names, lambda name: name.replace("vix_", "vix_hybrid_", 1))
+
+
+def rotary_position_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Vision X-formers that differ in the positions alone: learned, and rotary.
+
+    >>> rotary_position_pairs(["vix_vin", "vix_vin_rope"])
+    [('vix_vin', 'vix_vin_rope')]
+    """
+    return _known_pairs(names, lambda name: f"{name}_rope")
+
+
+def _known_pairs(names: Iterable[str], swapped: Callable[[str], str | None]) -> list[tuple[str, str]]:
+    known = {name for name in names if name.startswith("vix_")}
+    pairs = ((name, swapped(name)) for name in sorted(known))
+    return [(base, changed) for base, changed in pairs if changed is not None and changed in known and changed != base]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, numbers, require_columns
 from favor.errors import RequestError, unknown_name
 from favor.metrics import metric as glossary_entry
@@ -90,6 +91,22 @@ class DepthOrWidth:
     curves: tuple[CurveComparison, ...]
     indicators_agree: bool
     verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Cost = c * tokens ** exponent, fitted in logarithms; the interval is None with two points."""
+
+    cost: str
+    n: int
+    exponent: float
+    low: float | None
+    high: float | None
+    r_squared: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -191,3 +208,23 @@ def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -
     log_cost = _sign(cost) * np.log(numbers(rows, cost))
     order = np.argsort(log_cost)
     return log_cost[order], numbers(rows, quality)[order]
+
+
+def growth_with_tokens(table: pd.DataFrame, cost: str, *, tokens: str = "tokens") -> Growth:
+    """The exponent with which a cost grows with the number of tokens: 1 is linear, 2 quadratic.
+
+    >>> table = pd.DataFrame({"tokens": [50, 100, 200], "macs": [25e6, 100e6, 400e6]})
+    >>> round(growth_with_tokens(table, "macs").exponent, 3)
+    2.0
+    """
+    from scipy import stats
+
+    require_columns(table, [tokens, cost], "growth with tokens")
+    rows, _ = complete_rows(table[table[tokens].notna()], [cost])
+    x, y = np.log(rows[tokens].to_numpy(dtype=float)), _sign(cost) * np.log(numbers(rows, cost))
+    if len(np.unique(x)) < 2:
+        raise RequestError(f"growth needs {cost} at two or more numbers of tokens")
+    fit = stats.linregress(x, y)
+    half = None if len(x) < 3 else float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2)) * float(fit.stderr)
+    low, high = (None, None) if half is None else (float(fit.slope) - half, float(fit.slope) + half)
+    return Growth(cost, len(x), float(fit.slope), low, high, float(fit.rvalue) ** 2)

@@ -81,12 +81,20 @@ COMPARE_EXAMPLES = examples(
 )
 
 
+EFFECTS_EXAMPLES = examples(
+    ("favor effects", "on CIFAR-10, from the paper's tables"),
+    ("favor effects --study mine --dataset tiny-imagenet", "with your own trainings"),
+    ("favor effects train_memory --json", "another metric, for programs"),
+)
+
+
 def add_commands(app: typer.Typer) -> None:
     app.command("recommend", epilog=RECOMMEND_EXAMPLES)(recommend_command)
     app.command("pareto", epilog=PARETO_EXAMPLES)(pareto_command)
     app.command("correlate", epilog=CORRELATE_EXAMPLES)(correlate_command)
     app.command("disagree", epilog=DISAGREE_EXAMPLES)(disagree_command)
     app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
+    app.command("effects", epilog=EFFECTS_EXAMPLES)(effects_command)
 
 
 def recommend_command(
@@ -300,6 +308,41 @@ def compare_command(
     qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
     if qualities:
         note(comparison.accuracy_note(str(qualities[0].a.source)))
+
+
+def effects_command(
+    metric: Annotated[str, typer.Argument(help="The metric that changes.")] = "top1",
+    dataset: Dataset = "cifar10",
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what linear attention, convolutional embedding and rotary positions change in the Vision X-formers."""
+    from favor.analyze import (
+        convolutional_embedding_pairs,
+        effect_of_model,
+        linear_attention_pairs,
+        rotary_position_pairs,
+    )
+    from favor.cli import decision_text
+    from favor.errors import RequestError
+    from favor.metrics import METRICS
+    from favor.metrics import metric as known_metric
+
+    table = all_records(study)
+    if METRICS[known_metric(metric).name].group == "quality":
+        table = table[table["dataset"] == dataset]
+    names = [str(name) for name in table["name"].unique()]
+    changes = {
+        "Performer attention": linear_attention_pairs(names, "performer"),
+        "Linformer attention": linear_attention_pairs(names, "linformer"),
+        "Nystrom attention": linear_attention_pairs(names, "nystrom"),
+        "convolutional embedding": convolutional_embedding_pairs(names),
+        "rotary positions": rotary_position_pairs(names),
+    }
+    effects = [effect_of_model(table, change, pairs, metric) for change, pairs in changes.items() if pairs]
+    if not any(effect.n for effect in effects):
+        raise RequestError(f"no two X-formers that differ in one part have {metric} on {dataset}; {_how_to_measure()}")
+    emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)
 
 
 def all_records(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
+from favor.analyze.effects import PairedEffect
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
@@ -168,6 +169,24 @@ def print_correlations(result: CorrelationResult) -> None:
         note(f"{undefined} pairs are not shown: they have fewer than three models in common, or do not vary")
     if result.without:
         note(f"left out: {', '.join(result.without)}")
+
+
+def print_effects(effects: Sequence[PairedEffect]) -> None:
+    """The mean difference that each change makes, with its interval and test."""
+    columns = ["Change", "Pairs", "Mean difference", "95 % interval", "p", "Verdict"]
+    rows = [
+        [
+            effect.change,
+            str(effect.n),
+            f"{effect.mean:+.3g} {effect.unit}",
+            _interval(effect.low, effect.high),
+            "" if effect.p is None else f"{effect.p:.2g}",
+            effect.verdict,
+        ]
+        for effect in effects
+        if effect.n
+    ]
+    emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[1:5])
 
 
 def print_disagreement(result: DisagreementResult) -> None:

@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 from favor.errors import RequestError
 
 GROUPS = {
-    "Choose": ("recommend", "pareto", "compare", "correlate", "disagree"),
+    "Choose": ("recommend", "pareto", "compare", "correlate", "disagree", "effects"),
     "Measure": ("measure", "count", "simulate", "variability", "doctor", "devices"),
     "Train": ("train", "finetune", "evaluate", "predict", "export"),
     "Studies": ("run", "status", "resume", "report", "figures", "table", "import"),
