@@ -331,11 +331,11 @@ def test_no_command_needs_torch() -> None:
     assert json.loads(done.stdout)["favored"]["name"]
 
 
-def test_the_three_effects_of_the_x_formers_have_a_command(app):
-    result = CliRunner().invoke(app, ["effects"])
+def test_the_three_effects_of_the_x_formers_have_a_command() -> None:
+    result = run("effects")
     assert result.exit_code == 0, result.output
     for change in ("Performer attention", "convolutional embedding", "rotary positions"):
         assert change in result.stdout
-    effects = {entry["change"]: entry for entry in json.loads(CliRunner().invoke(app, ["effects", "--json"]).stdout)}
+    effects = {entry["change"]: entry for entry in json.loads(run("effects", "--json").stdout)}
     assert effects["convolutional embedding"]["mean"] > 5, "Table 1: hybrids gain 5 to 17 points on CIFAR-10"
     assert effects["convolutional embedding"]["verdict"] == "better"

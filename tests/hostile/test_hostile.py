@@ -69,7 +69,7 @@ def test_a_case_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
     for known in FORMATS:
         contents = []
         for attempt in ("first", "second"):
-            folder = tmp_path / known.name / attempt
+            folder = tmp_path / attempt / known.name
             folder.mkdir(parents=True)
             make_case(known, folder, seed=3, number=7)
             contents.append({file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()})

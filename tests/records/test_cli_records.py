@@ -143,7 +143,7 @@ def test_importing_a_file_that_has_grown_adds_only_what_is_new(app: typer.Typer,
     results.write_text("\n".join([header, first.replace("a1", "b1"), first]))
     result = run(app, "import", "timm", results, "--study", tmp_path / "study")
     assert "1 records added" in result.stderr
-    assert "1 were there already" in result.stderr
+    assert "1 were already there" in result.stderr
     weights = [record.conditions["weights"] for record in read(tmp_path / "study").records]
     assert weights == ["a1_in1k", "b1_in1k"]
 
@@ -154,7 +154,7 @@ def test_a_value_that_timm_has_corrected_replaces_the_old_one_in_the_table(
     run(app, "import", "timm", results, "--study", tmp_path / "study")
     results.write_text(ACCURACY.replace("80.2", "80.4"))
     result = run(app, "import", "timm", results, "--study", tmp_path / "study")
-    assert "1 of them with newer values" in result.stderr
+    assert "1 of them newer values of existing records" in result.stderr
     assert load(tmp_path / "study")["top1"].tolist() == [80.4]
 
 
@@ -185,7 +185,7 @@ def test_a_file_of_another_kind_stops_the_import_before_anything_is_written(
     other = tmp_path / "notes.csv"
     other.write_text("a,b\n")
     result = run(app, "import", "timm", results, other, "--study", tmp_path / "study")
-    assert "notes.csv is not named like a result file of timm" in str(result.exception)
+    assert "notes.csv is not named like a timm result file" in str(result.exception)
     assert not (tmp_path / "study").exists()
 
 

@@ -51,7 +51,7 @@ def test_the_table_says_that_it_is_simulated_and_how_surely():
         (["vit_ti16", "--device", ","], "name a device"),
         (["vit_ti16", "--device", "a100", "--batch-size", "many"], "--batch-size"),
         (["vit_ti16", "--device", "a100", "--phase", "sleep"], "unknown phase"),
-        (["vit_ti16", "--device", "t4", "--precision", "bf16"], "no units for bf16"),
+        (["vit_ti16", "--device", "t4", "--precision", "bf16"], "does not support bf16"),
     ],
 )
 def test_a_wrong_request_is_one_line(arguments, told):

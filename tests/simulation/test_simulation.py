@@ -204,7 +204,7 @@ def test_a_network_that_fails_at_one_batch_size_only_is_a_failed_record(monkeypa
 
 
 def test_bf16_is_refused_where_the_card_has_no_units_for_it():
-    with pytest.raises(RequestError, match="no units for bf16"):
+    with pytest.raises(RequestError, match="does not support bf16"):
         simulate("vit_xs4", [device("t4")], replace(SMALL, precision="bf16"), shipped_calibration())
 
 

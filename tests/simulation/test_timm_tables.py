@@ -170,14 +170,14 @@ def test_a_cache_is_refused_to_other_rules(tmp_path, monkeypatch):
     rows = rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090"))[:1]
     list(trace_all(rows, tmp_path / "cache"))
     monkeypatch.setattr(timm_tables, "_MADE_BY", ("simulation/kernels.py",))
-    with pytest.raises(RequestError, match="by the rules [0-9a-f]{12}; give another folder"):
+    with pytest.raises(RequestError, match="by the rules [0-9a-f]{12}; choose another folder"):
         list(trace_all(rows, tmp_path / "cache"))
 
 
 def test_a_table_without_rows_is_refused(tmp_path):
     file = tmp_path / "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv"
     file.write_text(HEADER + "\n")
-    with pytest.raises(RequestError, match="has no row"):
+    with pytest.raises(RequestError, match="has no readable row"):
         rows_of(file)
 
 

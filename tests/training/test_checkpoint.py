@@ -153,7 +153,7 @@ def test_a_pair_of_two_runs_is_refused(tmp_path: Path) -> None:
     found, refused = newest_checkpoint(tmp_path / "here")
     assert found is not None
     assert found.state.step == 1
-    assert "is of run here, step 2, its state of run there, step 2" in refused[0]
+    assert "belongs to run here, step 2, its state to run there, step 2" in refused[0]
 
 
 def test_a_model_without_its_state_is_passed_over(tmp_path: Path) -> None:

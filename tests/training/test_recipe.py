@@ -172,7 +172,9 @@ def test_the_flat_recipe_is_what_a_record_can_carry_and_tells_every_value_but_th
     assert from_data(json.loads(json.dumps(to_data(record)))).conditions == flat
     assert flat["recipe.lr"] == 3e-3
     assert flat["recipe.mean"] == "0.485 0.456 0.406"
-    assert flat.keys() == {f"recipe.{key}" for key in KEYS} - {"recipe.doc"}
+    assert flat.keys() == {f"recipe.{key}" for key in KEYS} - {"recipe.doc", "recipe.interpolation"}, (
+        "null is the default, and not told"
+    )
 
 
 def test_two_recipes_that_differ_have_different_flat_forms() -> None:

@@ -66,8 +66,8 @@ def load_trained(path: Path, place: torch.device) -> tuple[Trained, nn.Module]:
 class Classifier:
     """A trained model that is ready to run: what its outputs mean, how images get in, and how a batch is run.
 
-    `training` says where its weights are from; `epochs` is None where that is not known. `class_names` are the classes
-    in words, where they have others than their names.
+    `training` says where its weights are from; `epochs` and `top1`, that of its last evaluation, are None if unknown.
+    `class_names` are the classes in words, if they differ from their names.
     """
 
     model: str
@@ -80,6 +80,7 @@ class Classifier:
     run: Callable[[Tensor], Tensor]
     training: str
     class_names: tuple[str, ...] = ()
+    top1: float | None = None
 
     @property
     def img_size(self) -> int:
@@ -106,6 +107,7 @@ def open_classifier(path: Path, device: Device, pretrained: bool | str = False) 
         device.place,
         _runner(model, Precision.named(trained.recipe.precision, device.kind), device),
         f"after {trained.epochs:g} epochs of {trained.dataset}",
+        top1=trained.top1,
     )
 
 
