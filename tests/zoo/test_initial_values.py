@@ -61,7 +61,9 @@ def test_wave_vit_s_norms_have_1e_5_after_embeddings_and_before_keys_and_values(
     assert all(name.endswith(("norm1", "norm2", "norm")) or name.count(".") == 1 for name in small)
 
 
-@pytest.mark.parametrize("name", ["vit_s16", "deit_s16", "evit_s16", "evit_fuse_s16", "dynamicvit_s16", "avit_s16"])
+@pytest.mark.parametrize(
+    "name", ["vit_s16", "deit_s16", "deit3_s16", "evit_s16", "evit_fuse_s16", "dynamicvit_s16", "avit_s16"]
+)
 def test_a_class_token_starts_at_1e_6_and_the_cards_on_deit_say_what_deit_s_has(name: str) -> None:
     torch.manual_seed(0)
     token = favor.create_model(name, img_size=64).class_token
@@ -69,7 +71,7 @@ def test_a_class_token_starts_at_1e_6_and_the_cards_on_deit_say_what_deit_s_has(
     if name != "vit_s16":
         notes = " ".join(favor.card(name).notes)
         assert "1e-6" in notes
-        assert "DeiT's starts with 0.02" in notes
+        assert ("DeiT III's" if name == "deit3_s16" else "DeiT's") + " starts with 0.02" in notes
 
 
 @pytest.mark.parametrize("name", OWN.values(), ids=OWN.keys())

@@ -299,3 +299,18 @@ def test_cards_tell_the_place_of_the_mixer_and_the_published_rows_their_names() 
     told = published.card_fields()
     assert {name: favor.card(name).title for name in MODELS} == {name: told[name].title for name in MODELS}
     assert favor.card("Hybrid ViN").name == "vix_hybrid_vin"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("vix_ccn", ("0.2", "Kaiming")),
+        ("vix_levin", ("GELU", "Hardswish")),
+        ("vix_cvn", ("add 1e-5 to the variance",)),
+        ("vix_vin", ("3 % of their norm apart", "Without a class token (1024 tokens)")),
+    ],
+)
+def test_a_card_says_where_the_authors_code_differs(name: str, said: tuple[str, ...]) -> None:
+    notes = " ".join(favor.card(name).notes)
+    for text in said:
+        assert text in notes, text

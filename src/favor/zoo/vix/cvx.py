@@ -163,6 +163,7 @@ for _x in X_FORMERS.values():
                 else _x.notes
             ),
             "The parameters of its norms are bare, so that the paper's count leaves them out too.",
+            "Its norms over channels add 1e-5 to the variance; the authors' add 1e-5 to the deviation.",
         ),
         alias=not _base,
         x=_x.letter,

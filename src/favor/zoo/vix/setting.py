@@ -32,9 +32,10 @@ SEQUENCE_NOTE = (
     "as bring it nearest to 32 x 32, so that none is skipped."
 )
 INIT_NOTE = (
-    "Starts as our ViT does, so that the mixer alone makes the difference: linear layers and positions with a "
-    "deviation of 0.02, a class token with 1e-6. LayerNorm has an epsilon of 1e-6. In the authors' code linear layers "
-    "start as PyTorch's, positions and class token with a deviation of 1, and the epsilon is 1e-5."
+    "Starts as our ViT does, so that the mixer alone makes the difference: linear layers with a deviation of 0.02; "
+    "where it has them, positions with 0.02, a class token with 1e-6, and LayerNorm with an epsilon of 1e-6. In the "
+    "authors' code linear layers start as PyTorch's, positions and class token with a deviation of 1, and the epsilon "
+    "is 1e-5."
 )
 COUNT_NOTE = (
     "The paper counted weights and biases of standard modules only, which leaves out bare parameters; "
@@ -100,9 +101,10 @@ NYSTROM = XFormer(
     "Nystrom attention through 64 landmarks",
     (
         "33 taps in the convolution of the values and six steps towards the pseudo-inverse, the authors' defaults.",
-        "1025 tokens make 63 segments of 16 and one of 17; nothing is padded. The authors' code puts 63 tokens of "
-        "zeros in front, which are keys too, for 64 segments of 17: with weights of order one the outputs are 3 % of "
-        "their norm apart. It starts the pseudo-inverse from the largest norm in the batch, so that an image's output "
+        "With a class token, 1025 tokens make 63 segments of 16 and one of 17; nothing is padded. The authors' code "
+        "puts 63 tokens of zeros in front, which are keys too, for 64 segments of 17: with weights of order one the "
+        "outputs are 3 % of their norm apart. Without a class token (1024 tokens) both pad nothing. Their code starts "
+        "the pseudo-inverse from the largest norm in the batch, so that an image's output "
         "depends on the others.",
     ),
 )

@@ -118,7 +118,7 @@ class SparseBlock(Block):
         "and are left out. The benchmark's own implementation has none of the three: "
         "`dynamicvit_s16(ratio_weight=0)`. Settings: `keep`, `ratio_weight`.",
         "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and "
-        "its learning rate at most a hundredth of the predictors' afterwards; here all weights have the recipe's rate.",
+        "its learning rate a hundredth of the predictors' initial one afterwards; here all weights have the recipe's.",
     ),
 )
 def dynamicvit(
