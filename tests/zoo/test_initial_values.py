@@ -1,6 +1,7 @@
 """What only training shows: initial values and the small numbers of the norms, where they are decided on a card."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -83,6 +84,8 @@ def test_a_card_tells_of_the_layer_scale_that_its_model_has(name: str) -> None:
     for scale in scales:
         assert "LayerScale" in said
         assert f"{scale:.0e}".replace("e-0", "e-") in said
+        if scale == pytest.approx(1e-4) and card.family not in ("efficientmod", "vit"):  # the authors' own, and the baseline
+            assert re.search(r"benchmark's (setting|row)|(in|as) the benchmark|benchmark took", said)
 
 
 def test_stvit_s_stem_and_centres_cost_what_its_card_says() -> None:
