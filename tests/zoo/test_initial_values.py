@@ -84,7 +84,10 @@ def test_a_card_tells_of_the_layer_scale_that_its_model_has(name: str) -> None:
     for scale in scales:
         assert "LayerScale" in said
         assert f"{scale:.0e}".replace("e-0", "e-") in said
-        if scale == pytest.approx(1e-4) and card.family not in ("efficientmod", "vit"):  # the authors' own, and the baseline
+        if scale == pytest.approx(1e-4) and card.family not in (
+            "efficientmod",
+            "vit",
+        ):  # the authors' own, the baseline
             assert re.search(r"benchmark's (setting|row)|(in|as) the benchmark|benchmark took", said)
 
 
