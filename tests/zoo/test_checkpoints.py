@@ -1,5 +1,6 @@
 """Pretrained weights: what a model can take is timm's registry's word, and it gives timm's outputs with them."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from equality import images, largest_difference, mutated
 from fake_hub import FakeHub
 from favor.errors import RequestError, WorkError
 from favor.zoo.checkpoints import ARCHITECTURES, BORROWED, architectures_of, checkpoint, checkpoints
-from favor.zoo.registry import _entry, card, list_models
+from favor.zoo.registry import card, find_entry, list_models
 
 ONE_OF_EACH_FAMILY = (
     "vit_ti16",
@@ -109,7 +110,7 @@ def test_a_model_that_vit_s_weights_do_not_fill_refuses_them(name: str) -> None:
 
 def test_every_network_of_timm_in_the_zoo_has_its_own_architecture_in_the_table() -> None:
     for name in list_models(origin="timm"):
-        assert architectures_of(name)[0] == _entry(name).settings["architecture"], name
+        assert architectures_of(name)[0] == find_entry(name).settings["architecture"], name
 
 
 def test_every_model_of_the_table_is_in_the_zoo_and_only_one_has_no_checkpoint() -> None:
@@ -203,7 +204,27 @@ def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> Non
 
 def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(WorkError, match="HF_HUB_OFFLINE=1 .* or give a local file") as error:
+    with pytest.raises(WorkError, match="not in the cache .* HF_HUB_OFFLINE=1 .* or give a local file") as error:
         favor.create_model("resnet18", pretrained=True)
     assert "\n" not in str(error.value)
     assert not fake_hub.asked
+
+
+def test_a_hub_that_does_not_answer_is_one_line_with_the_cause(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nobody = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    with pytest.raises(WorkError, match=r"refused\); check the network, .* HF_HUB_OFFLINE=1, or give a local") as error:
+        favor.create_model("resnet18", pretrained=True)
+    assert "\n" not in str(error.value)
+    assert not caplog.records
+
+
+def test_every_checkpoint_of_the_zoo_tells_its_recipe_unless_its_tag_names_only_data_and_teacher() -> None:
+    found = {one.tag: one.recipe for model in (*ARCHITECTURES, *BORROWED) for one in checkpoints(model)}
+    assert {tag for tag, recipe in found.items() if not recipe} <= {"in1k", "dist_in1k"}
+    assert found["a3_in1k"] == "ResNet Strikes Back A3 (100 epochs, 160 px)"
+    assert found["fb_swsl_ig1b_ft_in1k"] == "Meta, semi-weakly supervised"

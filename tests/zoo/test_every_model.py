@@ -38,10 +38,10 @@ def size_of(name: str) -> int:
 @cache
 def miniature(name: str) -> tuple[nn.Module, int]:
     """A miniature and the image size that it is built for. Shared between tests, so they leave it as they find it."""
-    from favor.zoo.registry import _entry
+    from favor.zoo.registry import find_entry
 
     torch.manual_seed(0)
-    size = _entry(name).miniature.get("img_size", favor.card(name).image_sizes.default)
+    size = find_entry(name).miniature.get("img_size", favor.card(name).image_sizes.default)
     return create_miniature(name).eval(), int(size)
 
 

@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.runtime.export import traced
 from favor.zoo.encoder import Size
 from favor.zoo.mixing.fourier.matrices import grid_signal, grid_spectrum
+from favor.zoo.sequence.summary.stvit import maxima_of_parts
 
 SMALL = Size(48, 2, 3)
 
@@ -23,6 +25,7 @@ SMALL = Size(48, 2, 3)
         ("gtp_s16", "mlp", {}),
         ("switch_8_s16", "mlp", {"experts": 4}),
         ("avit_s16", "mlp", {}),
+        ("nystrom32_s16", "mixer", {"landmarks": 8, "residual_kernel": 5}),
     ],
 )
 def test_the_exported_graph_equals_eager_mode_for_another_batch_size(
@@ -36,6 +39,13 @@ def test_the_exported_graph_equals_eager_mode_for_another_batch_size(
         assert largest_difference(exported(x), model(x)) < 1e-9
         with mutated(getattr(model.blocks[1], part)):
             assert largest_difference(exported(x), model(x)) > 1e-3
+
+
+@pytest.mark.parametrize(("height", "width", "samples"), [(7, 7, 3), (4, 4, 2), (5, 8, 3), (2, 2, 2)])
+def test_maxima_of_parts_are_adaptive_max_pooling(height: int, width: int, samples: int) -> None:
+    x = images(2, 3, height, width)
+    assert torch.equal(maxima_of_parts(x, samples), F.adaptive_max_pool2d(x, samples))
+    assert not torch.equal(maxima_of_parts(-x, samples), F.adaptive_max_pool2d(x, samples))
 
 
 def test_tokens_of_an_exported_avit_halt_by_their_scores() -> None:

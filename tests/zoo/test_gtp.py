@@ -8,7 +8,7 @@ from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.trace.counts import count
 from favor.zoo.encoder import Size
-from favor.zoo.sequence.merging.gtp import ALPHA, Propagate, RatingAttention, _adjacent, _graph, importance
+from favor.zoo.sequence.merging.gtp import ALPHA, Propagate, RatingAttention, adjacent, importance, token_graph
 from favor.zoo.slots import Flow, Seen, Tokens
 from tokens import token_counts
 
@@ -36,7 +36,7 @@ def test_one_patch_stays_at_least() -> None:
 
 
 def test_patches_that_touch_are_adjacent() -> None:
-    touches = _adjacent((3, 4), torch.device("cpu"))
+    touches = adjacent((3, 4), torch.device("cpu"))
     assert touches[5].nonzero().flatten().tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10]
     assert touches[3].nonzero().flatten().tolist() == [2, 3, 6, 7]
 
@@ -44,7 +44,7 @@ def test_patches_that_touch_are_adjacent() -> None:
 def test_the_graph_joins_neighbours_and_similar_patches_and_is_normalised_by_degrees() -> None:
     patches = torch.nn.functional.normalize(images(1, 36, 5, dtype=torch.float64), dim=-1)
     similarity = patches @ patches.transpose(1, 2)
-    graph = _graph(similarity, (6, 6))[0]
+    graph = token_graph(similarity, (6, 6))[0]
     takes = torch.zeros(36, 36, dtype=torch.float64)
     for i in range(36):
         similar = [j for j in similarity[0, i].argsort(descending=True).tolist() if j != i][:8]

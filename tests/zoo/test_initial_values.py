@@ -23,6 +23,9 @@ EPSILONS = {
     "stvit_swin_ti": {1e-6},
     "hivit_s16": {1e-6},
     "vit_s16": {1e-6},
+    "fnet_s16": {1e-6},
+    "gfnet_s16": {1e-6},
+    "afno_s16": {1e-6},
 }
 
 
@@ -73,6 +76,20 @@ def test_a_class_token_starts_at_1e_6_and_the_cards_on_deit_say_what_deit_s_has(
         notes = " ".join(favor.card(name).notes)
         assert "1e-6" in notes
         assert ("DeiT III's" if name == "deit3_s16" else "DeiT's") + " starts with 0.02" in notes
+
+
+@pytest.mark.parametrize("name", ["tome_r8_s16", "gtp_s16"])
+def test_the_class_token_of_tome_and_gtp_is_the_benchmark_s_and_the_cards_say_what_the_authors_have(name: str) -> None:
+    torch.manual_seed(0)
+    model = favor.create_model(name, img_size=64)
+    assert model.class_token.std().item() == pytest.approx(1e-6, rel=0.2)
+    assert model.positions.weight.shape[1] == 16
+    scales = [part.gamma for part in model.modules() if isinstance(part, LayerScale)]
+    assert len(scales) == 2 * 12
+    assert all(torch.equal(gamma, torch.full_like(gamma, 1e-4)) for gamma in scales)
+    notes = " ".join(favor.card(name).notes)
+    assert "no position and starts with a standard deviation of 1e-6" in notes
+    assert re.search(r"has a position and start(s|ed) with 0\.02", notes)
 
 
 @pytest.mark.parametrize("name", OWN.values(), ids=OWN.keys())

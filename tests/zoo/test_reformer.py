@@ -8,7 +8,7 @@ import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.errors import RequestError
 from favor.zoo.encoder import Size
-from favor.zoo.mixing.sparse.reformer import ReformerMixer, _directions
+from favor.zoo.mixing.sparse.reformer import ReformerMixer, hash_directions
 from favor.zoo.slots import Tokens
 from favor.zoo.weights import load_weights
 
@@ -119,8 +119,8 @@ def test_hashing_is_redrawn_in_training_only() -> None:
 
 
 def test_many_buckets_are_a_product_of_hashes_and_others_are_refused() -> None:
-    assert _directions(1) == []
-    assert _directions(512) == [8, 8, 1]
+    assert hash_directions(1) == []
+    assert hash_directions(512) == [8, 8, 1]
     with pytest.raises(RequestError, match="power of two"):
         ReformerMixer(24, 3, TOKENS, buckets=6)
 

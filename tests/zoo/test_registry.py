@@ -118,7 +118,7 @@ def test_a_plugin_s_models_are_models_like_all_others(tmp_path: Path) -> None:
         assert found == ["meanmixer_ti16", "meanmixer_s16", "meanmixer_b16"]
         assert favor.create_model("meanmixer_ti16", img_size=32)(torch.zeros(1, 3, 32, 32)).shape == (1, 1000)
     finally:
-        registry._forget(favor.list_models("meanmixer_*"))
+        registry.unregister(favor.list_models("meanmixer_*"))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,7 @@ def test_a_broken_plugin_is_refused_with_its_file_and_cause(tmp_path: Path, text
     with pytest.raises(RequestError, match=message) as raised:
         favor.load_plugin(file)
     assert "broken.py" in str(raised.value)
+    assert file not in registry.loaded_plugins()  # else every process that is started later would load it
 
 
 def test_an_error_of_a_plugin_is_told_on_one_line(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_behind_and_loads_once_it_is_
     try:
         assert favor.load_plugin(file) == favor.load_plugin(file) == favor.list_models("halfway_*")
     finally:
-        registry._forget(favor.list_models("halfway_*"))
+        registry.unregister(favor.list_models("halfway_*"))
 
 
 def test_a_plugin_that_loads_another_one_goes_on_as_a_plugin(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_plugin_that_loads_another_one_goes_on_as_a_plugin(tmp_path: Path) -> 
     try:
         assert favor.card("inner_s16").origin == favor.card("outer_s16").origin == "plugin"
     finally:
-        registry._forget(favor.list_models("inner_*") + favor.list_models("outer_*"))
+        registry.unregister(favor.list_models("inner_*") + favor.list_models("outer_*"))
 
 
 def test_a_relative_plugin_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +246,7 @@ def test_a_name_with_capitals_is_found_in_any_case() -> None:
         assert favor.card("mynet_s16").name == favor.card("MyNet_S16").name == "MyNet_S16"
         assert favor.list_models("mynet*") == ["MyNet_S16"]
     finally:
-        registry._forget(["MyNet_S16"])
+        registry.unregister(["MyNet_S16"])
     with pytest.raises(RequestError, match="unknown model"):
         favor.card("mynet_s16")
 

@@ -13,7 +13,7 @@ from torch import nn
 import favor
 from equality import largest_difference, with_order_one_weights
 from favor.zoo.encoder import SIZES, Size
-from favor.zoo.registry import _entry, create_miniature
+from favor.zoo.registry import create_miniature, find_entry
 from favor.zoo.training import take_extra_losses
 
 NAMES = [*favor.list_models(origin="own"), "xcit_s12_p16", "mixer_s16"]
@@ -27,12 +27,12 @@ families = pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES.keys(
 
 
 def side_of(name: str) -> int:
-    return int(_entry(name).miniature["img_size"])  # type: ignore[call-overload]
+    return int(find_entry(name).miniature["img_size"])  # type: ignore[call-overload]
 
 
 def with_depth(name: str, depth: int) -> dict[str, object]:
     """The setting that makes a mixer's miniature in the shell so many blocks deep."""
-    size = _entry(name).miniature.get("size")
+    size = find_entry(name).miniature.get("size")
     return {"size": replace(size, depth=depth)} if isinstance(size, Size) and name in OWN_MIXERS else {}
 
 

@@ -1,5 +1,7 @@
 """Routing attention with one cluster is softmax attention; with more, tokens meet those of their cluster only."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -108,6 +110,21 @@ def test_the_commitment_loss_is_the_distance_to_the_nearest_centroid() -> None:
     nearest = (unit @ centroids.transpose(-2, -1)).argmax(dim=-1)
     chosen = centroids[torch.arange(3)[:, None], nearest]
     assert mixer.extra_losses["commitment"].item() == pytest.approx(1e-4 * F.mse_loss(unit, chosen).item(), rel=1e-9)
+
+
+def test_the_authors_commitment_loss_is_128_times_ours_at_64_channels_per_head_as_the_card_says() -> None:
+    """Their channels have variance 1, so that a token is as long as the root of its width, and both losses count."""
+    mixer = with_order_one_weights(RoutingMixer(128, 2, TOKENS)).double()
+    centroids = mixer.centroids.clone()
+    q, k, _ = mixer.split(images(2, TOKENS.count, 128, dtype=torch.float64))
+    mixer.mix(q, k, k)
+    authors = 0.0
+    for tokens in (q, k):
+        unit = F.normalize(tokens, dim=-1)
+        chosen = centroids[torch.arange(2)[:, None], (unit @ centroids.transpose(-2, -1)).argmax(dim=-1)]
+        authors += 1e-4 * F.mse_loss(math.sqrt(64) * unit, math.sqrt(64) * chosen).item()
+    assert authors == pytest.approx(128 * mixer.extra_losses["commitment"].item(), rel=1e-9)
+    assert "128 times as much at 64 channels per head" in " ".join(favor.card("routing_s16").notes)
 
 
 def test_weights_go_to_another_image_size_with_centroids_between_the_old_ones() -> None:

@@ -102,10 +102,10 @@ def test_what_says_nothing_of_its_values_takes_all() -> None:
     def build(a, b: "Unheard" = 0, **options: object) -> torch.nn.Module:  # type: ignore[no-untyped-def] # noqa: F821
         return torch.nn.Flatten()
 
-    from favor.zoo.registry import _forget
+    from favor.zoo.registry import unregister
 
     favor.register([favor.zoo.registry.Variant("bare")], title="", how=None, year=None, paper=None, changes="")(build)
     try:
         favor.create_model("bare", a="anything", b=object())
     finally:
-        _forget(["bare"])
+        unregister(["bare"])

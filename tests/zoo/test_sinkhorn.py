@@ -42,7 +42,7 @@ def test_it_equals_attention_to_own_and_sorted_tokens_one_block_after_the_other(
     mixer = with_order_one_weights(kind(24, 3, tokens, blocks=4)).double().eval()
     x = images(2, count, 24, dtype=torch.float64)
     q, k, v = mixer.split(x)
-    order = balanced(mixer.scores(x, mixer._in_blocks(q), mixer._in_blocks(k)), noise=False)
+    order = balanced(mixer.scores(x, mixer.in_blocks(q), mixer.in_blocks(k)), noise=False)
     expected = torch.zeros_like(q)
     for image in range(2):
         for head in range(3):
@@ -100,7 +100,7 @@ def test_mean_queries_score_mean_keys_in_the_sorting_without_parameters(count: i
     mixer = with_order_one_weights(PooledSinkhornMixer(24, 3, Tokens(1, count, class_token=False), blocks=4)).double()
     x = images(2, count, 24, dtype=torch.float64)
     q, k, _ = mixer.split(x)
-    found = mixer.scores(x, mixer._in_blocks(q), mixer._in_blocks(k))
+    found = mixer.scores(x, mixer.in_blocks(q), mixer.in_blocks(k))
     blocks = torch.arange(count).split(mixer.length)
     expected = torch.zeros(2, 3, 4, 4, dtype=torch.float64)
     for i, asking in enumerate(blocks):
@@ -116,7 +116,7 @@ def test_two_layers_score_the_places_of_a_block_by_its_mean_token(count: int) ->
     mixer = with_order_one_weights(SinkhornMixer(24, 3, Tokens(1, count, class_token=False), blocks=4)).double()
     x = images(2, count, 24, dtype=torch.float64)
     q, k, _ = mixer.split(x)
-    found = mixer.scores(x, mixer._in_blocks(q), mixer._in_blocks(k))
+    found = mixer.scores(x, mixer.in_blocks(q), mixer.in_blocks(k))
     expected = torch.zeros(2, 3, 4, 4, dtype=torch.float64)
     for i, tokens in enumerate(torch.arange(count).split(mixer.length)):
         hidden = (x[:, tokens].mean(dim=1) @ mixer.sort_hidden.weight.T + mixer.sort_hidden.bias).clamp_min(0)

@@ -51,4 +51,4 @@ def test_drop_path_is_the_same_at_every_depth() -> None:
 
 def test_its_card_ascribes_to_the_misnomer_paper_the_shared_parameters_only() -> None:
     (note,) = (note for note in favor.card("universal_s16").notes if "Misnomer" in note)
-    assert "parameters are shared in depth, and nothing of the other two" in note
+    assert "parameters are shared in depth, and nothing about the other two" in note

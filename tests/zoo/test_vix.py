@@ -17,8 +17,9 @@ from equality import images, largest_difference
 from favor.errors import RequestError
 from favor.records import published
 from favor.trace.counts import count
-from favor.trace.paper_params import params_paper
+from favor.trace.paper_counts import params_paper
 from favor.zoo.encoder import Size
+from favor.zoo.mixing.low_rank.linformer import LinformerMixer
 from favor.zoo.registry import create_miniature
 from favor.zoo.slots import Tokens
 from favor.zoo.taxonomy import How
@@ -307,6 +308,8 @@ def test_cards_tell_the_place_of_the_mixer_and_the_published_rows_their_names() 
         ("vix_ccn", ("0.2", "Kaiming")),
         ("vix_levin", ("GELU", "Hardswish")),
         ("vix_cvn", ("add 1e-5 to the variance",)),
+        ("vix_vil", ("share one head of keys",)),
+        ("vix_vil_rope", ("Four heads of keys",)),
         ("vix_vin", ("3 % of their norm apart", "Without a class token (1024 tokens)")),
     ],
 )
@@ -314,3 +317,16 @@ def test_a_card_says_where_the_authors_code_differs(name: str, said: tuple[str, 
     notes = " ".join(favor.card(name).notes)
     for text in said:
         assert text in notes, text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_says_nothing_that_its_own_model_contradicts(name: str) -> None:
+    """An epsilon where there is no LayerNorm, one head of keys where there are four, the initialization of others."""
+    notes = " ".join(favor.card(name).notes)
+    with torch.device("meta"):
+        model = create_miniature(name)
+    assert ("LayerNorm" in notes) == any(isinstance(part, nn.LayerNorm) for part in model.modules())
+    heads = {part.heads // part.shares for part in model.modules() if isinstance(part, LinformerMixer)}
+    assert ("share one head of keys" in notes) == (heads == {1})
+    assert ("Four heads of keys" in notes) == (heads == {4})
+    assert ("class token a standard deviation of 1" in notes) != ("Kaiming" in notes)

@@ -113,7 +113,9 @@ def test_weights_that_belong_to_no_place_load_for_an_image_of_any_shape() -> Non
     assert favor.load_weights(wide, favor.create_model("resnet18").state_dict()).resampled == ()
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "kind", [torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2]
+)
 def test_weights_of_a_type_that_holds_no_weights_are_refused_and_nothing_is_changed(kind: torch.dtype) -> None:
     target = vit(img_size=32)
     before = target.head.weight.clone()

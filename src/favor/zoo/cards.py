@@ -9,6 +9,8 @@ from favor.zoo.taxonomy import How, Where
 Origin = Literal["own", "timm", "plugin"]
 TIMM = "timm:"
 """What a name starts with that is timm's own."""
+HUB = "hub:"
+"""What the address of a model on the Hugging Face Hub starts with that `favor push` uploaded."""
 
 
 @dataclass(frozen=True)

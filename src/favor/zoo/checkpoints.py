@@ -4,12 +4,15 @@ What a checkpoint is comes from timm's registry, and its file through `huggingfa
 this module imports neither timm nor torch.
 """
 
+import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from favor.errors import RequestError, WorkError, one_line, unknown_name
-from favor.zoo.cards import TIMM
+from favor.zoo.cards import HUB, TIMM
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -77,6 +80,49 @@ BORROWED: Mapping[str, tuple[str, ...]] = {
 }
 """Models that remove or merge tokens without weights of their own -> whose weights they take, trained without that."""
 
+_STRIKES_BACK = "ResNet Strikes Back"
+_RECIPES: Mapping[str, str] = {
+    "a1": f"{_STRIKES_BACK} A1 (600 epochs)",
+    "a2": f"{_STRIKES_BACK} A2 (300 epochs)",
+    "a3": f"{_STRIKES_BACK} A3 (100 epochs, 160 px)",
+    "a1h": f"{_STRIKES_BACK} A1, more regularized",
+    **dict.fromkeys(("b1k", "b2k", "c1", "c2", "c2ns", "c3", "d", "d1", "d2"), f"a variant of {_STRIKES_BACK}"),
+    **dict.fromkeys(("ra", "ra2", "ra3", "ra4"), "timm's RandAugment recipe"),
+    "aa": "AutoAugment",
+    "am": "AugMix",
+    "ap": "AdvProp",
+    "augreg": "AugReg",
+    "augreg2": "AugReg, fine-tuned by timm",
+    "bt": "bag of tricks",
+    "clip": "CLIP",
+    "dino": "DINO, self-supervised",
+    "fcmae": "masked autoencoder",
+    "gluon": "GluonCV",
+    "mae": "masked autoencoder, self-supervised",
+    "miil": "MIIL",
+    "mim": "masked image modeling",
+    "ns": "Noisy Student",
+    "openai": "CLIP",
+    "orig": "as in the ViT paper",
+    "ram": "AugMix with RandAugment",
+    "sam": "sharpness-aware minimization",
+    "ssl": "semi-supervised",
+    "sw": "Swin's recipe, modified",
+    "swag": "weakly supervised by hashtags",
+    "swsl": "semi-weakly supervised",
+    "tv": "torchvision",
+    "tv2": "torchvision, second recipe",
+    "wsl": "weakly supervised by hashtags",
+    "apple": "Apple",
+    "bd": "ByteDance",
+    "fb": "Meta",
+    "goog": "Google",
+    "ms": "Microsoft",
+    "snap": "Snap",
+}
+"""Words of timm's tags that say how weights were trained, or by whom."""
+_EPOCHS = re.compile(r"e(\d+)|(\d+)ep?")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -105,6 +151,28 @@ class Checkpoint:
         'resnet18.a1_in1k'
         """
         return f"{self.architecture}.{self.tag}"
+
+    @property
+    def recipe(self) -> str:
+        """How the weights were trained, in the few words that timm's tag stands for; empty if it says only the data."""
+        return recipe_in_words(self.tag)
+
+
+def recipe_in_words(tag: str) -> str:
+    """The recipe that a tag of timm's states, besides the data.
+
+    >>> recipe_in_words("augreg_in21k_ft_in1k"), recipe_in_words("ra4_e3600_r224_in1k"), recipe_in_words("in1k")
+    ('AugReg', "timm's RandAugment recipe, 3600 epochs, 224 px", '')
+    """
+    words = []
+    for token in tag.split("_"):
+        if token in _RECIPES:
+            words.append(_RECIPES[token])
+        elif epochs := _EPOCHS.fullmatch(token):
+            words.append(f"{epochs[1] or epochs[2]} epochs")
+        elif token.startswith("r") and token[1:].isdigit():
+            words.append(f"{token[1:]} px")
+    return ", ".join(words)
 
 
 def architectures_of(model: str) -> tuple[str, ...]:
@@ -173,6 +241,46 @@ def give_pretrained_weights(model: "nn.Module", chosen: Checkpoint) -> str:
     return str(load_weights(model, pretrained_weights(chosen), (chosen.img_size, chosen.img_size)))
 
 
+@dataclass(frozen=True)
+class PushedModel:
+    """A model that `favor push` uploaded: its file in the cache, and what the file says of it."""
+
+    file: str
+    model: str
+    img_size: int
+    num_classes: int
+
+
+def pushed_file(address: str) -> str:
+    """The model file at `hub:USER/NAME[@REVISION]`, downloaded unless it is in the cache."""
+    return _downloaded("the model", address.removeprefix(HUB), ["model.safetensors"])
+
+
+def pushed_model(address: str) -> PushedModel:
+    """The model at `hub:USER/NAME[@REVISION]`."""
+    from safetensors import SafetensorError, safe_open
+
+    file = pushed_file(address)
+    try:
+        with safe_open(file, framework="pt") as content:
+            said = json.loads((content.metadata() or {})["favor.trained"])
+        return PushedModel(file, str(said["model"]), int(said["img_size"]), len(said["classes"]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise WorkError(
+            f"{address}: not a model that `favor push` uploaded; download its file and give it to `favor finetune FILE "
+            "--model NAME`"
+        ) from error
+
+
+def give_pushed_weights(model: "nn.Module", pushed: PushedModel) -> str:
+    """Put the weights of a pushed model into one of any image size and number of classes; what there is to say."""
+    from safetensors.torch import load_file
+
+    from favor.zoo.weights import load_weights
+
+    return str(load_weights(model, load_file(pushed.file), (pushed.img_size, pushed.img_size)))
+
+
 def imagenet_classes(chosen: Checkpoint) -> tuple[str, ...]:
     """The classes of ImageNet-1k by their WordNet ids, as its folders are named; none for weights of other classes."""
     from timm.data import ImageNetInfo
@@ -214,15 +322,34 @@ def _file(chosen: Checkpoint) -> str:
 
     config: Any = timm.models.get_pretrained_cfg(chosen.name)
     names = [config.hf_hub_filename] if config.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
-    repository, _, revision = chosen.source.partition("@")
+    return _downloaded(f"the weights {chosen.name}", chosen.source, names)
+
+
+def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
+    """The first of several files of a repository, which may be followed by `@` and a revision."""
+    from huggingface_hub import constants
+
+    repository, _, revision = source.partition("@")
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it tells of every attempt, and the last one raises
     try:
         return _first_of(repository, names, revision or None)
     except Exception as error:  # whatever the network and its library raise
+        local = "give a local file: `favor finetune FILE --model NAME`, favor.load_weights(model, state)"
+        if constants.HF_HUB_OFFLINE:
+            raise WorkError(
+                f"{what} from {repository}: not in the cache of the Hugging Face Hub, and HF_HUB_OFFLINE=1 allows no "
+                f"download; unset it, or {local}"
+            ) from error
+        cause = error.__cause__ or error
         raise WorkError(
-            f"the weights {chosen.name} cannot be downloaded from {repository} on the Hugging Face Hub "
-            f"({type(error).__name__}: {one_line(error)}); check the network, set HF_HUB_OFFLINE=1 to use the cache "
-            "only, or give a local file: `favor finetune FILE --model NAME`, favor.load_weights(model, state)"
+            f"{what} cannot be downloaded from {repository} on the Hugging Face Hub ({type(cause).__name__}: "
+            f"{one_line(cause)}); check the network, copy the cache of another machine and set HF_HUB_OFFLINE=1, or "
+            f"{local}"
         ) from error
+    finally:
+        logger.setLevel(level)
 
 
 def _first_of(repository: str, names: Sequence[str], revision: str | None) -> str:

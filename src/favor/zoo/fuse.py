@@ -17,7 +17,12 @@ class Fuses(Protocol):
 
 def fuse(model: nn.Module) -> nn.Module:
     """A copy of the model in its inference form and in eval mode; a model without one is copied as it is."""
-    return _fused(copy.deepcopy(model).eval())
+    return fuse_in_place(copy.deepcopy(model))
+
+
+def fuse_in_place(model: nn.Module) -> nn.Module:
+    """The inference form of a model that nobody needs any more, in eval mode."""
+    return _fused(model.eval())
 
 
 def inference_form(model: nn.Module) -> tuple[nn.Module, bool]:

@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar, get_args
 
 from favor.errors import FavorError, RequestError, one_line, unknown_name
-from favor.zoo.cards import TIMM, Card, ImageSizes, Origin
+from favor.zoo.cards import HUB, TIMM, Card, ImageSizes, Origin
+from favor.zoo.checkpoints import (
+    Checkpoint,
+    PushedModel,
+    checkpoint,
+    give_pretrained_weights,
+    give_pushed_weights,
+    pushed_model,
+)
 from favor.zoo.index import read_index
 from favor.zoo.settings import check_setting, parse_name, spelled
 from favor.zoo.taxonomy import How, Where
@@ -30,7 +38,6 @@ from favor.zoo.taxonomy import How, Where
 if TYPE_CHECKING:
     from torch import nn
 
-    from favor.zoo.checkpoints import Checkpoint
 
 Builder = Callable[..., "nn.Module"]
 ImageSize = int | tuple[int, int]
@@ -197,7 +204,7 @@ def card(name: str) -> Card:
     'evit_s16(keep=0.5)'
     """
     if has_settings(name):
-        return _entry(name).card
+        return find_entry(name).card
     if _is_timm(name):
         return _timm_entry(name).card
     cards, names = _cards_and_names()
@@ -207,7 +214,7 @@ def card(name: str) -> Card:
 def create_model(
     name: str,
     *,
-    num_classes: int = 1000,
+    num_classes: int | None = None,
     img_size: ImageSize | None = None,
     in_chans: int = 3,
     drop_path: float = 0.0,
@@ -216,18 +223,22 @@ def create_model(
 ) -> "nn.Module":
     """Build a model, with fresh weights unless `pretrained`: true, or the tag of a checkpoint of `favor show NAME`.
 
+    `hub:USER/NAME` instead of a tag is a model that `favor push` uploaded. Image size and number of classes are those
+    of the weights unless given; without weights, the card's image size and 1000 classes.
     `settings` replace those of the variant, such as `size` or a number of the mixer's own; a name may have them, too.
     Pretrained weights are resampled to another image size; a head of other classes starts anew.
 
     >>> model = create_model("linformer_s16(k=32)", num_classes=10, img_size=384)
     >>> model = create_model("vit_s16", pretrained=True)  # doctest: +SKIP
     """
-    entry = _entry(name)
+    entry = find_entry(name)
     for twice in settings.keys() & parse_name(name)[1].keys():
         raise RequestError(f"{twice} is given twice: in the name {name!r} and beside it; give it once")
     chosen = _pretrained(entry.card.name, pretrained, img_size)
     if chosen is not None and img_size is None:
         img_size = chosen.img_size
+    if num_classes is None:
+        num_classes = chosen.num_classes if isinstance(chosen, PushedModel) else 1000
     sides = _sides(entry.card.image_sizes.default if img_size is None else img_size)
     entry.card.image_sizes.check(name, sides)
     if not _is_share(drop_path):
@@ -242,18 +253,21 @@ def create_model(
         drop_path=float(drop_path),
     )
     model.img_size = sides  # type: ignore[assignment] # weights made for another image are told apart by it
-    if chosen is not None:
-        from favor.zoo.checkpoints import give_pretrained_weights
-
+    if isinstance(chosen, PushedModel):
+        _log.info("%s with the weights %s: %s", name, pretrained, give_pushed_weights(model, chosen))
+    elif chosen is not None:
         _log.info("%s with the weights %s: %s", name, chosen.name, give_pretrained_weights(model, chosen))
     return model
 
 
-def _pretrained(name: str, wanted: bool | str, img_size: ImageSize | None) -> "Checkpoint | None":
-    from favor.zoo.checkpoints import checkpoint
-
+def _pretrained(name: str, wanted: bool | str, img_size: ImageSize | None) -> Checkpoint | PushedModel | None:
     if wanted is False:
         return None
+    if isinstance(wanted, str) and wanted.startswith(HUB):
+        pushed = pushed_model(wanted)
+        if pushed.model != name:
+            raise RequestError(f"{wanted} holds {pushed.model}, not {name}; name that model")
+        return pushed
     if wanted is not True and not isinstance(wanted, str):
         raise RequestError(f"pretrained is true, false or the tag of a checkpoint, not {wanted!r}")
     height = None if img_size is None else _sides(img_size)[0]
@@ -262,7 +276,7 @@ def _pretrained(name: str, wanted: bool | str, img_size: ImageSize | None) -> "C
 
 def create_miniature(name: str, **options: object) -> "nn.Module":
     """A small instance of a model's family, for tests and demonstrations; `options` as for `create_model`."""
-    return create_model(name, **{**_entry(name).miniature, **options})  # type: ignore[arg-type]
+    return create_model(name, **{**find_entry(name).miniature, **options})  # type: ignore[arg-type]
 
 
 def load_plugin(path: str | Path) -> list[str]:
@@ -282,7 +296,7 @@ def load_plugin(path: str | Path) -> list[str]:
     try:
         _execute(file)
     except BaseException as error:
-        _forget(set(_entries) - before)
+        unregister(set(_entries) - before)
         del _plugins[file]
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -294,6 +308,7 @@ def load_plugin(path: str | Path) -> list[str]:
         ) from error
     _plugins[file] = [name for name in _entries if name not in before]
     if not _plugins[file]:
+        del _plugins[file]
         raise RequestError(f"plugin {str(path)!r} registers no model; decorate a builder with favor.register(...)")
     return _plugins[file]
 
@@ -315,7 +330,7 @@ def _execute(file: Path) -> None:
         spec.loader.exec_module(module)
 
 
-def _forget(names: Collection[str]) -> None:
+def unregister(names: Collection[str]) -> None:
     """Take models out of the registry."""
     for name in names:
         for word in (name, *_entries.pop(name).card.aliases):
@@ -401,10 +416,10 @@ def _cards_and_names() -> tuple[dict[str, Card], dict[str, str]]:
     return {name: entry.card for name, entry in _entries.items()}, _names
 
 
-def _entry(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     if has_settings(name):
         base, settings = parse_name(name)
-        return _with_settings(_entry(base), settings)
+        return _with_settings(find_entry(base), settings)
     if _is_timm(name):
         return _timm_entry(name)
     _load_package()

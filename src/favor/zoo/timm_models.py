@@ -5,7 +5,7 @@ timm takes seconds to import, so it is imported when the first of its networks i
 
 import inspect
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,27 +47,33 @@ def build_timm(
     for theirs, ours in OPTIONS_OF_FAVOR.items():
         if theirs in settings:
             raise RequestError(f"{theirs} is not a setting of the network; say {ours}={settings[theirs]!r} beside it")
-    if config.fixed_input_size and _takes(architecture, img_size=config.input_size[-1]):
+    offered: dict[str, Any] = {"drop_path_rate": drop_path}
+    if config.fixed_input_size:
         # a few of timm's networks know squares only
-        settings["img_size"] = img_size[0] if img_size[0] == img_size[1] else img_size
-    if _takes(architecture, drop_path_rate=0.0):
-        settings["drop_path_rate"] = drop_path
-    elif drop_path:
-        raise RequestError(f"timm's {architecture!r} has no drop path; ask for a rate of 0")
-    try:
-        model = timm.create_model(
-            architecture, pretrained=False, num_classes=num_classes, in_chans=in_chans, **settings
-        )
-    except (TypeError, AssertionError) as error:
-        height, width = img_size
-        raise RequestError(
-            f"timm cannot build {architecture!r} for {height} x {width} px and {settings}: {error}"
-        ) from error
+        offered["img_size"] = img_size[0] if img_size[0] == img_size[1] else img_size
+    while True:
+        try:
+            model = timm.create_model(
+                architecture, pretrained=False, num_classes=num_classes, in_chans=in_chans, **settings, **offered
+            )
+            break
+        except (TypeError, AssertionError) as error:
+            # timm does not say which arguments a constructor takes, so it is tried
+            if refused := [name for name in offered if f"unexpected keyword argument '{name}'" in str(error)]:
+                del offered[refused[0]]
+                continue
+            height, width = img_size
+            raise RequestError(
+                f"timm cannot build {architecture!r} for {height} x {width} px and {settings | offered}: {error}"
+            ) from error
     known = _known_arguments(model)
     for name in settings:
         if known is not None and name not in known:
             raise unknown_name(f"setting of timm's {architecture}", name, known, "timm would ignore it")
-    if "img_size" in settings and not {"strict_img_size", "dynamic_img_size"} & set(settings):
+    taken = {name for name in offered if known is None or name in known}
+    if drop_path and "drop_path_rate" not in taken:
+        raise RequestError(f"timm's {architecture!r} has no drop path; ask for a rate of 0")
+    if "img_size" in taken and not {"strict_img_size", "dynamic_img_size"} & set(settings):
         model.register_forward_pre_hook(partial(_check_images, img_size))
     return model
 
@@ -133,9 +139,9 @@ def timm_defaults(architecture: str) -> ImageSizes:
 def resample_timm(owner: Any, name: str, weight: Tensor, like: Tensor) -> Tensor | None:
     """A weight of timm's with a token axis, for the grid or the window of its owner; None where there is no rule."""
     if name == "relative_position_bias_table" and weight.ndim == 2 and hasattr(owner, "window_size"):
-        return _resample_biases(weight, like.shape[0], owner.window_size)
+        return resample_biases(weight, like.shape[0], owner.window_size)
     if name == "attention_biases" and weight.ndim == 2 and hasattr(owner, "resolution"):
-        return _resample_distances(weight, owner.resolution)
+        return resample_distances(weight, owner.resolution)
     if name == "pos_embed" and weight.ndim == 3 and hasattr(owner.patch_embed, "grid_size"):
         from timm.layers import resample_abs_pos_embed
 
@@ -152,7 +158,7 @@ def has_square_windows(model: nn.Module) -> bool:
     return all(window[0] == window[1] for window in windows)  # type: ignore[index] # timm's pairs
 
 
-def _resample_biases(table: Tensor, rows: int, window: tuple[int, int]) -> Tensor:
+def resample_biases(table: Tensor, rows: int, window: tuple[int, int]) -> Tensor:
     """Bicubic interpolation over the offsets in a window, from a window of the same aspect ratio; further rows stay."""
     offsets = _offsets(window)
     first = table.shape[0] - (rows - offsets[0] * offsets[1])
@@ -162,7 +168,7 @@ def _resample_biases(table: Tensor, rows: int, window: tuple[int, int]) -> Tenso
     return torch.cat([resized.flatten(2)[0].T, table[first:]])
 
 
-def _resample_distances(biases: Tensor, grid: tuple[int, int]) -> Tensor:
+def resample_distances(biases: Tensor, grid: tuple[int, int]) -> Tensor:
     """[heads, H * W] biases by distance in rows and columns, interpolated as the offsets of either sign they stand for.
 
     Cut off at distance zero, a bicubic interpolation would not know that the biases go on behind it.
@@ -200,7 +206,9 @@ def fuse_timm(module: nn.Module) -> nn.Module | None:
         return module
     conv: Any = getattr(module, "conv", None)
     norm: Any = getattr(module, "bn", None)
-    if len(list(module.children())) == 2 and isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+    # Parts are registered in the order in which they run. A norm before its convolution (DPN) cannot go into it.
+    in_order = [*module.children()] == [conv, norm]
+    if in_order and isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
         # timm's norm may hold the dropout and the activation that follow it
         after: list[Any] = [norm.drop, norm.act] if hasattr(norm, "act") else []
         return nn.Sequential(fuse_conv_bn_eval(conv, norm), *after)
@@ -223,22 +231,6 @@ def _known_arguments(model: nn.Module) -> set[str] | None:
         if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
             break  # it keeps the rest to itself; one with *args, too, hands all on to its parent
     return known
-
-
-@cache
-def _takes(architecture: str, **argument: Any) -> bool:
-    """Whether a constructor takes an argument: timm does not say, so it is tried, without allocating weights."""
-    import timm
-
-    with torch.device("meta"):
-        try:
-            model = timm.create_model(architecture, pretrained=False, **argument)
-        except TypeError as error:
-            if any(f"unexpected keyword argument '{name}'" in str(error) for name in argument):
-                return False
-            raise
-    known = _known_arguments(model)
-    return known is None or set(argument) <= known
 
 
 def _config(architecture: str):  # type: ignore[no-untyped-def] # timm's PretrainedCfg, which is not imported here

@@ -127,6 +127,8 @@ def _check_types(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None
 def _kind(weight: Tensor) -> str:
     if weight.dtype == torch.bool:
         return "bool"
+    if weight.is_floating_point() and weight.element_size() == 1:
+        return "scaled"  # 8 bits hold a weight only together with a scale, which the file has under another name
     return "floating point" if weight.is_floating_point() else "complex" if weight.is_complex() else "integer"
 
 

@@ -20,12 +20,12 @@ from favor.zoo.taxonomy import How
     year=2020,
     paper="2012.12877",
     complexity="O(N^2)",
-    changes="Nothing in the network: what DeiT changes of ViT is the training, and a distillation token.",
+    changes="Nothing in the network: DeiT changes ViT's training and adds a distillation token.",
     notes=(
         "Without the distillation token, as the benchmark trains without a teacher.",
-        "In the form of the benchmark's row DeiT-S/16: LayerScale 1e-4 and a class token without a position, "
-        "which the original DeiT did not have yet (22,050,664 parameters at S instead of 22,059,496).",
-        "The class token starts with a deviation of 1e-6, as our ViT's does; DeiT's starts with 0.02.",
+        "As in the benchmark's row DeiT-S/16: LayerScale 1e-4, and a class token without a position. The original DeiT "
+        "has no LayerScale, and its class token has a position (22,050,664 parameters at S instead of 22,059,496).",
+        "The class token starts with a standard deviation of 1e-6, like our ViT's; DeiT's starts with 0.02.",
     ),
 )
 def deit(size: Size, **options: Unpack[Options]) -> nn.Module:

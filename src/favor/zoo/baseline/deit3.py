@@ -21,9 +21,9 @@ from favor.zoo.taxonomy import How
     complexity="O(N^2)",
     changes="LayerScale 1e-4 on both residual branches, and a class token without a position.",
     notes=(
-        "The benchmark took these two changes over for its ViT, so the network equals `vit_*16`; "
-        "its training recipe is the benchmark's too.",
-        "The class token starts with a deviation of 1e-6, as our ViT's does; DeiT III's starts with 0.02.",
+        "The benchmark took both changes over for its ViT, so the network equals `vit_*16`. The training recipe is the "
+        "benchmark's too.",
+        "The class token starts with a standard deviation of 1e-6, like our ViT's; DeiT III's starts with 0.02.",
     ),
 )
 def deit3(size: Size, **options: Unpack[Options]) -> nn.Module:

@@ -26,7 +26,7 @@ GRID = {
 }
 """The rows of Table 2: D with their number of blocks, W with the width of their MLPs."""
 MISPRINT = (
-    "1536 hidden units in the MLPs: only so the paper's parameters and multiply-adds come out. Its Table 2 prints an "
+    "1536 hidden units in the MLPs, as the paper's parameters and multiply-adds require. Its Table 2 prints an "
     "FFN of 1024 for the D rows, a misprint."
 )
 
@@ -49,6 +49,6 @@ for _row, _size in GRID.items():
         image_sizes=ImageSizes(multiple_of=32, at_least=32),
         notes=(
             "In the form of the original ViT: a position for the class token, no LayerScale.",
-            "The paper's parameters come out with a head of 18,291 classes; `num_classes` is 1000 unless given.",
+            "A head of 18,291 classes gives the paper's parameters; `num_classes` is 1000 unless given.",
         ),
     )(misnomer)

@@ -32,14 +32,14 @@ class UniversalEncoder(Encoder):
     year=2018,
     paper="1807.03819",
     complexity="O(N^2)",
-    changes="Every block has the same weights: few parameters, and the full cost of ViT.",
+    changes="Every block has the same weights: few parameters at the full cost of ViT.",
     notes=(
-        "A baseline, as it changes neither the mixing nor the sequence nor the MLP: it shows that parameters tell "
-        "nothing of the cost.",
-        "Shared weights only: the paper's embedding of the depth and its halting by token are left out. The Efficiency "
-        "Misnomer compares a Universal Transformer in Mesh TensorFlow (Figure 1). It says that parameters are shared "
-        "in depth, and nothing of the other two.",
-        "Drop path has the same rate at every depth, as the block is one.",
+        "A baseline, as it changes neither the mixing nor the sequence nor the MLP. It shows that the number of "
+        "parameters says nothing about the cost.",
+        "Only the weights are shared: the paper's depth embedding and its halting per token are left out. The "
+        "Efficiency Misnomer compares a Universal Transformer in Mesh TensorFlow (Figure 1). It says that parameters "
+        "are shared in depth, and nothing about the other two.",
+        "Drop path has the same rate at every depth, because there is only one block.",
         LAYER_SCALE,
     ),
 )

@@ -19,7 +19,7 @@ from favor.zoo.taxonomy import How
 PATCH_NOTES = {
     8: (
         "The Efficiency Misnomer (arXiv:2110.12894, Table 1) prints 86.5 M parameters, fewer than its 86.6 M for "
-        "patches of 16 px; there are 9,216 more, as its embedding is smaller and its positions are more.",
+        "patches of 16 px. In truth there are 9,216 more: the embedding is smaller, but there are more positions.",
     ),
     64: (
         "Pads the image with zeros to whole patches: 224 px become 256, 16 patches.",
@@ -52,7 +52,8 @@ def _patches(patch_size: int) -> Variant:
     complexity="O(N^2)",
     changes="The baseline that the others change: softmax attention over all pairs of tokens.",
     notes=(
-        "In the form of the benchmark: LayerScale 1e-4, class token without a position, bias on queries, keys, values.",
+        "As in the benchmark: a class token without a position, biases on queries, keys and values, and at its sizes "
+        "LayerScale 1e-4.",
     ),
 )
 def vit(

@@ -108,8 +108,8 @@ class HiViT(Encoder):
     "of 16 px; positions are absolute and relative.",
     image_sizes=ImageSizes(multiple_of=16, at_least=16),
     notes=(
-        "The mean of the tokens is normalised and classified, as in the authors' code; there is no class token.",
-        "Biases of relative positions start with a deviation of 0.02, as in the authors' code; the benchmark's own "
+        "The mean of the tokens is normalized and classified, as in the authors' code; there is no class token.",
+        "Relative position biases start with a standard deviation of 0.02, as in the authors' code; the benchmark's "
         "implementation starts them at 0.",
     ),
     miniature={"early_blocks": 1},

@@ -126,12 +126,13 @@ class SwitchEncoder(Encoder):
     notes=(
         "Experts in every block and a bias in the router, as in the benchmark (121,348,168 parameters at S); the "
         "paper's language models have experts in every other block and no bias.",
-        "The chosen expert's result is scaled by its probability, as in the paper; the benchmark's own implementation "
-        "does not scale it.",
-        "Balance loss 0.01 a block; in training experts take 1.25 times their even share of the batch, input jitter "
-        "0.01, as in the paper. In eval no token is dropped. The benchmark's own implementation weighs the balance "
-        "loss by 1 and drops no token in training either. Settings: `balance`, `capacity`.",
-        "Counted at even routing over the experts.",
+        "The chosen expert's output is scaled by its probability, as in the paper; the benchmark's implementation does "
+        "not scale it.",
+        "As in the paper, the balance loss has weight 0.01 per block, an expert takes at most 1.25 times its even "
+        "share of a training batch, and the router's input has a jitter of 0.01. In eval mode no token is dropped. In "
+        "the benchmark's implementation the balance loss has weight 1, there is no jitter, and no token is dropped in "
+        "training either. Settings: `balance`, `capacity`.",
+        "Counted with the tokens spread evenly over the experts.",
         LAYER_SCALE,
     ),
     idle_parameters=("blocks.*.mlp.experts.*",),

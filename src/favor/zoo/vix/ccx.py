@@ -93,15 +93,17 @@ for _x in X_FORMERS.values():
         f"CC{_x.letter.upper()}",
         how=How.HYBRID if _x.letter == "t" else _x.how,
         complexity=_x.complexity,
-        changes="CCT at one token a pixel: three convolutions with max pooling embed, and a learned weighted mean of "
+        changes="CCT with one token per pixel: three convolutions with max pooling embed the image, and a learned "
+        "weighted mean of "
         f"the tokens goes to the head. Four blocks with {_x.says}.",
         notes=(
             *_x.notes,
-            "512 hidden units in the MLPs: only so the paper's count comes out. Its text says 256; its code asks for a "
-            "ratio under a misspelt name that is swallowed.",
-            "In the authors' CCX code, other than in the rest, linear layers start with a deviation of 0.02 as here, "
-            "positions with 0.2 and convolutions as Kaiming's (here 0.02 and PyTorch's).",
+            "512 hidden units in the MLPs give the paper's count. Its text says 256; its code passes a ratio under a "
+            "misspelled name, which is ignored.",
         ),
+        init_note="Initialized like our ViT, so that only the mixer makes a difference: linear layers and positions "
+        "with a standard deviation of 0.02, convolutions with PyTorch's initialization. In the authors' code linear "
+        "layers start with 0.02 too, positions with 0.2 and convolutions with Kaiming's initialization.",
         alias=_x.letter != "t",
         x=_x.letter,
     )

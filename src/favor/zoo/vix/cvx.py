@@ -150,21 +150,22 @@ for _x in X_FORMERS.values():
         f"Cv{_x.letter.upper()}",
         how=How.HYBRID if _base else _x.how,
         complexity=_x.complexity,
-        changes="CvT with one token a pixel in all three stages, each behind a 3 x 3 convolution, with "
+        changes="CvT with one token per pixel in all three stages, each after a 3 x 3 convolution, with "
         + ("its own separable convolutions before attention." if _base else f"{_x.says} in place of its own."),
         notes=(
             *(
                 (
-                    "64 channels a head, 256 in all, where the X-formers have 128: only so the paper's count comes "
-                    "out, and the comparison is not one of equal widths.",
+                    "64 channels per head, 256 in all, give the paper's count. The X-formers have 128, so the "
+                    "comparison is not at equal width.",
                     "Keys and values with stride 2, CvT's default; the count is the same with stride 1.",
                 )
                 if _base
                 else _x.notes
             ),
-            "The parameters of its norms are bare, so that the paper's count leaves them out too.",
-            "Its norms over channels add 1e-5 to the variance; the authors' add 1e-5 to the deviation.",
+            "The parameters of its norms are bare, so the paper's count leaves them out too.",
+            "Its norms over channels add 1e-5 to the variance; the authors' add 1e-5 to the standard deviation.",
         ),
+        layer_norm=False,
         alias=not _base,
         x=_x.letter,
     )

@@ -88,17 +88,14 @@ for _x in X_FORMERS.values():
         changes="One stage of LeViT on pixels that three convolutions embed, without positions, with "
         + ("its own attention." if _base else f"{_x.says} and no norm."),
         notes=(
-            *(
-                ("LeViT's positional bias is left out, as in the paper: the X-formers cannot have it.",)
-                if _base
-                else ()
-            ),
+            *(("LeViT's positional bias is left out, as in the paper: the X-formers cannot use it.",) if _base else ()),
             *_x.notes,
             "GELU in the MLPs, as in the authors' code"
             + (", and in the attention, as in vit-pytorch's LeViT" if _base else "")
-            + "; LeViT itself has Hardswish.",
+            + "; LeViT itself uses Hardswish.",
             *(("Table 3 prints 662,410 parameters, a misprint: Table 4 implies 622,410.",) if _x.letter == "p" else ()),
         ),
+        layer_norm=False,
         alias=not _base,
         x=_x.letter,
     )

@@ -113,8 +113,7 @@ for _hybrid in (False, True):
             + f": two blocks of width 128, a pooling to a quarter of the patches, two of width 256, with {_x.says}.",
             notes=(
                 *_x.notes,
-                "32 channels a head and 256 hidden units in the MLPs in both stages: only so the paper's count "
-                "comes out.",
+                "32 channels per head and 256 hidden units in the MLPs of both stages give the paper's count.",
             ),
             alias=_hybrid or _x is not SOFTMAX,
             x=_x.letter,

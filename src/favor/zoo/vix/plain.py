@@ -20,7 +20,7 @@ from favor.zoo.positions import Learned, NoPositions, RotaryPositions
 from favor.zoo.settings import Positive
 from favor.zoo.slots import EmbedFactory, Tokens
 from favor.zoo.taxonomy import How
-from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, patch_size, x_mixer
+from favor.zoo.vix.setting import GRID, ONE_HEAD_NOTE, X_FORMERS, conv_strides, enter, patch_size, x_mixer
 
 
 class TokenMlp(nn.Module):
@@ -98,8 +98,8 @@ def vix_mixer(size: Size, hybrid: bool = False, grid: Positive = GRID, **options
 
 
 HYBRID_VIL_NOTE = (
-    "One head of keys: only so the paper's count of 508,490 comes out. The authors' published code of this model has "
-    "four, 557,642 by the same count.",
+    "One head of keys gives the paper's count of 508,490. The authors' published code of this model has four, 557,642 "
+    "by the same count.",
 )
 
 
@@ -131,7 +131,7 @@ def _enter_all() -> None:
                 how=how,
                 complexity=x.complexity,
                 changes=f"{changes} Rotary positions in place of learned ones.",
-                notes=(*x.notes, *_rope_notes(x.letter)),
+                notes=(*(note for note in x.notes if note != ONE_HEAD_NOTE), *_rope_notes(x.letter)),
                 x=x.letter,
                 hybrid=hybrid,
                 rotary=True,
@@ -155,9 +155,9 @@ def _enter_all() -> None:
             complexity="O(N^2)",
             changes=f"Tokens are pixels: {embedded}. Four blocks of width 128 with MLPs over tokens and over channels.",
             notes=(
-                "128 hidden units in the MLPs over channels, and as many as tokens, 1024, in those over tokens: only "
-                "so the paper's count comes out. Its text says 256.",
-                "The token MLPs are tied to the number of tokens, with which their cost grows quadratically.",
+                "128 hidden units in the MLPs over channels and 1024, as many as tokens, in those over tokens give the "
+                "paper's count. Its text says 256.",
+                "The token MLPs are tied to the number of tokens, and their cost grows quadratically with it.",
             ),
             alias=hybrid,
             hybrid=hybrid,
@@ -165,9 +165,9 @@ def _enter_all() -> None:
 
 
 def _rope_notes(letter: str) -> tuple[str, ...]:
-    turned = "The class token is at place 0 of the rotary positions, and the pixels follow row by row."
-    idle = "The authors' code still allocates learned positions that it does not use, 131,200 parameters more."
-    heads = "Four heads of keys, one for each of queries, as in the authors' code with rotary positions."
+    turned = "The class token is at position 0 of the rotary positions; the pixels follow row by row."
+    idle = "The authors' code still allocates 131,200 parameters for learned positions, which it does not use."
+    heads = "Four heads of keys, one per head of queries, as in the authors' code with rotary positions."
     return {"t": (turned, idle), "l": (turned, idle, heads)}.get(letter, (turned,))
 
 

@@ -27,19 +27,20 @@ IMAGE_SIZES = ImageSizes(default=GRID, multiple_of=GRID, at_least=GRID)
 MINIATURE: Mapping[str, object] = {"img_size": 32, "size": Size(16, 4, 4, 2.0), "grid": 8}
 
 SEQUENCE_NOTE = (
-    "1024 patches (`grid` 32 a side): one a pixel at 32 px, 2 x 2 pixels or a stride of 2 at 64 px. At other sizes a "
-    "patch has as many pixels a side as 32 px go into the shorter side; of three convolutions, as many halve the grid "
-    "as bring it nearest to 32 x 32, so that none is skipped."
+    "1024 patches (`grid` 32 per side): one per pixel at 32 px, 2 x 2 pixels or a stride of 2 at 64 px. At other sizes "
+    "a patch has 1/32 of the shorter side in pixels, rounded down; of the three convolutions, as many halve the grid "
+    "as bring it nearest to 32 x 32, so that no pixel is skipped."
 )
 INIT_NOTE = (
-    "Starts as our ViT does, so that the mixer alone makes the difference: linear layers with a deviation of 0.02; "
-    "where it has them, positions with 0.02, a class token with 1e-6, and LayerNorm with an epsilon of 1e-6. In the "
-    "authors' code linear layers start as PyTorch's, positions and class token with a deviation of 1, and the epsilon "
-    "is 1e-5."
+    "Initialized like our ViT, so that only the mixer makes a difference: linear layers and any positions with a "
+    "standard deviation of 0.02, a class token with 1e-6. In the authors' code linear layers have PyTorch's "
+    "initialization, positions and class token a standard deviation of 1."
 )
+NORM_NOTE = "LayerNorm has an epsilon of 1e-6, like our ViT's; 1e-5 in the authors' code."
+ONE_HEAD_NOTE = "All heads of queries share one head of keys, as in the authors' code of ViL."
 COUNT_NOTE = (
-    "The paper counted weights and biases of standard modules only, which leaves out bare parameters; "
-    "`favor.trace.paper_params` counts so too."
+    "The paper counts only weights and biases of standard modules, which leaves out bare parameters; "
+    "`favor.trace.paper_counts` counts in the same way."
 )
 
 
@@ -70,11 +71,11 @@ PERFORMER = XFormer(
     "Performer's attention with 110 ReLU features in two heads and a local window of 256 tokens in the other two",
     (
         "ReLU features and a local window of 256 tokens, as in the paper's text, which does not say how many heads "
-        "have the window: half of them here, with equal stretches of at most 256 tokens (5 of 205 for 1025). The "
+        "have the window. Here half of them do, in equal stretches of at most 256 tokens (5 of 205 for 1025). The "
         "authors' code has softmax features and no local head, and the sizes that the paper prints fit that code. "
         "Neither choice changes a parameter.",
-        "110 features, d log d for 32 channels a head, the authors' default; they are drawn anew whenever training has "
-        "gone on by 1 % (the authors' code: never).",
+        "110 features, d log d for 32 channels per head, the authors' default. They are redrawn each time training has "
+        "progressed by 1 %; the authors' code never redraws them.",
     ),
 )
 LINFORMER = XFormer(
@@ -82,15 +83,16 @@ LINFORMER = XFormer(
     partial(LinformerMixer, k=64, share_kv=True, kv_heads=1, qkv_bias=False),
     How.LOW_RANK,
     "O(N)",
-    "Linformer's attention to 64 projected tokens, keys and values being the same",
+    "Linformer's attention to 64 projected tokens with shared keys and values",
     (
-        "Keys are values too, in one head that all queries share, through one projection to k = 64 tokens, as in the "
-        "authors' code of ViL; the paper's text names the shared projection only.",
-        "The projections, 64 times the number of tokens a block, are what the paper's count leaves out: by its figures "
-        "the Linformer is the smallest model of its group, in truth it is the largest of those with attention, but "
-        "for a CvT of twice the width.",
-        "The projections start with a normal distribution of deviation 1/8; the authors' with a uniform one from -1/8 "
-        "to 1/8.",
+        "Keys are also the values, through one projection to k = 64 tokens, as in the authors' code; the paper's text "
+        "names the shared projection only.",
+        ONE_HEAD_NOTE,
+        "The paper's count leaves out the projections, 64 parameters per token in every block. By its figures the "
+        "Linformer is the smallest model of its group; in truth it is the largest with attention, except for a CvT of "
+        "twice the width.",
+        "The projections start from a normal distribution with a standard deviation of 1/8; the authors' start from a "
+        "uniform one between -1/8 and 1/8.",
     ),
 )
 NYSTROM = XFormer(
@@ -100,12 +102,12 @@ NYSTROM = XFormer(
     "O(N)",
     "Nystrom attention through 64 landmarks",
     (
-        "33 taps in the convolution of the values and six steps towards the pseudo-inverse, the authors' defaults.",
+        "33 taps in the convolution of the values and six iterations of the pseudo-inverse, the authors' defaults.",
         "With a class token, 1025 tokens make 63 segments of 16 and one of 17; nothing is padded. The authors' code "
         "puts 63 tokens of zeros in front, which are keys too, for 64 segments of 17: with weights of order one the "
-        "outputs are 3 % of their norm apart. Without a class token (1024 tokens) both pad nothing. Their code starts "
-        "the pseudo-inverse from the largest norm in the batch, so that an image's output "
-        "depends on the others.",
+        "outputs are 3 % of their norm apart. Without a class token (1024 tokens) neither pads. The authors' code "
+        "starts the pseudo-inverse from the largest norm in the batch, so that an image's output depends on the "
+        "others.",
     ),
 )
 X_FORMERS = {x.letter: x for x in (SOFTMAX, PERFORMER, LINFORMER, NYSTROM)}
@@ -163,6 +165,8 @@ def enter(
     complexity: str,
     changes: str,
     notes: Sequence[str] = (),
+    init_note: str = INIT_NOTE,
+    layer_norm: bool = True,
     alias: bool = True,
     **settings: object,
 ) -> None:
@@ -177,6 +181,6 @@ def enter(
         changes=changes,
         family="vix",
         image_sizes=IMAGE_SIZES,
-        notes=(*notes, SEQUENCE_NOTE, INIT_NOTE, COUNT_NOTE),
+        notes=(*notes, SEQUENCE_NOTE, init_note, *((NORM_NOTE,) if layer_norm else ()), COUNT_NOTE),
         miniature=MINIATURE,
     )(build)

@@ -79,14 +79,15 @@ class FactorizedDenseMixer(nn.Module):
     year=2020,
     paper="2005.00743",
     complexity="O(N^2)",
-    changes="No queries and keys: a token's attention weights are made from that token alone, as the outer product of "
-    "two short score vectors.",
+    changes="No queries and keys: each token alone determines its attention weights, as the outer product of two short "
+    "score vectors.",
     notes=(
-        "The paper asks for vectors of lengths a x b = N and leaves a and b open. Here a is the rows of the grid and b "
-        "its columns and the class token, 14 x 15 at 224 px, of which the class token takes one place; the benchmark "
-        "has the same lengths. (The paper's k = 8 is the rank of the factorized random form.)",
-        "The vectors are linear in the token. They are composed such that each pair of a row and a column comes once; "
-        "the benchmark's own implementation repeats both in blocks, so that runs of tokens share one weight.",
+        "The paper asks for vectors of lengths a and b with a x b = N and leaves both open. Here a is the number of "
+        "rows and b the number of columns plus one for the class token, 14 and 15 at 224 px, as in the benchmark; of "
+        "the class token's 14 products only the first is used. (The paper's k = 8 is the rank of the factorized random "
+        "form.)",
+        "The vectors are linear in the token. Each pair of a row and a column occurs once; the benchmark's "
+        "implementation repeats both vectors in blocks, so that neighboring tokens share a weight.",
         LAYER_SCALE,
     ),
 )

@@ -56,10 +56,11 @@ class FactorizedRandomMixer(nn.Module):
     year=2020,
     paper="2005.00743",
     complexity="O(N^2)",
-    changes="No queries and keys: the attention weights are softmax(R1 R2^T) with learned R1, R2, one pair a head.",
+    changes="No queries and keys: the attention weights are softmax(R1 R2^T) with learned R1 and R2, one pair per "
+    "head.",
     notes=(
         "k = 8, as in the paper; R1 and R2 are drawn from the standard normal distribution, as in the benchmark.",
-        "The benchmark's own implementation rounds the 197 rows of R1 and R2 up to 200 and never uses the last three: "
+        "The benchmark's implementation rounds the 197 rows of R1 and R2 up to 200 and never uses the last three: "
         "4,947,688, 18,741,736 and 72,871,912 parameters at Ti, S and B, instead of 4,945,960, 18,738,280 and "
         "72,865,000.",
         LAYER_SCALE,

@@ -93,11 +93,15 @@ def _on_pairs(weight: Tensor) -> Tensor:
     changes="Attention is replaced by a two-layer complex MLP in Fourier space, block-diagonal in the channels and "
     "shared by all frequencies, with soft shrinkage; mean pooling instead of a class token.",
     notes=(
-        "8 blocks, shrinkage by 0.01, all frequencies kept: the authors' defaults. ReLU and shrinkage act on real and "
-        "imaginary parts by themselves.",
-        "The mixer adds its own input, as in the authors' code; the benchmark's own implementation does not.",
-        "0.77 G, 3.03 G and 12.01 G multiply-adds at Ti, S and B; the figures counted on the benchmark's own "
-        "implementation, 0.72 G, 2.84 G and 11.22 G, leave out the products in Fourier space.",
+        "8 blocks, shrinkage by 0.01 and all frequencies are the defaults of the authors' layer `AFNO2D`. Their "
+        "ImageNet script has its own mixer, with 1 block and no shrinkage by default and 4 blocks in the released "
+        "command. ReLU and shrinkage act on real and imaginary parts separately.",
+        "The mixer adds its own input, as in `AFNO2D`. In the script's mixer that is an option (`--fno-bias`, through "
+        "a 1 x 1 convolution), and the benchmark's implementation does not do it.",
+        "Mixer and MLP have a residual branch each, as in the benchmark; in the authors' script they share one unless "
+        "`--double-skip` is set.",
+        "0.77 G, 3.03 G and 12.01 G multiply-adds at Ti, S and B. The count of the benchmark's implementation, 0.72 G, "
+        "2.84 G and 11.22 G, leaves out the products in Fourier space.",
         LAYER_SCALE,
     ),
 )

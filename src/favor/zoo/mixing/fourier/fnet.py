@@ -46,10 +46,12 @@ class FNetMixer(nn.Module):
     complexity="O(N log N)",
     changes="Attention is replaced by the real part of a Fourier transform over tokens and channels, without weights.",
     notes=(
-        "The Fourier transform has no factor in front, as in the paper; the benchmark's own implementation divides it "
-        "by tokens times channels, 75,648 at S and 224 px, so that the mixing starts out that much smaller.",
-        "The head sees the class token, as in the paper, which is the lowest frequency of the tokens; the benchmark's "
-        "own implementation takes the mean of the patches.",
+        "The Fourier transform is not scaled, as in the paper and the authors' code. The benchmark's implementation "
+        "divides it by tokens times channels, 75,648 at S and 224 px, so that the mixing starts out that much smaller.",
+        "The head reads the class token, as in the paper; after a transform it is the lowest frequency of the tokens. "
+        "The benchmark's implementation takes the mean of the patches.",
+        "Blocks are ViT's, with a norm of epsilon 1e-6 before each branch. The authors' text encoder has a norm of "
+        "epsilon 1e-12 after each residual, and a tanh layer before the head.",
         LAYER_SCALE,
     ),
 )

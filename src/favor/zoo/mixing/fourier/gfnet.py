@@ -87,11 +87,12 @@ class FilterBlock(Block):
     paper="2107.00645",
     complexity="O(N log N)",
     changes="Attention is replaced by a product with learned weights in Fourier space, in one residual branch with the "
-    "MLP; mean pooling instead of a class token, and the paper's own widths and depths.",
+    "MLP; mean pooling instead of a class token, and the paper's widths and depths.",
     notes=(
-        "No LayerScale: the paper has it in its hierarchical models only.",
-        "At another image size a filter is the same convolution kernel on a larger or smaller grid; the paper's "
-        "interpolation of the spectrum does that approximately.",
+        "No LayerScale, as in the authors' code, which has it in the hierarchical models only. Filters start with a "
+        "standard deviation of 0.02, as there.",
+        "At another image size a filter is the same convolution kernel on a larger or smaller grid. The authors' code "
+        "interpolates the spectrum (bicubic), which is an approximation of that.",
     ),
 )
 def gfnet(size: Size, **options: Unpack[Options]) -> nn.Module:

@@ -22,8 +22,8 @@ from favor.zoo.timm_models import build_timm
             {"architecture": "coat_lite_tiny"},
             ("coat_lite_tiny",),
             notes=(
-                "5,721,960 parameters; the benchmark's implementation has 5,722,728, one more vector a stage "
-                "(64 + 128 + 256 + 320).",
+                "5,721,960 parameters; the benchmark's implementation has 5,722,728, because every stage has "
+                "one more vector (64 + 128 + 256 + 320 channels).",
             ),
         ),
     ],
@@ -33,7 +33,7 @@ from favor.zoo.timm_models import build_timm
     paper="2104.06399",
     origin="timm",
     complexity="O(N)",
-    changes="Factorised attention, linear in the tokens, with convolutional positions; CoaT also mixes between scales.",
+    changes="Factorized attention, linear in the tokens, with convolutional positions; CoaT also mixes between scales.",
     notes=(
         "The lite variant has serial blocks only, and no attention between scales.",
         "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth.",

@@ -158,11 +158,12 @@ class CvT(nn.Module):
     "2. Overlapping convolutions embed the tokens of three stages; there are no positions.",
     image_sizes=ImageSizes(multiple_of=1, at_least=32),
     notes=(
-        "Logits are divided by the root of the block's width, as in the authors' code, not of a head's.",
-        "GELU in the MLP; the authors' code uses its approximation x sigmoid(1.702 x).",
+        "Logits are divided by the square root of the block's width, not of a head's, as in the authors' code.",
+        "The MLP uses GELU, as in the benchmark; the authors' code uses the approximation x sigmoid(1.702 x).",
         "Drop path grows from 0 to its rate within every stage, as in the benchmark; the authors' configurations have "
         "it in the last stage only (0, 0, 0.1).",
-        "The query convolution of the last block learns nothing: only the class token, which passes it by, is read.",
+        "The query convolution of the last block learns nothing: only the class token is read, and it bypasses the "
+        "convolution.",
     ),
     idle_parameters=[f"stages.2.blocks.{last}.attn.query.{part}.*" for last in (9, 15, 1) for part in ("conv", "norm")],
     miniature={"depths": (1, 1, 2), "dims": (16, 24, 48), "heads": (1, 2, 4)},

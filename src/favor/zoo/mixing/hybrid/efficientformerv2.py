@@ -27,9 +27,9 @@ from favor.zoo.timm_models import build_timm_with_one_head
     changes="Four stages of convolutional blocks; the last two stages add attention with local queries and biases.",
     notes=(
         "Without the distillation head, as the benchmark trains without a teacher.",
-        "Attention biases by distance are resampled to another image size; the authors' tables fit one size only.",
+        "Attention biases are resampled to other image sizes; the authors' tables fit one size only.",
         "Counted in the form that is trained, as papers do; inference is measured in the form of `favor.fuse`, which "
-        "folds all batch norms into their convolutions but one (75 to 1 at S0), which stands before the head.",
+        "folds all batch norms but the one before the head into convolutions (75 to 1 at S0).",
     ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
 )

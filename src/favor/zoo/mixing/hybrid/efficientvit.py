@@ -29,9 +29,9 @@ from favor.zoo.timm_models import build_timm
     complexity="O(N)",
     changes="Inverted residual convolutions first, then ReLU linear attention over tokens of several scales.",
     notes=(
-        "timm's network has no drop path; here it acts on every branch beside an identity, as in the authors' code, "
-        "and grows from 0 with the depth. Theirs grows from 1/n of the rate at the first of n branches, and in the "
-        "course of training from 0.",
+        "timm's network has no drop path. Here it acts on every residual branch, as in the authors' code, and grows "
+        "from 0 with the depth. In the authors' code it grows from 1/n of the rate at the first of n branches, and "
+        "from 0 in the course of training.",
     ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={

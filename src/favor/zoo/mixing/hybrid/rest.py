@@ -141,12 +141,13 @@ class ResT(nn.Module):
     year=2021,
     paper="2105.13677",
     complexity="O(N^2)",
-    changes="A strided depthwise convolution shrinks the grid of keys and values by 8, 4, 2 and 1 a side in the four "
-    "stages; a 1 x 1 convolution mixes the heads' logits; positions are a depthwise convolution's sigmoid.",
+    changes="A strided depthwise convolution shrinks the grid of keys and values by 8, 4, 2 and 1 per side in the four "
+    "stages; a 1 x 1 convolution mixes the heads' logits; positions are the sigmoid of a depthwise convolution.",
     image_sizes=ImageSizes(multiple_of=1, at_least=32),
     notes=(
         "A stage of one head has neither head mixing nor instance norm, as in the authors' code.",
-        "The bias of the head mixing is the authors', but a constant on all logits of a softmax changes nothing.",
+        "The head mixing has a bias, as in the authors' code. It has no effect, because a softmax ignores a constant "
+        "added to all logits.",
     ),
     idle_parameters=("*.mix_heads.bias",),
     miniature={"depths": (1, 1, 1, 1), "dims": (16, 16, 32, 32), "heads": (1, 2, 2, 4)},

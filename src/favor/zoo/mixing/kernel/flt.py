@@ -100,14 +100,15 @@ def places_in_image(tokens: Tokens) -> Tensor:
     year=2023,
     paper="2302.01925",
     complexity="O(N)",
-    changes="To the estimated exp(q k) of Performer it adds a bias by relative position, learned as its Fourier "
-    "transform and put into the same random features.",
+    changes="Adds a bias by relative position to Performer's estimate of exp(q k). The bias is learned as a Fourier "
+    "transform and uses the same random features.",
     notes=(
-        "The variant with a mixture of Gaussians: 8 a head, each sampled by 4 waves. The frequencies are drawn from "
-        "the mixture itself, the density for which the weights of the estimate are constant.",
-        "Places are in units of the image, in two dimensions; the class token has no bias. Learned positions are kept.",
-        "128 features; directions and frequencies are drawn anew whenever training has gone on by 1 %.",
-        "The numbers of modes, waves and features are ours: the benchmark has no figures of this architecture.",
+        "The variant with a mixture of Gaussians: 8 per head, each sampled by 4 waves. Frequencies are drawn from the "
+        "mixture itself, the density for which the weights of the estimate are constant.",
+        "Positions are in units of the image, in two dimensions; the class token has no bias. Learned positions are "
+        "kept.",
+        "128 features. Directions and frequencies are redrawn each time training has progressed by 1 %.",
+        "The numbers of modes, waves and features are our choice: the benchmark has no figures for this architecture.",
         LAYER_SCALE_SET,
     ),
 )

@@ -35,10 +35,10 @@ class HydraMixer(HeadMixer):
     year=2022,
     paper="2209.07484",
     complexity="O(N)",
-    changes="As many heads as channels, with the cosine similarity in place of the softmax: all tokens are summed up "
-    "in one vector, which gates every query.",
+    changes="As many heads as channels, with cosine similarity instead of the softmax: all tokens are summed into one "
+    "vector, which gates every query.",
     notes=(
-        "In all blocks; the paper also studies replacing the attention of the last blocks only.",
+        "Used in all blocks; the paper also studies it in the last blocks only.",
         LAYER_SCALE,
     ),
 )

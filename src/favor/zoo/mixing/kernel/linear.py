@@ -42,10 +42,10 @@ def kernel_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     year=2020,
     paper="2006.16236",
     complexity="O(N)",
-    changes="The softmax of q k^T is replaced by the product of the features elu(q) + 1 and elu(k) + 1, row by row "
+    changes="The softmax of q k^T is replaced by the product of the features elu(q) + 1 and elu(k) + 1, with each row "
     "divided by its sum.",
     notes=(
-        "1e-6 is added to a row's sum of weights, as in the authors' code; queries and keys are not scaled.",
+        "1e-6 is added to the sum of a row's weights, and queries and keys are not scaled, as in the authors' code.",
         LAYER_SCALE,
     ),
 )

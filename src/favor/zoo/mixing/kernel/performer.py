@@ -155,12 +155,15 @@ def favor_attention(log_q: Tensor, log_k: Tensor, v: Tensor) -> Tensor:
     complexity="O(N)",
     changes="exp(q k) is estimated by the product of positive orthogonal random features of q and of k (FAVOR+).",
     notes=(
-        "128 features, shared by the heads of a block, as in the benchmark; the paper advises d log d, which is 266 "
-        "for 64 channels a head.",
-        "The features are drawn anew whenever training has gone on by 1 % (the benchmark keeps the first ones).",
-        "Evaluated as two softmaxes, so no small number is added to the features; the benchmark's implementation adds "
-        "1e-4.",
-        "At S and 224 px 4.706 G multiply-adds; the benchmark's figure, 4.250 G, leaves out the products with "
+        "128 features, shared by the heads of a block, as in the benchmark. The paper advises d log d, which is 266 "
+        "for 64 channels per head; the authors' code has 256 by default.",
+        "The features are redrawn each time training has progressed by 1 %. The authors' code redraws them in every "
+        "pass, the benchmark never does.",
+        "Computed as two softmaxes, so nothing is added to the features for stability; the authors' code adds 1e-6, "
+        "the benchmark's 1e-4.",
+        "`features='relu'` selects the kernel relu(w x) + 0.001, here with random directions w. The authors' ReLU "
+        "attention adds 0.001 too, but has no directions by default.",
+        "At S and 224 px it has 4.706 G multiply-adds; the benchmark's figure, 4.250 G, leaves out the products with "
         "features.",
         LAYER_SCALE,
     ),

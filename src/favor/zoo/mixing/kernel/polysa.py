@@ -47,11 +47,11 @@ class PolyMixer(HeadMixer):
     year=2023,
     paper="10.1109/TPAMI.2022.3231971",
     complexity="O(N)",
-    changes="Keys times values are pooled over the tokens by learned weights, normalised, expanded by learned weights "
-    "and multiplied with the queries, channel by channel.",
+    changes="Keys times values are pooled over the tokens with learned weights, normalized, expanded with learned "
+    "weights and multiplied with the queries, channel by channel.",
     notes=(
-        "Pooling and expanding weights a head and token, and a LayerNorm on the pooled vector, as in the benchmark's "
-        "implementation.",
+        "One pooling and one expanding weight per head and token, and a LayerNorm on the pooled vector, as in the "
+        "benchmark's implementation.",
         LAYER_SCALE_SET,
     ),
 )

@@ -111,17 +111,19 @@ def take_rows(x: Tensor, order: Tensor) -> Tensor:
     year=2021,
     paper="2110.15343",
     complexity="O(N)",
-    changes="To the low-rank attention of Performer it adds a sparse matrix that makes the weights exact among tokens "
-    "of the same cluster, found by locality-sensitive hashing.",
+    changes="Adds a sparse matrix to Performer's low-rank attention, which makes the weights exact among tokens of the "
+    "same cluster. Clusters are found by locality-sensitive hashing.",
     notes=(
-        "64 features and clusters of 32 tokens: together less than Performer's 128 numbers a token. They are ours: the "
-        "benchmark has no figures of this architecture.",
-        "One hash a block, with SMYRF's asymmetric transform as in the authors' code; queries and keys are sorted by "
-        "it and cut into clusters of equal size, the last one padded (197 tokens: 6 clusters of 33, one place empty).",
-        "The growth O(N) is that of the products; sorting the hashes is O(N log N).",
-        "Features are those of our Performer, exp(w x - |x|^2 / 2) for 64 directions w, so that the two differ by the "
-        "sparse part alone; the authors' code takes w and -w for half as many directions, and never draws them anew.",
-        "Features and hash are drawn anew whenever training has gone on by 1 %.",
+        "64 features and clusters of 32 tokens: together fewer numbers per token than Performer's 128. Both are our "
+        "choice: the benchmark has no figures for this architecture.",
+        "One hash per block, with SMYRF's asymmetric transform as in the authors' code, which takes any number of "
+        "hashes. Queries and keys are sorted by it and cut into clusters of equal size, the last one padded (197 "
+        "tokens: 6 clusters of 33, with one empty slot).",
+        "The products are O(N); sorting the hashes is O(N log N).",
+        "Features are those of our Performer, exp(w x - |x|^2 / 2) for 64 directions w, so that the two models differ "
+        "by the sparse part alone. The authors' code takes w and -w for half as many directions.",
+        "Features and hash are redrawn each time training has progressed by 1 %; the authors' code draws the features "
+        "once and the hash in every pass.",
         LAYER_SCALE,
     ),
 )

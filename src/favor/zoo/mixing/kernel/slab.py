@@ -138,15 +138,15 @@ class SlabEncoder(Encoder):
     changes="Linear attention with the kernel relu(q) relu(k)^T and a depthwise convolution of the values; LayerNorm "
     "is replaced in the course of training by a batch norm that inference folds into the linear layers.",
     notes=(
-        "As the authors' SLAB-DeiT: no class token, the mean of the tokens; learned positions on the keys of each "
-        "block; a convolution of 5 x 5 whose kernel the heads share.",
-        "The share of LayerNorm falls linearly from 1 to 0 over the first 16 % of training: 60,000 steps in the "
-        "authors' code, which are 16 % of 300 epochs with batches of 1024. Setting: `layer_norm_until`.",
-        "Evaluation uses the batch norm alone, as the authors do: a model that has not been trained past that point, "
-        "or was not told its progress, evaluates badly.",
+        "As in the authors' SLAB-DeiT: the mean of the tokens instead of a class token; learned positions on the keys "
+        "of each block; a 5 x 5 convolution whose kernel the heads share.",
+        "The share of LayerNorm falls linearly from 1 to 0 over the first 16 % of training. In the authors' code that "
+        "takes 60,000 steps, 16 % of 300 epochs at batch size 1024. Setting: `layer_norm_until`.",
+        "Evaluation uses the batch norm alone, as in the authors' code. A model that was not trained past that point, "
+        "or whose training loop reported no progress, evaluates badly.",
         "Counted in the form that is trained; inference is measured in the form of `favor.fuse`, without batch norms.",
-        "At the start of training the batch norm has no share and its parameters get no gradient.",
-        "The benchmark's implementation takes 224 px only; this one takes any, and resamples the keys' positions.",
+        "At the start of training the batch norm has no share, so its parameters get no gradient.",
+        "The benchmark's implementation takes 224 px only; this one takes any size and resamples the keys' positions.",
         LAYER_SCALE,
     ),
     idle_parameters=("*.rep_norm.*", "norm.rep_norm.*"),

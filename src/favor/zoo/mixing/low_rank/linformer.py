@@ -88,12 +88,12 @@ class LinformerMixer(HeadMixer):
     year=2020,
     paper="2006.04768",
     complexity="O(N)",
-    changes="Keys and values are projected along the sequence to k tokens by two learned matrices a block.",
+    changes="Keys and values are projected along the sequence to k tokens by two learned matrices per block.",
     notes=(
-        "k = 64, less than the 197 tokens at 224 px; the heads of a block share their projections. An image of fewer "
-        "than 64 tokens (112 px: 50) is projected to as many as it has, which saves nothing.",
-        "The benchmark's own implementation projects to k = 256, more tokens than there are, and has no bias on "
-        "queries, keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G): "
+        "k = 64, fewer than the 197 tokens at 224 px; the heads of a block share their projections. An image with "
+        "fewer than 64 tokens (112 px: 50) is projected to as many as it has, which saves nothing.",
+        "The benchmark's implementation projects to k = 256, more tokens than there are, and has no bias on queries, "
+        "keys and values (23,256,040 parameters and 5.18 G multiply-adds at S; here 22,362,088 and 4.47 G): "
         "`linformer_s16(k=256,more_than_tokens=True,qkv_bias=False)`.",
         LAYER_SCALE,
     ),

@@ -67,6 +67,8 @@ class TokenConvolution(nn.Conv2d):
         super().__init__(heads, heads, (taps, 1), padding=(taps // 2, 0), groups=heads, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            return super().forward(x)  # as many channels as images would fix the batch size in the graph
         # CPUs make 16 channels at once, and heads are few: images become channels too, each with its head's filter
         batch, heads, *rest = x.shape
         if not batch:
@@ -123,14 +125,18 @@ def pseudo_inverse(a: Tensor, steps: int) -> Tensor:
     changes="The attention matrix is the product of three small ones: tokens to landmarks, landmarks to landmarks "
     "(pseudo-inverted), landmarks to tokens; a convolution of the values along the tokens is added.",
     notes=(
-        "Landmarks are means of consecutive tokens, the class token among them. 197 tokens make 59 segments of 3 and 5 "
-        "of 4 for 64 landmarks, 27 of 6 and 5 of 7 for 32; nothing is padded. Of fewer tokens each one is a landmark.",
-        "33 taps in the convolution of the values and six steps towards the pseudo-inverse, the authors' defaults. The "
-        "steps start from the norm of each matrix; in the authors' first code it was the largest norm of the batch.",
-        "The benchmark's own implementation has no convolution and adds the values themselves to the output. Without "
-        "the taps it has as many parameters as ViT: 5,721,832 at Ti, 22,059,496 at S, 86,585,320 at B, instead of "
-        "5,723,020, 22,061,872 and 86,590,072. It multiplies the three matrices from the left, these are multiplied "
-        "from the right: with 32 and 64 landmarks 1.17 G and 1.46 G multiply-adds at Ti, here 1.18 and 1.45.",
+        "Landmarks are means of consecutive tokens, including the class token. 197 tokens make 59 segments of 3 and 5 "
+        "of 4 for 64 landmarks, 27 of 6 and 5 of 7 for 32; nothing is padded. If there are fewer tokens than "
+        "landmarks, each token is one.",
+        "33 taps in the convolution of the values, as in the authors' text model for 512 tokens; their others have 65 "
+        "(4,096 tokens) and 35 (Long Range Arena). Six iterations of the pseudo-inverse, as in all their code. The "
+        "iteration starts from the norm of each matrix; in the authors' first code it was the largest norm in the "
+        "batch.",
+        "The benchmark's implementation has no convolution and adds the values themselves to the output, as in the "
+        "authors' ImageNet code. Without the taps it has as many parameters as ViT: 5,721,832 at Ti, 22,059,496 at S, "
+        "86,585,320 at B, instead of 5,723,020, 22,061,872 and 86,590,072. It multiplies the three matrices from the "
+        "left, ours from the right: with 32 and 64 landmarks it has 1.17 G and 1.46 G multiply-adds at Ti, ours 1.18 "
+        "and 1.45.",
         LAYER_SCALE,
     ),
     miniature={"landmarks": 8, "residual_kernel": 5},

@@ -26,12 +26,14 @@ from favor.zoo.timm_models import build_timm
     origin="timm",
     complexity="O(N)",
     changes="Each head attends over its channels through their d x d covariance across all tokens; a depthwise "
-    "convolution mixes neighbouring patches, and two class attention blocks at the end fill the class token.",
+    "convolution mixes neighboring patches, and two class attention blocks at the end fill the class token.",
     notes=(
-        "LayerScale starts at 1, as in the paper for 12 blocks.",
-        "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth.",
-        "timm's class attention projects the query of the class token only, where the paper's code and the benchmark's "
-        "project all of them: 4.80 G multiply-adds at S instead of 4.86 G, 1.23 G at Ti instead of 1.25 G.",
+        "LayerScale starts at 1 with 12 blocks, as in the paper and the authors' code.",
+        "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth, and the "
+        "class-attention blocks have none; both as in the authors' code.",
+        "timm's class attention projects the query of the class token only; the authors' code and the benchmark's "
+        "project the queries of all tokens: 4.80 G multiply-adds at S instead of 4.86 G, 1.23 G at Ti instead of 1.25 "
+        "G.",
     ),
     miniature={"network": {"embed_dim": 48, "depth": 2, "num_heads": 3}},
 )

@@ -134,12 +134,12 @@ _S = {
     "context that is multiplied onto the widened tokens. Attention blocks end the last two stages.",
     image_sizes=ImageSizes(multiple_of=1, at_least=32),
     notes=(
-        "As in the authors' code, blocks alternate between expansion 1, without activation, and 4 (xs) or 6 (s), and "
-        "modulation has LayerScale 1e-4, attention none.",
-        "efficientmod_xs and efficientmod_s are the benchmark's: 32/64/128/256 wide (5.2 and 9.0 M parameters). Those "
-        "of the authors are 32/64/144/288 and 32/64/144/312 wide, their heads at least 32 (6.6 and 12.9 M): "
-        "efficientmod_xs_paper and efficientmod_s_paper.",
-        "Modulation is O(N); the attention blocks on grids of 1/16 and 1/32 of the image's side are O(N^2).",
+        "As in the authors' code, blocks alternate between expansion 1 without activation and expansion 4 (xs) or 6 "
+        "(s), modulation has LayerScale 1e-4 and attention none, and the epsilon of the norms is 1e-5.",
+        "efficientmod_xs and efficientmod_s are the benchmark's: 32/64/128/256 wide (5.2 and 9.0 M parameters). The "
+        "authors' are efficientmod_xs_paper and efficientmod_s_paper: 32/64/144/288 and 32/64/144/312 wide, with at "
+        "least 32 channels per head (6.6 and 12.9 M).",
+        "Modulation is O(N); the attention blocks, on grids of 1/16 and 1/32 of the image's side, are O(N^2).",
     ),
     miniature={
         "dims": (16, 16, 24, 32),

@@ -29,7 +29,7 @@ from favor.zoo.timm_models import build_timm
     changes="Four stages that mix tokens by convolutions; training-time branches become one convolution for inference.",
     notes=(
         "Counted in the form that is trained, as papers do; inference is measured in the form of `favor.fuse`, where "
-        "every batch norm and branch is part of a convolution: t8 moves 94 MB an image instead of 216.",
+        "every batch norm and branch is part of a convolution: t8 moves 94 MB per image instead of 216.",
     ),
     image_sizes=ImageSizes(multiple_of=32, at_least=64),
     miniature={"network": {"layers": (1, 1, 1, 1), "embed_dims": (16, 16, 32, 32)}},

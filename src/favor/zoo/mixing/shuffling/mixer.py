@@ -54,7 +54,7 @@ class ToTokens(FromTokens):
         "token grid; the paper instead repeats them in blocks, which works for whole multiples of the image size only.",
         "The head starts as ViT's, with random weights; the paper's and timm's start with zeros.",
         "The benchmark's own implementation has 18,529,288 parameters at S and 59,882,008 at B, instead of 18,528,264 "
-        "and 59,880,472: by a slip in its arguments it has a norm after the patch embedding, which the paper has not.",
+        "and 59,880,472: a wrong argument gives it a norm after the patch embedding, unlike the paper's.",
     ),
 )
 def mixer(architecture: str, **options: Unpack[Options]) -> nn.Module:

@@ -180,7 +180,7 @@ class HaloNet(nn.Module):
     year=2021,
     paper="2103.12731",
     complexity="O(N)",
-    changes="A ResNet with attention of 8 x 8 pixels to their 14 x 14 neighbourhood in place of convolutions; strided "
+    changes="A ResNet with attention of 8 x 8 pixels to their 14 x 14 neighborhood in place of convolutions; strided "
     "queries shorten the grid.",
     image_sizes=ImageSizes(multiple_of=32, at_least=32),
     notes=(

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from favor.zoo.attention import HeadMixer
-from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.registry import register, vit_sizes
 from favor.zoo.settings import Positive
@@ -70,14 +69,16 @@ class InformerMixer(HeadMixer):
     complexity="O(N log N)",
     changes="Only the c ln(N) queries that differ most from uniform attention attend; the others get the mean value.",
     notes=(
-        "c = 5, the authors' default: 30 of 197 queries, ranked by their logits with 30 sampled keys (largest minus "
-        "mean, as in the paper; the authors' code divides the sum by N).",
-        "The queries of a block share their sampled keys, as in the paper's Algorithm 1; the sample is drawn at "
-        "construction, anew in every training step, and is fixed in eval and saved with the weights.",
-        "Only the attention is taken: no distilling between the blocks.",
-        "The benchmark's own implementation is post-norm without LayerScale (22,050,280 parameters at S instead of "
-        "22,059,496) and samples anew on every evaluation.",
-        LAYER_SCALE,
+        "c = 5, the authors' default: 30 of 197 queries attend. They are ranked by their logits with 30 sampled keys, "
+        "the largest minus the mean, as in the paper; the authors' code divides the sum by N instead of by 30.",
+        "The queries of a block share the sampled keys, as in the paper's Algorithm 1; in the authors' code every "
+        "query has its own. The sample is drawn at construction and in every training step; it is fixed in eval mode "
+        "and saved with the weights. The authors' code and the benchmark's draw a new one in every evaluation too.",
+        "Only the attention is used: there is no distilling between the blocks.",
+        "The benchmark's implementation has its norms after the residuals and no LayerScale (22,050,280 parameters at "
+        "S instead of 22,059,496).",
+        "At the benchmark's sizes LayerScale starts at 1e-4, the benchmark's setting for its other models; the "
+        "authors' code has none.",
     ),
     miniature={"factor": 2},
 )

@@ -66,7 +66,7 @@ class ReformerMixer(HeadMixer):
         self.padding = self.chunks * self.length - tokens.count
         if buckets is None:
             buckets = 2 ** math.ceil(math.log2(2 * self.chunks))
-        self.directions = _directions(buckets)
+        self.directions = hash_directions(buckets)
         self.register_buffer("rotations", torch.randn(self.head_dim, rounds, sum(self.directions)))
         # a place is a bucket and a chunk in one number; a gap between buckets keeps the last chunk of one from the next
         largest = buckets * (self.chunks + 1)
@@ -184,10 +184,10 @@ def _together(a: Sums, b: Sums) -> Sums:
     return Sums(a.values * of_a + b.values * of_b, a.weights * of_a + b.weights * of_b, top)
 
 
-def _directions(buckets: int) -> list[int]:
+def hash_directions(buckets: int) -> list[int]:
     """Random directions of each hash; a hash has a bucket for every direction and one for its opposite.
 
-    >>> _directions(8), _directions(128)
+    >>> hash_directions(8), hash_directions(128)
     ([4], [8, 4])
     """
     if buckets & (buckets - 1):
@@ -208,17 +208,17 @@ def _directions(buckets: int) -> list[int]:
     complexity="O(N log N)",
     changes="Queries are keys; tokens are hashed, sorted by bucket, and attend inside their bucket in chunks.",
     notes=(
-        "Eight rounds of hashing, chunks of at most 64 tokens that look one back, two buckets a chunk (the paper's "
-        "m = 2 N / buckets, rounded up to a power of two).",
-        "197 tokens make 4 chunks of 50 with 3 slots of padding behind the last bucket, which no token attends to.",
-        "As in the paper, a token attends to its own bucket only, to itself only if there is no other, and a pair that "
+        "Eight rounds of hashing, chunks of at most 64 tokens that also see the previous chunk, two buckets per chunk "
+        "(the paper's m = 2 N / buckets, rounded up to a power of two).",
+        "197 tokens make 4 chunks of 50 with 3 slots of padding after the last bucket, to which no token attends.",
+        "As in the paper, a token attends only to its own bucket, to itself only if it is alone there, and a pair that "
         "meets in several rounds counts once.",
-        "The rounds come one after the other: inference has one in memory at a time, training keeps what the backward "
+        "The rounds run one after the other: inference holds one in memory at a time; training keeps what the backward "
         "pass of all of them needs.",
-        "The rotations are drawn at construction, anew in every training step, and are fixed in eval and saved.",
-        "Only the attention is taken: the reversible layers save memory in training and do not change the model.",
-        "The benchmark's own implementation pads 197 tokens to 256 before the projections and does not mask them, "
-        "attends across buckets and hashes differently on every evaluation: 6.67 GMACs at S instead of 5.40.",
+        "The rotations are drawn at construction and in every training step; they are fixed in eval mode and saved.",
+        "Only the attention is used: the reversible layers save memory in training and do not change the model.",
+        "The benchmark's implementation pads 197 tokens to 256 before the projections and does not mask them, attends "
+        "across buckets and hashes differently in every evaluation: 6.67 GMACs at S instead of 5.40.",
         LAYER_SCALE,
     ),
     miniature={"chunk": 8},

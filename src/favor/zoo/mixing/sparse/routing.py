@@ -108,16 +108,19 @@ def _mean_over_clusters(y: Tensor, rows: Tensor, count: int) -> Tensor:
     complexity="O(N^1.5)",
     changes="Queries and keys are clustered by k-means; attention runs inside each cluster.",
     notes=(
-        "Clusters are balanced: each takes the w = round(sqrt(N)) queries and the w keys that are closest to its "
-        "centroid, of that image alone. 197 tokens make 15 clusters of 14. There is no padding; a token in several "
-        "clusters gets the mean of their outputs, a token in none gets zero and passes by its residual branch.",
-        "Centroids are buffers: drawn at random, moved in training by a moving average (0.999), fixed in eval. "
-        "A commitment loss of weight 1e-4 is added in training, as the authors' code does.",
+        "Clusters are balanced: each takes the w = round(sqrt(N)) queries and the w keys of an image that are closest "
+        "to its centroid. 197 tokens make 15 clusters of 14. There is no padding. A token in several clusters gets the "
+        "mean of their outputs; a token in none gets zero, so only its residual passes.",
+        "Centroids are buffers: drawn at random, updated in training by a moving average (0.999), fixed in eval mode.",
+        "Training adds a commitment loss: 1e-4 times the mean squared difference, per channel, of unit-length queries "
+        "and keys from their nearest centroids, as in the benchmark. The authors' weight is 1e-4 too, but their "
+        "queries and keys are as long as the square root of their width, and the losses of both are added: 128 times "
+        "as much at 64 channels per head.",
         "All heads route, as in the benchmark; the paper gives half of the heads to local attention. Queries and keys "
-        "are projected apart, as in the benchmark; the authors' models share them.",
-        "Clusters are chosen by unit-length queries and keys, attention takes them as they are, as in the benchmark: "
-        "one cluster is softmax attention. The paper's listing normalises for both.",
-        "No bias on queries, keys, values and the projection, as in the authors' code and the benchmark.",
+        "have a projection each, as in the benchmark; in the authors' models they share one.",
+        "Clusters are chosen by queries and keys of unit length, but attention uses them unnormalized, as in the "
+        "benchmark: with one cluster it is softmax attention. The paper's listing normalizes them for both.",
+        "No bias on queries, keys, values or the projection, as in the authors' code and the benchmark.",
         LAYER_SCALE,
     ),
 )

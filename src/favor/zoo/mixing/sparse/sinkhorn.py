@@ -54,7 +54,7 @@ class BlockSortMixer(HeadMixer):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (self._in_blocks(part) for part in self.split(x))
+        q, k, v = (self.in_blocks(part) for part in self.split(x))
         order = balanced(self.scores(x, q, k), noise=self.training).to(k.dtype)
         # the sorted block and the block itself by one product, which costs less than to join them afterwards
         own = torch.eye(self.blocks, dtype=order.dtype, device=order.device).expand_as(order)
@@ -71,7 +71,7 @@ class BlockSortMixer(HeadMixer):
         y = F.scaled_dot_product_attention(q.flatten(1, 2), keys.flatten(1, 2), values.flatten(1, 2), attn_mask=bias)
         return self.proj(self.join(y.view(q.shape).flatten(2, 3)[:, :, : x.shape[1]]))
 
-    def _in_blocks(self, x: Tensor) -> Tensor:
+    def in_blocks(self, x: Tensor) -> Tensor:
         """[B, heads, N, head_dim] -> [B, heads, blocks, length, head_dim], zeros behind the last token."""
         if self.padding:
             x = F.pad(x, (0, 0, 0, self.padding))
@@ -198,8 +198,8 @@ class ClassAttentionPool(nn.Module):
 
 
 SHARED_NOTES = (
-    "sqrt(N) / 2 blocks, which the paper leaves open: 7 at 224 px, about 28 tokens each, two rows of patches.",
-    "The sorted keys and values are the soft permutation's, as in the paper; the benchmark's code keeps only the "
+    "sqrt(N) / 2 blocks, a number that the paper leaves open: 7 at 224 px, about 28 tokens (two rows of patches) each.",
+    "Sorted keys and values come from the soft permutation, as in the paper; the benchmark's code keeps only the "
     "largest entry of each row of a plain softmax and never runs the Sinkhorn balancing.",
     "Eight balancing steps at temperature 0.75, the benchmark's setting; Gumbel noise in training only.",
 )
@@ -212,12 +212,12 @@ SHARED_NOTES = (
     year=2020,
     paper="2002.11296",
     complexity="O(N^1.5)",
-    changes="Tokens attend to their own block of the sequence, and to one that a learned sorting puts in its place.",
+    changes="Tokens attend to their own block of the sequence, and to one that a learned sorting assigns to it.",
     notes=(
         *SHARED_NOTES,
-        "197 tokens are padded to 7 blocks of 29. Padding is masked: it is no key, and the sorted keys and values are "
-        "means over tokens only, weighted down by the share of padding in them.",
-        "The sorting network sees the mean of a block, where the paper has the sum, and scores places for each head.",
+        "197 tokens are padded to 7 blocks of 29. Padding is masked: it is never a key, and sorted keys and values are "
+        "means over tokens only, scaled down by the share of padding in them.",
+        "The sorting network sees the mean of a block instead of the paper's sum, and scores positions for each head.",
         LAYER_SCALE,
     ),
 )
@@ -238,10 +238,10 @@ def sinkhorn(size: Size, blocks: Positive | None = None, **options: Unpack[Optio
     changes="Sinkhorn attention on the patches; a class token reads them in two blocks of class attention at the end.",
     notes=(
         *SHARED_NOTES,
-        "196 patches are 7 blocks of 28 without padding, the benchmark's blocks of at most 32 at 224 px; where patches "
-        "cannot be divided into blocks, padding is masked.",
+        "196 patches make 7 blocks of 28 without padding, the benchmark's blocks of at most 32 at 224 px; where the "
+        "patches cannot be divided evenly, padding is masked.",
         "Blocks are sorted by the products of their mean queries and keys, without parameters, as in the benchmark.",
-        "LayerScale 1e-4 in all blocks, the benchmark's setting; CaiT-S24 starts with 1e-5.",
+        "LayerScale starts at 1e-4 in all blocks, the benchmark's setting; CaiT-S24's starts at 1e-5.",
     ),
 )
 def sinkhorn_cait(size: Size, blocks: Positive | None = None, **options: Unpack[Options]) -> nn.Module:

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from favor.zoo.card_notes import LAYER_SCALE
 from favor.zoo.encoder import Encoder, Options, Size
 from favor.zoo.layers import take_tokens
 from favor.zoo.registry import register, vit_sizes
@@ -78,8 +77,13 @@ def merge(x: Tensor, sizes: Tensor, rest: Tensor, merged: Tensor, target: Tensor
     complexity="O(N^2)",
     changes="Every block merges r pairs of similar tokens before its MLP; attention weighs tokens by their size.",
     notes=(
-        "Merging is trained with, as the benchmark does; the paper also applies it to trained models.",
-        LAYER_SCALE,
+        "Tokens are merged in training too, as in the benchmark; the paper also merges the tokens of models that were "
+        "trained without it. Attention weighs tokens by their size in training as well, as in the benchmark; the "
+        "authors' code does so by default and advises against it in training.",
+        "At the benchmark's sizes LayerScale starts at 1e-4, the benchmark's setting. The authors' code has none: its "
+        "block, which takes the place of timm's, leaves it out.",
+        "The class token has no position and starts with a standard deviation of 1e-6, as in the benchmark. In timm "
+        "0.4.12, which the authors' code patches, it has a position and starts with 0.02.",
     ),
     miniature={"r": 2},
 )

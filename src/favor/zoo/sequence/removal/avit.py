@@ -204,24 +204,26 @@ def _check_survival(survival: tuple[float, ...], depth: int) -> None:
     year=2021,
     paper="2112.07658",
     complexity="O(N^2)",
-    changes="Tokens halt at different depths, by scores read from their first channel, and leave the sequence.",
+    changes="Tokens halt at different depths, according to scores read from their first channel, and leave the "
+    "sequence.",
     notes=(
         ON_DEIT,
-        "Scores sigmoid(10 x - 30) and ponder loss 5e-4, the authors' released command for Ti; their S uses "
-        "sigmoid(10 x - 75). Both are fine-tuned from DeiT for 100 epochs (`favor train --init`). Settings: "
-        "`gate_scale`, `gate_center`, `ponder`, `distribution`.",
-        "The distribution loss is the divergence of the mean scores from the prior, a Gaussian of width 1 around "
-        "block 9 of 12, times 2.72e-4. Its gradient is that of the authors' 1e-3: their prior sums to 3.26 instead of "
-        "1, and they divide by the 12 blocks.",
-        "A halted token scores 0. The authors' training code empties it and averages what later blocks write into it, "
-        "sigmoid(10 x - 30) or 1e-13 at x = 0; it also leaves the first image of a batch out of that mean.",
-        "Untrained it halts nothing. Counted, and inference timed, with a survival imposed as if tokens halt as the "
-        "prior says (`survival=SURVIVAL`): "
-        "9 of 12 blocks on average, 3.46 GMACs at S; the authors report 3.6 for A-ViT-S and 0.8 for A-ViT-T.",
-        "The benchmark's own implementation multiplies halted tokens by zero and removes none; its scores are "
-        "sigmoid(100 x - 3), ponder loss 1e-3, distribution loss 1e-2.",
+        "Scores are sigmoid(10 x - 30) and the ponder loss has weight 5e-4, as in the authors' released command for "
+        "Ti; their S uses sigmoid(10 x - 75). Both are fine-tuned from DeiT for 100 epochs (`favor train --init`). "
+        "Settings: `gate_scale`, `gate_center`, `ponder`, `distribution`.",
+        "The distribution loss is the divergence of the mean scores from the prior, a Gaussian of width 1 around block "
+        "9 of 12, times 2.72e-4. Its gradient equals that of the authors' weight of 1e-3: their prior sums to 3.26 "
+        "instead of 1, and they divide by the 12 blocks.",
+        "A halted token scores 0. The authors' training code sets it to zero, lets later blocks write into it and "
+        "averages its score sigmoid(10 x - 30) with the others, 1e-13 at x = 0; it also leaves the first image of each "
+        "batch out of that mean.",
+        "An untrained model halts no token. For counts and inference times a survival is imposed, as if tokens halted "
+        "according to the prior (`survival=SURVIVAL`): tokens pass 9 of 12 blocks on average, 3.46 GMACs at S. The "
+        "authors report 3.6 for A-ViT-S and 0.8 for A-ViT-T.",
+        "The benchmark's implementation multiplies halted tokens by zero and removes none; its scores are sigmoid(100 "
+        "x - 3), its ponder loss has weight 1e-3 and its distribution loss 1e-2.",
     ),
-    graph_breaks="Tensor.tolist: the number of tokens that survive is a value (with `survival` it is not)",
+    graph_breaks="Tensor.tolist: the number of surviving tokens depends on the data (with `survival` it does not)",
 )
 def avit(
     size: Size,

@@ -114,11 +114,11 @@ class SparseBlock(Block):
     changes="Predictors before blocks 4, 7 and 10 of 12 keep 70, 49 and 34.3 % of the patches.",
     notes=(
         ON_DEIT,
-        "Training has the paper's ratio loss (weight 2); its two distillation losses (weight 0.5 each) need a teacher "
-        "and are left out. The benchmark's own implementation has none of the three: "
-        "`dynamicvit_s16(ratio_weight=0)`. Settings: `keep`, `ratio_weight`.",
-        "The paper fine-tunes DeiT for 30 epochs (`favor train --init`), with the backbone frozen for the first 5 and "
-        "its learning rate a hundredth of the predictors' initial one afterwards; here all weights have the recipe's.",
+        "Training uses the paper's ratio loss (weight 2). Its two distillation losses (weight 0.5 each) need a teacher "
+        "and are left out. The benchmark's implementation has none of the three: `dynamicvit_s16(ratio_weight=0)`. "
+        "Settings: `keep`, `ratio_weight`.",
+        "The authors fine-tune DeiT for 30 epochs (`favor train --init`): the backbone is frozen for 5 epochs and then "
+        "has 1/100 of the predictors' initial learning rate. Here all weights have the recipe's learning rate.",
     ),
 )
 def dynamicvit(

@@ -87,10 +87,10 @@ def quarter(index: int, depth: int) -> int | None:
     changes="Blocks 4, 7 and 10 of 12 keep the 70 % of patches that the class token attends to most.",
     notes=(
         ON_DEIT,
-        "In training the kept share falls from 1 to 0.7 by half a cosine between 1/30 and 11/30 of the run, the epochs "
-        "10 to 110 of 300 in the authors' released command; a loop that tells no progress trains at 0.7 throughout. "
-        "Evaluation keeps 0.7 at any time. Settings: `keep`, `shrink`.",
-        "The benchmark's own implementation keeps all tokens (4.60 GMACs at S instead of 3.00): `evit_s16(keep=1)`.",
+        "In training the share of kept patches falls from 1 to 0.7 along a half cosine, from 1/30 to 11/30 of the run: "
+        "epochs 10 to 110 of 300 in the authors' released command. A training loop that reports no progress trains at "
+        "0.7 throughout. Evaluation always keeps 0.7. Settings: `keep`, `shrink`.",
+        "The benchmark's implementation keeps all tokens (4.60 GMACs at S instead of 3.00): `evit_s16(keep=1)`.",
     ),
 )
 def evit(size: Size, keep: float = 0.7, shrink: tuple[float, float] = SHRINK, **options: Unpack[Options]) -> nn.Module:

@@ -25,10 +25,11 @@ from favor.zoo.timm_models import build_timm
     paper="2103.17239",
     origin="timm",
     complexity="O(N^2)",
-    changes="Talking-heads attention without a class token; two last blocks let only the class token attend.",
+    changes="Talking-heads attention without a class token; in the last two blocks only the class token attends.",
     notes=(
         "Drop path has the same rate in all blocks, where other networks let it grow from 0 with the depth, and the "
-        "class-attention blocks have none; as in the paper.",
+        "class-attention blocks have none; both as in the authors' code.",
+        "LayerScale starts at 1e-5 with 24 blocks, as in the authors' code and the benchmark.",
     ),
     image_sizes=ImageSizes(multiple_of=16, at_least=32),
     miniature={"network": {"depth": 2, "embed_dim": 48, "num_heads": 3}},

@@ -67,7 +67,9 @@ class WindowAttention(HeadMixer):
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         bias = self.bias().to(q.dtype)
         if any(self.shift):
-            bias = bias.masked_fill(self.apart[:, None], float("-inf")).repeat(len(q) // len(self.apart), 1, 1, 1)
+            bias = bias.masked_fill(self.apart[:, None], float("-inf")).repeat(
+                q.shape[0] // self.apart.shape[0], 1, 1, 1
+            )
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
@@ -162,9 +164,9 @@ class PoolBlock(_Branches):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, H, W, dim] -> [B, semantic H, semantic W, dim]."""
-        pooled = F.adaptive_max_pool2d(
-            to_windows(x, self.window).unflatten(1, self.window).permute(0, 3, 1, 2), self.samples
-        )
+        windowed = to_windows(x, self.window).unflatten(1, self.window).permute(0, 3, 1, 2)
+        pool = maxima_of_parts if torch.compiler.is_exporting() else F.adaptive_max_pool2d
+        pooled = pool(windowed, self.samples)
         pooled = self.norm1(pooled.flatten(2).transpose(1, 2))
         # norm and projection look at one token each: before the overlapping windows copy tokens, they cost half
         around = self.attn.kv(self.norm1(x))[:, self.rows[:, None, :, None], self.columns[None, :, None, :]]
@@ -173,6 +175,20 @@ class PoolBlock(_Branches):
         windows = (len(self.rows), len(self.columns))
         semantic_grid = (windows[0] * self.samples, windows[1] * self.samples)
         return self.add_mlp(from_windows(y, (self.samples, self.samples), semantic_grid))
+
+
+def maxima_of_parts(x: Tensor, samples: int) -> Tensor:
+    """`adaptive_max_pool2d` of operators that ONNX has: [..., H, W] -> [..., samples, samples].
+
+    >>> maxima_of_parts(torch.arange(9.0).view(1, 3, 3), 2).tolist()
+    [[[4.0, 5.0], [7.0, 8.0]]]
+    """
+    for axis in (-2, -1):
+        side = x.shape[axis]
+        # part i is from floor(i side / samples) to ceil((i + 1) side / samples); parts overlap where it does not divide
+        parts = [(i * side // samples, -(-(i + 1) * side // samples)) for i in range(samples)]
+        x = torch.stack([x.narrow(axis, first, end - first).amax(axis) for first, end in parts], dim=axis)
+    return x
 
 
 def _with_margin(side: int, window: int) -> Tensor:
@@ -275,23 +291,25 @@ class STViT(nn.Module):
     year=2023,
     paper="2303.08685",
     complexity="O(N^2)",
-    changes="In the third stage of Swin, 3 x 3 semantic tokens a window are pooled, learn from their surroundings and "
-    "from all tokens, and pass two blocks alone; attention brings what they learnt back to the image's tokens.",
+    changes="In the third stage of Swin, 3 x 3 semantic tokens per window are pooled, learn from their surroundings "
+    "and from all tokens, and pass two blocks alone; attention brings what they learned back to the image's tokens.",
     image_sizes=ImageSizes(multiple_of=32, at_least=128),
     notes=(
-        "From 128 px: in smaller images a window has no more tokens than the 9 that would stand for them.",
-        "Windows are the smallest of 7 or more that tile the last stage: 7 at 224 px, 12 at 384 px, as Swin has them.",
-        "Surroundings are 3/7 of a window wider than it, 10 x 10 at 224 px, as in the authors' code.",
+        "Images have at least 128 px: in smaller ones a window has no more tokens than the 9 that would represent "
+        "them.",
+        "Windows are the smallest of 7 or more tokens per side that tile the last stage: 7 at 224 px, 12 at 384 px, as "
+        "in Swin.",
+        "Surroundings are wider than a window by 3/7 of it, 10 x 10 at 224 px, as in the authors' code.",
         "The pooled tokens have no residual around their first attention, as in the authors' code.",
         "Patches of 4 x 4 px and a LayerNorm embed the image, as in Swin and the benchmark: 4,896 parameters and 14.5 "
         "M multiply-adds. The authors' stem, two convolutions of 3 x 3 and stride 2 with batch norm and Hardswish, "
         "has 43,056 and 146 M.",
-        "Semantic tokens are given learned centres, 36 x 384 parameters at 224 px, as in the benchmark; in the "
-        "authors' code that is the option `--use_global`, which is off by default.",
-        "LayerScale 1e-5 in all blocks but the Swin block of the third stage, as in the benchmark; the authors' Swin "
-        "blocks have none by default.",
+        "Semantic tokens have learned centers, 36 x 384 parameters at 224 px, as in the benchmark; in the authors' "
+        "code that is the option `--use_global`, which is off by default.",
+        "LayerScale starts at 1e-5 in all blocks but the Swin block of the third stage, as in the benchmark; the "
+        "authors' Swin blocks have none by default.",
         "The epsilon of the norms is 1e-6, as in the benchmark; 1e-5 in the authors' code.",
-        "Keys and values are projected once a token, before the overlapping windows are cut out of them: 3.41 G "
+        "Keys and values are projected once per token, before the overlapping windows are cut out of them: 3.41 G "
         "multiply-adds instead of the benchmark's 3.47 G, for the same outputs.",
     ),
     miniature={"dim": 16, "depths": (2, 1, 6, 1), "heads": (2, 2, 4, 4), "img_size": 128},
