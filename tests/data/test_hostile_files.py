@@ -54,13 +54,14 @@ def test_a_postscript_file_among_the_images_starts_no_program(tmp_path: Path, mo
 
 
 NOT_AN_IMAGE = "not an image in one of the formats JPEG, PNG, WEBP, BMP, TIFF, PPM, GIF"
+HEIC_OR_AVIF = "a HEIC or AVIF image, which favor cannot read; convert it to JPEG"
 
 
 @pytest.mark.parametrize("form", ["AVIF", "DDS", "ICO", "TGA"])
 def test_an_image_in_a_format_that_is_not_listed_is_broken_whatever_its_name(tmp_path: Path, form: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "photo.jpg").write_bytes(encoded(form))
-    assert reasons(tmp_path) == [NOT_AN_IMAGE]
+    assert reasons(tmp_path) == [HEIC_OR_AVIF if form == "AVIF" else NOT_AN_IMAGE]
 
 
 def test_an_error_of_a_format_s_own_is_a_broken_image_and_ends_no_training(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_an_error_of_a_format_s_own_is_a_broken_image_and_ends_no_training(tmp_p
     texture[80] = 0  # no kind of pixels, which raises NotImplementedError
     (tmp_path / "a" / "0.jpg").write_bytes(texture)
     (tmp_path / "a" / "1.jpg").write_bytes(encoded("AVIF").replace(b"pitm", b"xitm"))
-    assert reasons(tmp_path) == [NOT_AN_IMAGE, NOT_AN_IMAGE]
+    assert reasons(tmp_path) == [NOT_AN_IMAGE, HEIC_OR_AVIF]
 
 
 def test_pipes_and_devices_among_the_images_are_broken_images(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
     def refuse(path: Path) -> object:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("favor.data.folder.os.scandir", refuse)
+    monkeypatch.setattr("favor.data.class_folders.os.scandir", refuse)
     with pytest.raises(WorkError, match=r"--data folder:.*Permission denied"):
         open_data(f"folder:{tmp_path}")
 
@@ -317,14 +318,37 @@ def test_a_list_of_cars_cannot_name_files_elsewhere(tmp_path: Path) -> None:
         open_cars(tmp_path)
 
 
-def test_a_matlab_array_of_many_dimensions_is_refused_before_they_are_multiplied(tmp_path: Path) -> None:
-    def element(kind: int, data: bytes) -> bytes:
-        return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+def element(kind: int, data: bytes) -> bytes:
+    """An element of a MATLAB file."""
+    return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
 
+
+def save_compressed(path: Path, matrix: bytes) -> None:
+    header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+    packed = zlib.compress(matrix)
+    path.write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
+
+
+def test_a_matlab_array_of_many_dimensions_is_refused_before_they_are_multiplied(tmp_path: Path) -> None:
     dimensions = struct.pack("<i", 2**31 - 1) * 2**19
     matrix = element(6, struct.pack("<II", 6, 0)) + element(5, dimensions) + element(1, b"labels")
-    header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
-    packed = zlib.compress(element(14, matrix))
-    (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
+    save_compressed(tmp_path / "a.mat", element(14, matrix))
     with pytest.raises(RequestError, match="an array of 524288 dimensions"):
+        read_matlab(tmp_path / "a.mat", "labels")
+
+
+def cell(name: bytes, count: int, parts: bytes) -> bytes:
+    shape = struct.pack("<ii", 1, count)
+    return element(14, element(6, struct.pack("<II", 1, 0)) + element(5, shape) + element(1, name) + parts)
+
+
+@pytest.mark.parametrize("cells_of", [(250_000,), (1_000, 1_000)], ids=["in one array", "in arrays of arrays"])
+def test_a_matlab_file_of_a_few_kilobytes_cannot_become_a_million_arrays(tmp_path: Path, cells_of: tuple[int]) -> None:
+    *outer, inner = cells_of
+    matrix = cell(b"labels" if not outer else b"", inner, element(14, b"") * inner)
+    for count in outer:
+        matrix = cell(b"labels", count, matrix * count)
+    save_compressed(tmp_path / "a.mat", matrix)
+    assert (tmp_path / "a.mat").stat().st_size < 50_000
+    with pytest.raises(RequestError, match="a variable of more than 200,000 parts"):
         read_matlab(tmp_path / "a.mat", "labels")

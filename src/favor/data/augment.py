@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from favor.data.draws import Draw, uniform
 from favor.errors import RequestError
@@ -21,6 +22,10 @@ _LUMA = (0.299, 0.587, 0.114)
 _SOLARIZE_FROM = 128 / 255
 _BLUR_SIGMAS = (0.2, 2.0)  # pixels, as in the benchmark's code
 _JITTER_ORDERS = np.array([(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+_BLUR_REACH = 10  # pixels, five of the largest sigma; a Gaussian has 6e-7 of its weight beyond
+_BLUR_BLOCK = 32
+_PIXELS_AT_ONCE = 8 * 224**2
+"""Pixels augmented together on a CPU: with more, memory takes most of the time."""
 _BRIGHTNESS, _CONTRAST, _SATURATION = range(3)
 
 
@@ -52,7 +57,7 @@ class Normalization:
 
     def __call__(self, images: Tensor) -> Tensor:
         mean, std = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (self.mean, self.std))
-        return (images - mean) / std
+        return (images - mean).div_(std)
 
 
 @dataclass(frozen=True)
@@ -93,21 +98,35 @@ class Key:
     def uniform(self, draw: Draw, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
         return low + (high - low) * uniform(self.seed, self.epoch, self.samples, draw)
 
+    def of(self, part: slice) -> "Key":
+        """The key of some of the samples."""
+        return Key(self.seed, self.epoch, self.samples[part])
+
 
 def augmented(
     squares: Tensor, labels: Tensor, key: Key, augmentation: Augmentation, normalization: Normalization
 ) -> Batch:
     """Augment a training batch of uint8 images (B, 3, S, S)."""
-    images = flipped(squares, key, augmentation.flip).float().div_(255)
-    images = three_augmented(images, key, augmentation)
-    if augmentation.color_jitter:
-        images = color_jittered(images, key, augmentation.color_jitter)
-    images = normalization(images)
+    images = torch.empty(squares.shape, device=squares.device)
+    at_once = _PIXELS_AT_ONCE if squares.device.type == "cpu" else squares.numel()
+    count = max(1, at_once // (squares.shape[-2] * squares.shape[-1]))
+    for first in range(0, len(squares), count):
+        part = slice(first, first + count)
+        images[part] = _augmented_alone(squares[part], key.of(part), augmentation, normalization)
     other, share = labels, torch.ones(len(labels), device=labels.device)
     if augmentation.cutmix:
         images, share = cutmixed(images, key, augmentation.cutmix)
         other = labels.roll(1)
     return Batch(images.contiguous(), labels, key.samples, other, share)
+
+
+def _augmented_alone(squares: Tensor, key: Key, augmentation: Augmentation, normalization: Normalization) -> Tensor:
+    """The augmentations that take one image each."""
+    images = flipped(squares, key, augmentation.flip).float().div_(255)
+    images = three_augmented(images, key, augmentation)
+    if augmentation.color_jitter:
+        images = color_jittered(images, key, augmentation.color_jitter)
+    return normalization(images)
 
 
 def flipped(images: Tensor, key: Key, probability: float) -> Tensor:
@@ -124,6 +143,7 @@ def three_augmented(images: Tensor, key: Key, augmentation: Augmentation) -> Ten
         limits[-1] = 1.0  # three thirds may sum to less than 1
     grey, solarized, blurred_ = (np.flatnonzero((limits[k] <= choice) & (choice < limits[k + 1])) for k in range(3))
     sigmas = key.uniform(Draw.BLUR_SIGMA, *_BLUR_SIGMAS)
+    images = images.clone()
     for which, change in (
         (grey, lambda x: luma(x).expand_as(x)),
         (solarized, lambda x: torch.where(x >= _SOLARIZE_FROM, 1.0 - x, x)),
@@ -131,7 +151,7 @@ def three_augmented(images: Tensor, key: Key, augmentation: Augmentation) -> Ten
     ):
         if len(which):
             index = torch.from_numpy(which).to(images.device)
-            images = images.index_copy(0, index, change(images.index_select(0, index)))
+            images.index_copy_(0, index, change(images.index_select(0, index)))
     return images
 
 
@@ -142,20 +162,29 @@ def luma(images: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, sigmas: Tensor) -> Tensor:
-    """Gaussian blur with one sigma in pixels per image; pixels outside of the image have no weight.
+    """Gaussian blur with one sigma in pixels per image; pixels outside of the image have no weight."""
+    rows = _blurred_along(images, sigmas).transpose(-1, -2)
+    return _blurred_along(rows, sigmas).transpose(-1, -2)
 
-    Two matrix products, since a convolution with a different kernel per image is slow.
+
+def _blurred_along(images: Tensor, sigmas: Tensor) -> Tensor:
+    """Blur along the last dimension (B, C, H, W).
+
+    Matrix products of overlapping blocks, since a convolution with a different kernel per image is slow.
     """
-    rows, columns = (_gaussian(length, sigmas) for length in images.shape[-2:])
-    return rows[:, None] @ images @ columns[:, None].transpose(-1, -2)
+    width = images.shape[-1]
+    inside = torch.arange(_BLUR_BLOCK, device=images.device, dtype=images.dtype)
+    around = torch.arange(-_BLUR_REACH, _BLUR_BLOCK + _BLUR_REACH, device=images.device, dtype=images.dtype)
+    distance = (around[:, None] - inside) / sigmas[:, None, None]
+    weights = torch.exp(-0.5 * distance**2) * ((around[:, None] - inside).abs() <= _BLUR_REACH)
 
+    def summed(values: Tensor) -> Tensor:
+        padding = (_BLUR_REACH, _BLUR_REACH + -width % _BLUR_BLOCK)
+        blocks = F.pad(values, padding).unfold(-1, len(around), _BLUR_BLOCK)
+        products = blocks.reshape(len(values), -1, len(around)) @ weights
+        return products.reshape(*values.shape[:-1], -1)[..., :width]
 
-def _gaussian(length: int, sigmas: Tensor) -> Tensor:
-    """Matrices (B, L, L) whose rows are normalized Gaussians around the diagonal."""
-    along = torch.arange(length, device=sigmas.device, dtype=sigmas.dtype)
-    distance = (along[:, None] - along) / sigmas[:, None, None]
-    weights = torch.exp(-0.5 * distance**2)
-    return weights / weights.sum(-1, keepdim=True)
+    return summed(images) / summed(torch.ones_like(images[:, :1, :1]))
 
 
 def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
@@ -167,6 +196,7 @@ def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
         [key.uniform(d, 1 - strength, 1 + strength) for d in (Draw.BRIGHTNESS, Draw.CONTRAST, Draw.SATURATION)]
     )
     orders = _JITTER_ORDERS[(key.uniform(Draw.JITTER_ORDER) * len(_JITTER_ORDERS)).astype(np.int64)]
+    images = images.clone()
     for operation in orders.T:
         factor = _per_image(factors[operation, np.arange(len(images))].astype(np.float32), images)
         grey = luma(images)
@@ -174,7 +204,7 @@ def color_jittered(images: Tensor, key: Key, strength: float) -> Tensor:
         reference = grey * _per_image(operation == _SATURATION, images) + mean_gray * _per_image(
             operation == _CONTRAST, images
         )
-        images = torch.lerp(reference, images, factor).clamp_(0.0, 1.0)
+        torch.lerp(reference.expand_as(images), images, factor, out=images).clamp_(0.0, 1.0)
     return images
 
 

@@ -17,18 +17,23 @@ class BrokenImages:
 
     def __init__(self, limit: int = BROKEN_LIMIT) -> None:
         self.limit = limit
-        self._places: set[str] = set()
+        self._places: dict[str, str] = {}
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Each with the reason."""
+        return tuple(f"{place}: {reason}" for place, reason in self._places.items())
 
     @property
     def count(self) -> int:
         return len(self._places)
 
-    def add(self, found: Iterable[BrokenImage]) -> None:
+    def add(self, images: Iterable[BrokenImage]) -> None:
         """Report new ones; raise an error if there are too many."""
-        for image in found:
+        for image in images:
             if image.place in self._places:
                 continue
-            self._places.add(image.place)
+            self._places[image.place] = image.reason
             _log.warning("skipped a broken image: %s (%s)", image.place, image.reason)
             if self.count > self.limit:
                 raise WorkError(

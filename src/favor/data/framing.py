@@ -44,7 +44,10 @@ class Framing:
 
 @dataclass(frozen=True)
 class Cut:
-    """The crops of a batch: one position per image, as shares of the possible range."""
+    """The crops of a batch: one position per image, as shares of the possible range.
+
+    `may_reduce` allows decoding JPEGs at a reduced scale, where that leaves more pixels than the crop needs.
+    """
 
     side: int
     img_size: int
@@ -52,17 +55,18 @@ class Cut:
     top: NDArray[np.float64]
     left: NDArray[np.float64]
     interpolation: Interpolation = "bicubic"
+    may_reduce: bool = False
 
 
 def random_cut(framing: Framing, seed: int, epoch: int, samples: NDArray[np.int64]) -> Cut:
     """The random crops of training, drawn per sample."""
     top = uniform(seed, epoch, samples, Draw.CROP_TOP)
     left = uniform(seed, epoch, samples, Draw.CROP_LEFT)
-    return Cut(framing.img_size, framing.img_size, framing.padding, top, left, framing.interpolation)
+    return Cut(framing.img_size, framing.img_size, framing.padding, top, left, framing.interpolation, may_reduce=True)
 
 
 def center_cut(framing: Framing, count: int) -> Cut:
-    """The center crops of evaluation."""
+    """The center crops of evaluation, from whole images, so that accuracies compare with published ones."""
     center = np.full(count, 0.5)
     return Cut(framing.evaluation_side, framing.img_size, 0, center, center, framing.interpolation)
 

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -103,8 +103,8 @@ class TrainingLoader:
         """
         lists = self.plan.micro_batches(self.seed, epoch, first_step)
         asked = _Asked(self.source, lists, self.framing, self.seed, epoch)
-        for fetched in _fetched(asked, self.workers, self.broken):
-            squares = fetched.images.to(self.device, non_blocking=True)
+        for fetched in _fetched(asked, self.workers, self.broken, self.device):
+            squares = fetched.images
             labels = torch.from_numpy(self.source.labels[fetched.samples]).to(self.device)
             key = Key(self.seed, epoch, fetched.samples)
             yield augmented(squares, labels, key, self.augmentation, self.normalization)
@@ -134,13 +134,21 @@ class EvaluationLoader:
         mine = np.arange(self.share.process, len(self.source), self.share.processes)
         lists = [mine[first : first + self.batch_size] for first in range(0, len(mine), self.batch_size)]
         asked = _Asked(self.source, lists, self.framing)
-        for fetched in _fetched(asked, self.workers, self.broken):
+        for fetched in _fetched(asked, self.workers, self.broken, self.device):
             if not len(fetched.samples):
                 continue
-            images = fetched.images.to(self.device, non_blocking=True).float().div_(255)
+            images = fetched.images.float().div_(255)
             labels = torch.from_numpy(self.source.labels[fetched.samples]).to(self.device)
             ones = torch.ones(len(labels), device=self.device)
             yield Batch(self.normalization(images).contiguous(), labels, fetched.samples, labels, ones)
+
+
+def fetched_in_order(
+    source: ImageSource, framing: Framing, batch_size: int, workers: int
+) -> Iterator[tuple[NDArray[np.int64], Fetched]]:
+    """The center crops of all images, batch by batch, with the samples that each batch was asked for."""
+    lists = np.split(np.arange(len(source)), range(batch_size, len(source), batch_size))
+    return zip(lists, _stream(_Asked(source, lists, framing), workers), strict=True)
 
 
 class _Asked(Dataset[Fetched]):
@@ -168,17 +176,51 @@ class _Asked(Dataset[Fetched]):
         return self.source.fetch(samples, cut)
 
 
-def _fetched(asked: _Asked, workers: int, broken: BrokenImages) -> Iterator[Fetched]:
+def _fetched(asked: _Asked, workers: int, broken: BrokenImages, device: torch.device) -> Iterator[Fetched]:
+    """The micro-batches in order, on the device; broken images are counted."""
+    on_gpu = device.type == "cuda"
+    stream = _stream(asked, workers, pinned=on_gpu)
+    for fetched in _copied_ahead(stream, device) if on_gpu else _copied(stream, device):
+        broken.add(fetched.broken)
+        yield fetched
+
+
+def _stream(asked: _Asked, workers: int, pinned: bool = False) -> Iterator[Fetched]:
     """The micro-batches in order; worker processes decode files, images in memory need none."""
     if workers < 0:
         raise RequestError(f"--workers must be 0 or more, not {workers}")
     if asked.source.in_memory or workers == 0:
-        stream: Iterator[Fetched] = (asked[number] for number in range(len(asked)))
-    else:
-        stream = iter(DataLoader(asked, batch_size=None, num_workers=workers, worker_init_fn=_outlive_sigterm))
+        return (asked[number] for number in range(len(asked)))
+    return iter(
+        DataLoader(asked, batch_size=None, num_workers=workers, worker_init_fn=_outlive_sigterm, pin_memory=pinned)
+    )
+
+
+def _copied(stream: Iterator[Fetched], device: torch.device) -> Iterator[Fetched]:
     for fetched in stream:
-        broken.add(fetched.broken)
-        yield fetched
+        yield replace(fetched, images=fetched.images.to(device))
+
+
+def _copied_ahead(stream: Iterator[Fetched], device: torch.device) -> Iterator[Fetched]:
+    """Copy each micro-batch to the GPU while the model still works on the one before."""
+    copies = torch.cuda.Stream(device)
+    ahead: tuple[Fetched, torch.cuda.Event] | None = None
+    for fetched in stream:
+        with torch.cuda.stream(copies):
+            images = fetched.images.to(device, non_blocking=True)
+        last, ahead = ahead, (replace(fetched, images=images), copies.record_event())
+        if last is not None:
+            yield _arrived(*last)
+    if ahead is not None:
+        yield _arrived(*ahead)
+
+
+def _arrived(fetched: Fetched, copied: torch.cuda.Event) -> Fetched:
+    """Let the model's stream wait for the copy, and keep its memory until the model is done with it."""
+    stream = torch.cuda.current_stream(fetched.images.device)
+    stream.wait_event(copied)
+    fetched.images.record_stream(stream)
+    return fetched
 
 
 def _outlive_sigterm(_worker: int) -> None:

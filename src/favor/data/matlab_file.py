@@ -31,7 +31,7 @@ _COMPLEX = 0x800
 _DEEPEST = 8
 _MOST_DIMENSIONS = 8
 _MOST_PARTS = 200_000
-"""Stanford Cars, the largest of these lists, has 49,000 fields in a struct."""
+"""In one variable. Stanford Cars, the largest of these lists, has 49,000 fields in a struct."""
 
 
 class _TornError(Exception):
@@ -76,8 +76,8 @@ def _variable(content: bytes, name: str) -> Array:
             if decompressor.unconsumed_tail or not decompressor.eof:
                 raise _TornError(f"a variable without end, or of more than {MOST_BYTES // 10**6} MB")
             kind, element = _only(_elements(memoryview(unpacked), order))
-        if kind == _MATRIX and _Matrix(element, order).name == name:
-            return _Matrix(element, order).array(0)
+        if kind == _MATRIX and _Matrix(element, order, budget := _Parts()).name == name:
+            return _Matrix(element, order, budget).array(0)
     raise KeyError(name)
 
 
@@ -108,11 +108,23 @@ def _only(elements: Iterator[tuple[int, memoryview]]) -> tuple[int, memoryview]:
     return element
 
 
+class _Parts:
+    """Counts the parts of a variable: eight bytes of a file are enough for one, and an array of arrays multiplies."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _TornError(f"a variable of more than {_MOST_PARTS:,} parts")
+
+
 class _Matrix:
     """The element of an array: flags, shape and name first, then what depends on its class."""
 
-    def __init__(self, data: memoryview, order: str) -> None:
-        self._order, self._rest = order, _elements(data, order)
+    def __init__(self, data: memoryview, order: str, parts: _Parts) -> None:
+        self._order, self._rest, self._left = order, _elements(data, order), parts
         flags = self._integers("flags")
         if len(flags) != 2:
             raise _TornError("an array without flags")
@@ -161,13 +173,12 @@ class _Matrix:
 
     def _parts(self, count: int, depth: int) -> Iterator[Array]:
         """The next `count` elements, each of them an array; an empty one may have no bytes at all."""
-        if count > _MOST_PARTS:
-            raise _TornError(f"an array of {count} parts; {_MOST_PARTS} are allowed")
+        self._left.take(count)
         for _ in range(count):
             kind, data = _only(self._rest)
             if kind != _MATRIX:
                 raise _TornError(f"an element of type {kind} where an array should be")
-            yield _Matrix(data, self._order).array(depth + 1) if data else Array("")
+            yield _Matrix(data, self._order, self._left).array(depth + 1) if data else Array("")
 
     def _structs(self, depth: int) -> tuple[dict[str, Array], ...]:
         width = self._integers("lengths of names")

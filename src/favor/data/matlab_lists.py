@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from favor.data.folder import class_folders, image_list, images_by_class, open_folder
+from favor.data.class_folders import class_folders
+from favor.data.folder import image_list, images_by_class, open_folder
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.matlab_file import read_matlab
 from favor.data.sources import Splits

@@ -123,6 +123,8 @@ _KNOWN = (
     NamedSet("synthetic", "generated images, to test pipelines and throughput", 10, (2_048, 512)),
 )
 
+_ALSO_KNOWN_AS = {"imagenet": "imagenet-1k"}
+
 SETS: Mapping[str, NamedSet] = MappingProxyType({known.name: known for known in _KNOWN})
 
 
@@ -141,6 +143,7 @@ def parse(text: str) -> DataRequest:
     PosixPath('my/photos')
     """
     name, colon, path = text.partition(":")
+    name = _ALSO_KNOWN_AS.get(name, name)
     if name not in SETS:
         raise unknown_name("data set", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
     known = SETS[name]

@@ -1,17 +1,20 @@
 """From `--data NAME[:PATH]` to a loaded data set."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from favor.data.archive import ARCHIVE_ENDINGS, is_archive, unpacked
 from favor.data.cifar import open_cifar10, open_cifar100
 from favor.data.digits import open_digits
 from favor.data.download import downloaded
-from favor.data.folder import open_folder
+from favor.data.folder import open_folder, open_own_images
 from favor.data.idx import open_fashion_mnist
+from favor.data.image_files import upright
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.names import DataRequest, NamedSet, find, parse
-from favor.data.shards import has_shards, open_shards
+from favor.data.shard_index import ShardIndex, read_index
+from favor.data.shards import has_shards, open_indexed, open_shards
 from favor.data.sources import DataSet, Splits
 from favor.data.synthetic import open_synthetic
 from favor.data.tiny_imagenet import open_tiny_imagenet
@@ -35,18 +38,27 @@ def open_data(text: str) -> DataSet:
         if not root.is_dir():
             endings = ", ".join(ARCHIVE_ENDINGS)
             raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({endings})")
-        splits = _READERS[known.name](root)
+        index = read_index(root)
+        splits = _READERS[known.name](root) if index is None else _open_indexed(request, root, index)
     except OSError as error:  # such as an unreadable folder or a failing disk
         raise WorkError(f"--data {text}: {one_line(error)}") from error
-    _check_classes(request, splits)
+    _check_classes(request, splits, place)
+    if known.needs_path:  # the user's own images
+        splits = replace(splits, train=upright(splits.train), evaluation=upright(splits.evaluation))
     return _named(known, splits, str(place))
+
+
+def _open_indexed(request: DataRequest, root: Path, index: ShardIndex) -> Splits:
+    if not request.known.needs_path and index.data != request.known.name:
+        raise RequestError(f"{root}: holds shards of {index.data}, not of {request.known.name}; use folder:{root}")
+    return open_indexed(root, index)
 
 
 def _open_folder_or_shards(root: Path) -> Splits:
     return open_shards(root) if has_shards(root) else open_folder(root)
 
 
-def _check_classes(request: DataRequest, splits: Splits) -> None:
+def _check_classes(request: DataRequest, splits: Splits, place: Path) -> None:
     known = request.known
     if known.num_classes is not None and len(splits.classes) != known.num_classes:
         raise RequestError(
@@ -55,7 +67,7 @@ def _check_classes(request: DataRequest, splits: Splits) -> None:
         )
     if len(splits.classes) < 2:
         raise RequestError(
-            f"{known.name}: only one class, {splits.classes[0]!r}; it needs two or more class folders. "
+            f"{place}: only one class, {splits.classes[0]!r}; it needs two or more class folders. "
             "Is the path one level too high?"
         )
 
@@ -77,8 +89,8 @@ _READERS: dict[str, Callable[[Path], Splits]] = {
     "tiny-imagenet": open_tiny_imagenet,
     "flowers102": open_flowers102,
     "cars": open_cars,
-    "places365": open_folder,
-    "imagenet-1k": open_folder,
+    "places365": _open_folder_or_shards,
+    "imagenet-1k": _open_folder_or_shards,
     "imagenet-21k": _open_folder_or_shards,
-    "folder": _open_folder_or_shards,
+    "folder": lambda root: open_shards(root) if has_shards(root) else open_own_images(root),
 }

@@ -1,24 +1,51 @@
 """WebDataset shards: plain tar files in which `KEY.jpg` is an image and `KEY.cls` the number of its class.
 
-The headers of all shards are read once; after that, an image takes one seek and one read, in any order.
+An image takes one read, in any order. The headers of all shards are read once, unless there is an index.
 """
 
 import os
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from favor.data.archive import TarHeader, is_plain_file
-from favor.data.folder import EVALUATION_FOLDERS, IMAGE_ENDINGS, TRAIN_FOLDERS, first_folder
-from favor.data.image_files import MOST_BYTES, ImageFiles
+from favor.data.class_folders import EVALUATION_FOLDERS, IMAGE_ENDINGS, TRAIN_FOLDERS, first_folder
+from favor.data.decoding import MOST_BYTES
+from favor.data.image_files import ImageFiles
+from favor.data.shard_index import POSITION, SPLITS, ShardIndex, Split, positions_file, read_positions, shard_file
 from favor.data.sources import Splits
 from favor.errors import RequestError, one_line, shown
-from favor.regular_file import open_regular
+from favor.regular_file import UnreadableFileError, open_regular
 
 _MOST_CLASSES = 100_000
+_MOST_OPEN = 128
+
+
+class _OpenFiles:
+    """Files kept open between reads: on a shared file system, opening one takes longer than reading an image."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        file = self._files.pop(path, None) or open_regular(Path(path))
+        self._files[path] = file  # at the end: the first one is the longest unused
+        if len(self._files) > _MOST_OPEN:
+            self._files.pop(next(iter(self._files))).close()
+        try:
+            content = os.pread(file.fileno(), size, offset)  # unlike a seek, safe after a fork
+        except OSError as error:
+            raise UnreadableFileError(Path(path), f"cannot be read: {error.strerror}") from error
+        if len(content) < size:
+            raise UnreadableFileError(Path(path), "the shard ends before the image does")
+        return content
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_files": {}}  # a worker that is not forked opens its own
 
 
 @dataclass(frozen=True)
@@ -29,14 +56,13 @@ class ShardPlaces:
     shard: NDArray[np.int32]
     offset: NDArray[np.int64]
     size: NDArray[np.int64]
+    _files: _OpenFiles = field(default_factory=_OpenFiles)
 
     def __len__(self) -> int:
         return len(self.shard)
 
     def read(self, sample: int) -> bytes:
-        with open_regular(Path(self.shards[self.shard[sample]])) as file:
-            file.seek(int(self.offset[sample]))
-            return file.read(int(self.size[sample]))
+        return self._files.read(self.shards[self.shard[sample]], int(self.offset[sample]), int(self.size[sample]))
 
     def name(self, sample: int) -> str:
         return f"{self.shards[self.shard[sample]]} at byte {self.offset[sample]}"
@@ -52,6 +78,40 @@ def open_shards(root: Path) -> Splits:
     train, evaluation = (_indexed(root, split) for split in ("train", "val"))
     classes = 1 + max(int(train.labels.max()), int(evaluation.labels.max()))
     return Splits(tuple(str(label) for label in range(classes)), train, evaluation)
+
+
+def open_indexed(root: Path, index: ShardIndex) -> Splits:
+    """Shards that `favor shards` wrote, with the samples in the order of the data set."""
+    if not index.is_complete:
+        done, of = (sum(counts) for counts in ((s.visited for s in (*index.train, *index.val)), index.samples))
+        raise RequestError(
+            f"{root}: only {done:,} of {of:,} images are in the shards; run `favor shards {index.data} -o {root}` again"
+        )
+    for name in index.classes:
+        if not name.isprintable():
+            raise RequestError(f"{root}: the index names a class {shown(name)}, which is not a valid name")
+    return Splits(index.classes, *(_positioned(root, split, index) for split in SPLITS))
+
+
+def _positioned(root: Path, split: Split, index: ShardIndex) -> ImageFiles:
+    files = [shard_file(root, split, number) for number in range(len(index.shards(split)))]
+    found = []
+    for file, shard in zip(files, index.shards(split), strict=True):
+        with open_regular(file) as opened:
+            size = os.fstat(opened.fileno()).st_size
+        if size != shard.bytes:
+            raise RequestError(f"{file}: has {size:,} bytes where the index says {shard.bytes:,}; copy it again")
+        found.append(read_positions(positions_file(file), shard, len(index.classes)))
+    positions = np.concatenate(found) if found else np.empty(0, POSITION)
+    if not len(positions):
+        raise RequestError(f"{root}: no images in the shards of {split}")
+    which = np.repeat(np.arange(len(files), dtype=np.int32), [len(part) for part in found])
+    by_sample = np.argsort(positions["sample"], kind="stable")
+    positions = positions[by_sample]
+    if (np.diff(positions["sample"]) == 0).any():
+        raise RequestError(f"{root}: the shards of {split} hold an image twice; write them again")
+    places = ShardPlaces(tuple(map(str, files)), which[by_sample], positions["offset"], positions["size"])
+    return ImageFiles(places, positions["label"].astype(np.int64))
 
 
 def _shards_of(root: Path, split: str) -> list[Path]:

@@ -1,6 +1,6 @@
 """The loader's interface to a split of a data set, in memory or in files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +25,10 @@ class Fetched:
     images: Tensor
     samples: NDArray[np.int64]
     broken: tuple[BrokenImage, ...] = ()
+
+    def pin_memory(self) -> "Fetched":
+        """The same in pinned memory, from which a GPU copies by itself; torch's `DataLoader` calls this."""
+        return replace(self, images=self.images.pin_memory())
 
 
 class ImageSource(Protocol):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from favor.data.broken import BrokenImages
-from favor.data.folder import class_folders, image_list, images_by_class
+from favor.data.class_folders import class_folders
+from favor.data.folder import image_list, images_by_class
 from favor.data.image_files import decode_all
 from favor.data.sources import Splits
 from favor.errors import RequestError, shown
