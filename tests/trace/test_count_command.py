@@ -8,7 +8,7 @@ import typer
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from favor.cli.count import _scaled, add_commands
+from favor.cli.count import add_commands, format_count
 from favor.errors import RequestError
 from favor.trace.counts import METRIC_NAMES
 from favor.trace.peak_memory import peak_memory
@@ -109,7 +109,7 @@ def test_counting_allocates_no_weight(app, monkeypatch):
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (1000, "1 k"), (4598882304, "4.599 G")])
 def test_a_count_is_shown_with_four_digits_and_a_prefix(value, text):
-    assert _scaled(value) == text
+    assert format_count(value) == text
 
 
 def test_memory_of_a_training_step_is_shown_part_by_part_and_the_parts_add_up(app):

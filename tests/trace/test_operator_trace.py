@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import WorkError
-from favor.trace.fake_device import _backward_without_engine, copy_onto, on_meta, trace_on
+from favor.trace.fake_device import backward_without_engine, copy_onto, on_meta, trace_on
 from favor.trace.operator_trace import Trace, trace
 
 
@@ -116,7 +116,7 @@ def test_attention_is_as_it_was_after_pretending():
 def test_the_backward_pass_without_the_engine_does_what_the_engine_does():
     model = on_meta(Block())
     with_engine = trace(model, meta_images(), training=True)
-    without = trace(model, meta_images(), training=True, backward=_backward_without_engine)
+    without = trace(model, meta_images(), training=True, backward=backward_without_engine)
     assert Counter(op.name for op in without.ops) == Counter(op.name for op in with_engine.ops)
     assert without.peak_bytes == pytest.approx(with_engine.peak_bytes, rel=0.01)
 
@@ -135,7 +135,7 @@ def test_the_backward_pass_without_the_engine_frees_what_a_node_saved_when_the_e
 
     network = on_meta(Residual())
     with_engine = trace(network, meta_images(), training=True)
-    without = trace(network, meta_images(), training=True, backward=_backward_without_engine)
+    without = trace(network, meta_images(), training=True, backward=backward_without_engine)
     backward = slice(with_engine.forward_ops, None)
     assert without.live_bytes()[backward] == pytest.approx(with_engine.live_bytes()[backward], abs=64)
 
@@ -163,7 +163,7 @@ def test_the_backward_pass_without_the_engine_gives_the_engines_gradients():
 
     model, x = Shared(), torch.arange(12.0).reshape(3, 4) / 6
     gradients = []
-    for backward in (torch.autograd.backward, _backward_without_engine):
+    for backward in (torch.autograd.backward, backward_without_engine):
         model.zero_grad()
         backward(model(x).square().sum())
         gradients.append(model.w.grad.clone())
@@ -351,3 +351,33 @@ def test_a_copy_onto_another_device_copies_no_value_and_keeps_shared_weights_sha
     assert copied[0].weight is copied[1].weight
     assert {p.device.type for p in copied.parameters()} == {"meta"} == {copied[0].plain.device.type}
     assert {p.device.type for p in model.parameters()} == {"cpu"}
+
+
+class Tangled(nn.Module):
+    """Refers to its parts from outside of PyTorch's registers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.again = self.first
+        self.memory = nn.LSTM(4, 4)  # restores itself in a way of its own
+        self.unregistered = [self.first]
+        self.by_name = {"first": self.first, "options": {"scale": 2.0}}
+        self.run = self.twice
+
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(self.first(x))
+
+
+def test_a_copy_refers_to_its_own_parts_only():
+    model = Tangled()
+    copied = copy_onto(model, lambda tensor: torch.empty_like(tensor, device="meta"))
+    assert type(copied) is Tangled
+    assert copied.first is not model.first
+    assert copied.again is copied.unregistered[0] is copied.by_name["first"] is copied.first
+    assert copied.run.__self__ is copied
+    assert copied.by_name["options"] == {"scale": 2.0}
+    assert copied.by_name["options"] is not model.by_name["options"]
+    assert {p.device.type for p in copied.parameters()} == {"meta"}
+    assert len([*copied.modules()]) == 3
+    assert copied.memory(torch.empty(1, 1, 4, device="meta"))[0].shape == (1, 1, 4)

@@ -13,7 +13,7 @@ from favor.trace.conditions import check_batch_size
 from favor.trace.fake_device import on_meta
 from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Op, trace
-from favor.trace.paper_params import params_paper
+from favor.trace.paper_counts import OutputElements, model_size_paper, params_paper
 from favor.trace.rules import Kind
 from favor.zoo.operating_point import operating_point
 from favor.zoo.registry import card, create_model
@@ -49,6 +49,7 @@ class Counts:
     params: int
     params_trainable: int
     params_paper: int
+    model_size_paper: int
     weight_bytes: int
     macs_matmul: int
     macs: int
@@ -68,6 +69,7 @@ METRIC_NAMES = (
     "params",
     "params_trainable",
     "params_paper",
+    "model_size_paper",
     "weight_bytes",
     "macs_matmul",
     "macs",
@@ -109,7 +111,8 @@ def count(
         name, classes, sides = type(model).__name__, None, _sides(224 if img_size is None else img_size)
         network = on_meta(model)
     images = torch.empty(batch_size, in_chans, *sides, device="meta")
-    with attention_implementation(attention):
+    outputs = OutputElements()
+    with attention_implementation(attention), outputs.counted(network):
         recorded = trace(network, images, training=training, subject=name)
     return Counts(
         name=name,
@@ -119,6 +122,7 @@ def count(
         training=training,
         operating_point=operating_point(network),
         **weights(network),
+        model_size_paper=model_size_paper(network, images, outputs, recorded.ops),
         **per_image(recorded.ops, batch_size),
         by_operator=by_operator(recorded.ops),
     )

@@ -8,9 +8,10 @@ import copy
 import heapq
 import itertools
 import logging
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -46,7 +47,43 @@ def copy_onto(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
             if isinstance(tensor, Tensor) and id(tensor) not in made:
                 new = make(tensor)
                 made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+    return _copied(model, made)
+
+
+_KEPT = (type(None), bool, int, float, complex, str, type, FunctionType, torch.dtype, torch.device)
+"""What `copy.deepcopy` returns as it is."""
+
+
+def _copied(model: nn.Module, made: dict[int, Any]) -> nn.Module:
+    """Like `copy.deepcopy(model, made)`, in a quarter of the time: modules are copied attribute by attribute."""
+    plain = [module for module in model.modules() if _is_copied_by_attributes(type(module))]
+    made |= {id(module): type(module).__new__(type(module)) for module in plain}
+    for module in plain:
+        vars(made[id(module)]).update(_copied_items(module.__getstate__(), made))
     return copy.deepcopy(model, made)
+
+
+def _copied_items(items: dict[str, Any], made: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in items.items():
+        if isinstance(value, _KEPT):
+            yield name, value
+        elif type(value) in (dict, OrderedDict) and id(value) not in made:
+            made[id(value)] = copied = type(value)()
+            copied.update(_copied_items(value, made))
+            yield name, copied
+        else:
+            yield name, copy.deepcopy(value, made)
+
+
+def _is_copied_by_attributes(module: type[nn.Module]) -> bool:
+    """Whether a copy of such a module is a new object with copied attributes, as of most modules."""
+    return (
+        not hasattr(module, "__deepcopy__")
+        and not hasattr(module, "__slots__")
+        and module.__reduce_ex__ is object.__reduce_ex__
+        and module.__getstate__ is nn.Module.__getstate__
+        and module.__setstate__ is nn.Module.__setstate__
+    )
 
 
 def on_meta(model: nn.Module) -> nn.Module:
@@ -89,7 +126,7 @@ def trace_on(
         copied = copy_onto(model, make)
         order = torch.channels_last if channels_last else torch.contiguous_format
         images = torch.empty(image_shape, device=fake_device, dtype=dtype, memory_format=order)
-        backward = _backward_without_engine if device == "cuda" else torch.autograd.backward
+        backward = backward_without_engine if device == "cuda" else torch.autograd.backward
         with _autocast(device, autocast):
             return trace(copied, images, training=training, subject=subject or type(model).__name__, backward=backward)
 
@@ -229,7 +266,7 @@ def _batch_norm_on_cuda(
     return (*aten.native_batch_norm(data, *others), data.new_empty(0, dtype=torch.uint8), 0)
 
 
-def _backward_without_engine(loss: Tensor) -> None:
+def backward_without_engine(loss: Tensor) -> None:
     """The backward pass in Python, in the order of the autograd engine, which would ask the driver for streams.
 
     Nodes are released as soon as they have run, so saved tensors are freed at the same moment as in the engine.

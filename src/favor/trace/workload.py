@@ -45,17 +45,17 @@ def build(name: str, phase: Phase, img_size: int, num_classes: int) -> nn.Module
 class Inference:
     """Forward passes in eval mode without gradients, on images that are on the device already."""
 
-    def __init__(self, model: nn.Module, img_size: int, place: torch.device, precision: Precision, compiled: bool):
-        self._weights = model.eval().to(place, precision.weights)
+    def __init__(self, model: nn.Module, img_size: int, device: torch.device, precision: Precision, compiled: bool):
+        self._weights = model.eval().to(device, precision.weights)
         self._model: Callable[[Tensor], object] = compile_model(self._weights) if compiled else self._weights
-        self._img_size, self._place, self._precision = img_size, place, precision
+        self._img_size, self._device, self._precision = img_size, device, precision
 
     def at(self, batch_size: int) -> Call:
         """A forward pass of a batch."""
-        images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
+        images = random_images(batch_size, self._img_size).to(self._device, self._precision.weights)
 
         def run() -> None:
-            with torch.inference_mode(), self._precision.context(self._place):
+            with torch.inference_mode(), self._precision.context(self._device):
                 self._model(images)
 
         return Call(run, (*self._weights.parameters(), *self._weights.buffers(), images))
@@ -68,20 +68,20 @@ class Training:
         self,
         model: nn.Module,
         img_size: int,
-        place: torch.device,
+        device: torch.device,
         precision: Precision,
         compiled: bool,
         optimizer: str,
     ) -> None:
-        self._weights = model.train().to(place, precision.weights)
+        self._weights = model.train().to(device, precision.weights)
         self._model: Callable[[Tensor], object] = compile_model(self._weights) if compiled else self._weights
         self._optimizer = benchmark_optimizer(optimizer, self._weights.parameters())
-        self._scaler = precision.scaler(place)
-        self._img_size, self._place, self._precision = img_size, place, precision
+        self._scaler = precision.scaler(device)
+        self._img_size, self._device, self._precision = img_size, device, precision
 
     def at(self, batch_size: int) -> Call:
         """A training step on a batch. One step runs right away, so that the optimizer has its state."""
-        images = random_images(batch_size, self._img_size).to(self._place, self._precision.weights)
+        images = random_images(batch_size, self._img_size).to(self._device, self._precision.weights)
 
         def run() -> None:
             self.gather_gradients(images)
@@ -100,7 +100,7 @@ class Training:
 
     def gather_gradients(self, images: Tensor) -> None:
         """Forward pass, all losses, backward pass: the part that gradient accumulation repeats."""
-        with self._precision.context(self._place):
+        with self._precision.context(self._device):
             objective = loss(self._model(images), images.shape[0])
             objective = sum(take_extra_losses(self._weights).values(), objective)
         self._scaler.scale(objective).backward()

@@ -163,9 +163,9 @@ _VIEW = Rule("view", no_work, no_traffic)
 
 def find_rule(operator: OpOverload, subject: str) -> Rule:
     """The rule for an operator; `subject` is the model that called it, for the error's text."""
-    found = _RULES.get(operator) or _RULES.get(operator.overloadpacket)
-    if found is not None:
-        return found
+    rule = _RULES.get(operator) or _RULES.get(operator.overloadpacket)
+    if rule is not None:
+        return rule
     if operator.is_view:  # the schema says so: the output aliases an input that is not written to
         return _VIEW
     raise WorkError(
