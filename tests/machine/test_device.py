@@ -10,7 +10,7 @@ from favor.machine.device import available, find_device, short_gpu_name
 def check_interface(kind: str) -> None:
     """What every device must do where it is."""
     device = find_device(kind)
-    left = torch.randn(64, 64, device=device.place)
+    left = torch.randn(64, 64, device=device.torch_device)
     out = []
 
     def run() -> None:

@@ -15,7 +15,14 @@ import pytest
 from favor.errors import RequestError
 from favor.machine import process as parent
 from favor.machine.messages import Findings, RubbishError
-from favor.machine.process import Exit, InterruptedJob, MemoryBefore, kills_for_memory, supervise
+from favor.machine.process import (
+    Exit,
+    InterruptedJob,
+    MemoryBefore,
+    kills_for_memory,
+    supervise,
+    supervise_in_turns,
+)
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
@@ -298,3 +305,65 @@ def test_a_worker_that_does_not_save_itself_in_time_is_killed(monkeypatch):
     with pytest.raises(InterruptedJob):
         run("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", saves_itself=True)
     assert time.monotonic() - start < 30
+
+
+TURNS = """
+tell(step="waiting for its turn")
+speed = float(json.loads(request)["speed"])
+while sys.stdin.read(1) == "+":
+    tell(round={"throughput": speed, "latency": time.monotonic(), "others": 0.0})
+tell(environment={"done": True})
+tell(status="ok", reason=None)
+"""
+
+
+def in_turns(script, speeds, rounds, time_limit=30.0):
+    requests = [f'{{"speed": {speed}}}' for speed in speeds]
+    asked = []
+
+    def rounds_have_ended(everyone):
+        asked.append(tuple(len(findings.rounds) for findings in everyone))
+        return len(asked) > rounds
+
+    found = supervise_in_turns(child(script), requests, time_limit=time_limit, rounds_have_ended=rounds_have_ended)
+    return found, asked
+
+
+def test_workers_take_turns_and_end_after_the_last_round():
+    found, asked = in_turns(TURNS, [1.0, 2.0], rounds=3)
+    assert asked == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert [[entry.throughput for entry in findings.rounds] for findings in found] == [[1.0] * 3, [2.0] * 3]
+    times = [entry.latency for pair in zip(*(findings.rounds for findings in found), strict=True) for entry in pair]
+    assert times == sorted(times)
+    assert [(findings.status, findings.environment) for findings in found] == [("ok", {"done": True})] * 2
+
+
+def test_a_worker_that_crashes_in_its_turn_drops_out_and_the_others_go_on():
+    crashing = TURNS.replace("    tell(round", '    if speed == 1.0: sys.exit("no more")\n    tell(round')
+    found, _ = in_turns(crashing, [1.0, 2.0, 3.0], rounds=2)
+    assert [findings.status for findings in found] == ["failed", "ok", "ok"]
+    assert found[0].reason == "waiting for its turn: ended with exit code 1; last line of stderr: no more"
+    assert [len(findings.rounds) for findings in found] == [0, 2, 2]
+
+
+def test_a_worker_that_hangs_in_its_turn_is_ended_with_all_that_take_turns():
+    hanging = TURNS.replace("    tell(round", "    if speed == 2.0: time.sleep(60)\n    tell(round")
+    start = time.monotonic()
+    found, _ = in_turns(hanging, [1.0, 2.0], rounds=2, time_limit=3.0)
+    assert time.monotonic() - start < 20
+    assert [findings.status for findings in found] == ["timeout", "timeout"]
+
+
+def test_a_round_that_is_malformed_ends_the_worker():
+    found, _ = in_turns(TURNS.replace('"throughput": speed', '"throughput": 0.0'), [1.0], rounds=2)
+    assert found[0].status == "failed"
+    assert "malformed message" in found[0].reason
+
+
+def test_a_worker_outlives_the_signal_that_slurm_sends_to_all_processes_of_a_job() -> None:
+    script = (
+        "import json, os, signal, sys; os.kill(os.getpid(), signal.SIGUSR2); "
+        "os.write(int(sys.argv[1]), json.dumps({'status': 'ok', 'reason': None}).encode() + bytes([10]))"
+    )
+    assert supervise((sys.executable, "-c", script), "{}").status == "ok"
+    assert signal.SIGUSR2 not in signal.pthread_sigmask(signal.SIG_BLOCK, set())

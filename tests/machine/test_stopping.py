@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from favor.machine.stopping import Estimate, StoppingRule, are_too_few, collect, has_drifted, interval_ranks, quantile
+from favor.machine.stopping import Estimate, StoppingRule, collect, has_drifted, interval_ranks, least_count, quantile
 from measurement.fakes import FakeClock
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
@@ -128,10 +128,12 @@ def test_eight_samples_drift_only_if_one_half_is_all_slower_than_the_other(order
     assert has_drifted(order) == (max(order[:4]) < min(order[4:]) or max(order[4:]) < min(order[:4]))
 
 
-@pytest.mark.parametrize(("share", "enough"), [(0.5, 2), (0.9, 10), (0.99, 100)])
-def test_a_quantile_needs_as_many_values_as_put_one_beyond_it(share, enough):
-    assert are_too_few(enough - 1, share)
-    assert not are_too_few(enough, share)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_an_interval_has_both_ends_from_the_least_count_on_and_not_before(share):
+    enough = least_count(share)
+    assert None not in (quantile(range(enough), share).low, quantile(range(enough), share).high)
+    one_less = quantile(range(enough - 1), share)
+    assert None in (one_less.low, one_less.high)
 
 
 def test_an_estimate_scales_with_its_interval():

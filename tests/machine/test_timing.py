@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from favor.machine.stopping import StoppingRule
-from favor.machine.timing import time_calls, warm_up
+from favor.machine.timing import time_calls, warm_up, with_more_calls
 from measurement.fakes import FakeClock, FakeDevice, FakeWork
 
 RULE = StoppingRule(budget=20.0)
@@ -90,3 +90,12 @@ def test_the_garbage_collector_is_off_while_timing_and_on_again_afterwards(clock
     assert seen[0]
     assert not seen[-1]
     assert gc.isenabled()
+
+
+def test_more_calls_end_with_their_budget_if_the_machine_becomes_slow_meanwhile(clock, device):
+    slowed = FakeWork(device, lambda batch: 0.1, [1.0] * 120 + [50.0] * 200)
+    timing = time_calls(slowed.at(1).run, device, clock, RULE)
+    start = clock.now()
+    longer = with_more_calls(timing, slowed.at(1).run, device, clock, StoppingRule(budget=40.0), 368)
+    assert 40 <= clock.now() - start < 46
+    assert len(timing.seconds) < len(longer.seconds) < 368

@@ -39,20 +39,23 @@ def search_best_batch(
     smallest: int = 1,
     largest: int | None = None,
     affordable: Callable[[int, float], bool] = lambda batch, seconds: True,
+    powers_of_two: bool = False,
 ) -> Search:
     """Search for the batch size with the highest throughput, in few and short measurements.
 
-    `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, the
-    error is passed on. `largest` is known to fit into memory. `affordable(batch, seconds)` says whether there
-    is time for a batch that will take about so long. The winner's throughput is the luckiest of many noisy figures:
-    measure it again.
+    `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, the error
+    is passed on. `largest` is known to fit into memory. `affordable(batch, seconds)` says whether there is time for a
+    batch that will take about so long. With `powers_of_two` no others are tried. The winner's throughput is the
+    luckiest of many noisy figures: measure it again.
 
     >>> search_best_batch(lambda batch: batch / (1 + batch / 8) - 0.02 * batch).best
     48
     """
     curve = {smallest: throughput(smallest)}
+    if powers_of_two and largest is not None:
+        largest = 1 << (largest.bit_length() - 1)
     ended, limit = _grow(throughput, curve, largest, affordable)
-    for _ in range(REFINING_ROUNDS):
+    for _ in range(0 if powers_of_two else REFINING_ROUNDS):
         before, refused = max(curve.values()), False
         for batch in _between_neighbors(curve, limit):
             if not affordable(batch, _seconds(curve, batch)):

@@ -22,11 +22,16 @@ ALLOCATOR = "PyTorch's allocator on the device"
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak bytes allocated for tensors, and reserved by the allocator if that is more."""
+    """Peak bytes allocated for tensors, and reserved by the allocator if that is more.
+
+    `low` and `high` are the least and the most of several runs, where they differ.
+    """
 
     allocated: int
     reserved: int | None
     method: str
+    low: int | None = None
+    high: int | None = None
 
 
 class Device(Protocol):
@@ -37,7 +42,7 @@ class Device(Protocol):
     """The manufacturer's name."""
     label: str
     """The short name in records' conditions, such as `cpu` or `a100`."""
-    place: torch.device
+    torch_device: torch.device
 
     def synchronize(self) -> None:
         """Wait until the device has finished all queued work."""
@@ -66,7 +71,7 @@ class Cpu:
 
     kind = "cpu"
     label = "cpu"
-    place = torch.device("cpu")
+    torch_device = torch.device("cpu")
 
     def __init__(self) -> None:
         self.name = processor_name()
@@ -101,32 +106,32 @@ class Cuda:
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
-        self.place = torch.device("cuda", index)
+        self.torch_device = torch.device("cuda", index)
         self.name = torch.cuda.get_device_name(index)
         self.label = short_gpu_name(self.name)
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.place)
+        torch.cuda.synchronize(self.torch_device)
 
     def peak_of(self, run: Callable[[], None], held: Iterable[Tensor]) -> Peak:
         self.release()
-        torch.cuda.reset_peak_memory_stats(self.place)
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
         run()
         self.synchronize()
         return Peak(
-            torch.cuda.max_memory_allocated(self.place),
-            torch.cuda.max_memory_reserved(self.place),
+            torch.cuda.max_memory_allocated(self.torch_device),
+            torch.cuda.max_memory_reserved(self.torch_device),
             "torch.cuda.max_memory_allocated",
         )
 
     def total_memory(self) -> int:
-        return torch.cuda.get_device_properties(self.place).total_memory
+        return torch.cuda.get_device_properties(self.torch_device).total_memory
 
     def free_memory(self) -> int:
-        return torch.cuda.mem_get_info(self.place)[0]
+        return torch.cuda.mem_get_info(self.torch_device)[0]
 
     def room(self, held: int, limit: int | None) -> int:
-        most = self.free_memory() + torch.cuda.memory_reserved(self.place)
+        most = self.free_memory() + torch.cuda.memory_reserved(self.torch_device)
         return most if limit is None else min(most, limit)
 
     def release(self) -> None:
@@ -134,7 +139,7 @@ class Cuda:
         torch.cuda.empty_cache()
 
     def limit_memory(self, limit: int) -> str | None:
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()), self.place)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / self.total_memory()), self.torch_device)
         return ALLOCATOR
 
 
@@ -143,7 +148,7 @@ class Mps:
 
     kind = "mps"
     label = "mps"
-    place = torch.device("mps")
+    torch_device = torch.device("mps")
 
     def __init__(self) -> None:
         self.name = f"{processor_name()} GPU"

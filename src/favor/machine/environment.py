@@ -25,6 +25,9 @@ BUSY = 0.1
 
 LOOK_SECONDS = 0.5
 
+CLUSTER_VARIABLE, NODE_VARIABLE = "FAVOR_CLUSTER", "FAVOR_NODE"
+"""Set for the jobs of a cluster. Nodes with the same device are one machine, so the cluster is the host of a record."""
+
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -85,17 +88,17 @@ def is_busy(others: float, processors: int) -> bool:
     return others > BUSY * processors
 
 
-def look_at_load() -> float:
-    """How many processors other processes keep busy now, over half a second in which this one is idle."""
+def look_at_load(seconds: float = LOOK_SECONDS) -> float:
+    """How many processors other processes keep busy now, over some time in which this one is idle."""
     before = glance()
-    time.sleep(LOOK_SECONDS)
+    time.sleep(seconds)
     return others_between(before, glance())
 
 
 def describe(device: Device, threads: int, plugins: Iterable[str | Path] = ()) -> dict[str, Scalar]:
     """The environment on a record: device, software, threads, and the content hashes of plugins."""
     described: dict[str, Scalar] = {
-        "host": platform.node(),
+        "host": os.environ.get(CLUSTER_VARIABLE) or platform.node(),
         "device_name": device.name,
         "device_memory": device.total_memory(),
         "processor": processor_name(),
@@ -110,6 +113,8 @@ def describe(device: Device, threads: int, plugins: Iterable[str | Path] = ()) -
         "float32_matmul": torch.get_float32_matmul_precision(),
         "attention": attention_kernels(),
     }
+    if node := os.environ.get(NODE_VARIABLE):
+        described["node"] = node
     if commit := favor_commit():
         described["favor_commit"] = commit
     if hashes := [f"{Path(file).name} {sha256(Path(file).read_bytes()).hexdigest()[:16]}" for file in plugins]:
@@ -128,7 +133,18 @@ def favor_commit(root: Path = Path(__file__).parents[3]) -> str | None:
     """
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    # Without optional locks: a user's own git command at the same moment would find the index locked.
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     try:
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
@@ -148,7 +164,8 @@ def attention_kernels() -> str:
     return " ".join(name for name, is_enabled in enabled.items() if is_enabled)
 
 
-def _nvidia_driver(file: Path = Path("/proc/driver/nvidia/version")) -> str:
+def _nvidia_driver() -> str:
+    file = Path("/proc/driver/nvidia/version")
     if not file.is_file():
         return "unknown"
     version = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read_text())

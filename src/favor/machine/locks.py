@@ -10,7 +10,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from favor.errors import RequestError
+from favor.regular_file import read_text
 
+_LONGEST_HOLDER = 10_000  # bytes, among them the path of a folder
 LOOKING_SECONDS = 0.25
 """`is_locked` holds a lock for an instant; whoever wants it waits this long before calling it taken."""
 
@@ -27,7 +29,7 @@ def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator
     except OSError as error:
         raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
     try:
-        _holder_file(file).write_text(f"process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
+        _tell_holder(file, f"process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
         yield
     finally:
         lock.release()
@@ -64,8 +66,19 @@ def _holder_file(lock: Path) -> Path:
     return lock.with_name(f"{lock.name}.holder")
 
 
+def _tell_holder(lock: Path, text: str) -> None:
+    """Write a new file: the folder may come from somebody else, with a link or a pipe in its place."""
+    file = _holder_file(lock)
+    try:
+        file.unlink(missing_ok=True)
+        with file.open("x", encoding="utf-8") as content:
+            content.write(text)
+    except OSError as error:
+        raise RequestError(f"{file}: cannot write: {error.strerror}; choose another folder") from error
+
+
 def _holder(lock: Path) -> str:
     try:
-        return _holder_file(lock).read_text().strip()
-    except OSError:
+        return read_text(_holder_file(lock), _LONGEST_HOLDER).strip()
+    except RequestError:
         return "another process"

@@ -68,6 +68,15 @@ class BatchMemory:
         """The most bytes per image that an unseen line can have."""
         return self.per_image + (self.fixed - self.always) / self.measured_to
 
+    def peak_at(self, batch_size: int) -> tuple[float, float]:
+        """The peak at a batch size by the last line, and the most that an unseen line can make it.
+
+        >>> BatchMemory(((1, 107), (2, 114), (4, 128)), always=98, verified=True).peak_at(10)
+        (170.0, 173.0)
+        """
+        by_line = self.fixed + self.per_image * batch_size
+        return by_line, max(by_line, self.always + self.steepest * batch_size)
+
     def largest_batch(self, memory: float) -> int | None:
         """The largest batch whose peak fits into so many bytes, by the lines; 0 if not even the smallest does.
 

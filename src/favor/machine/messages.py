@@ -3,13 +3,30 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from queue import SimpleQueue
 from typing import Any, get_args
+
+import msgspec
 
 from favor.machine.stopping import Estimate
 from favor.metrics import METRICS
-from favor.records.schema import Reading, Scalar, Status, reading
+from favor.records.schema import LoadCurves, Reading, Scalar, Status, reading
 from favor.text import cut_to_line
+
+TURN, END_OF_ROUNDS = b"+", b"."
+"""What the parent writes to a worker that takes turns with others."""
+
+WAITING = "waiting for its turn"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a worker measured in one of its turns; `others` are the processors that other programs kept busy."""
+
+    throughput: float
+    latency: float
+    others: float
 
 
 class RubbishError(ValueError):
@@ -19,8 +36,8 @@ class RubbishError(ValueError):
 class Channel:
     """The worker's side: every call sends one line to the parent at once."""
 
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[str], object], turns: "SimpleQueue[bytes] | None" = None) -> None:
+        self._write, self._turns = write, turns
         self.step = "start"
 
     def begin(self, step: str) -> None:
@@ -44,6 +61,21 @@ class Channel:
     def flag(self, *flags: str) -> None:
         """Add flags to the record, such as `busy`."""
         self._send(flags=list(flags))
+
+    def next_turn(self) -> bool:
+        """Wait for the next turn; False when the rounds have ended."""
+        assert self._turns is not None  # noqa: S101 - only workers with a parent take turns
+        if self.step != WAITING:
+            self.begin(WAITING)
+        return self._turns.get() == TURN
+
+    def round(self, measured: Round) -> None:
+        """Send what was measured in this turn, which ends it."""
+        self._send(round=asdict(measured))
+
+    def load(self, curves: LoadCurves) -> None:
+        """Send the curves of a load test so far."""
+        self._send(load=msgspec.to_builtins(curves))
 
     def progress(self, text: str) -> None:
         """Report the progress of the step."""
@@ -77,6 +109,8 @@ class Findings:
     environment: dict[str, Scalar] = field(default_factory=dict)
     metrics: dict[str, Reading] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    load: LoadCurves | None = None
     step: str = "start"
     progress: str = ""
     status: Status | None = None
@@ -94,6 +128,10 @@ class Findings:
         if "metric" in message:
             name, value, method = message["metric"], message["value"], message["method"]
             self.metrics[name] = reading(name, value, message["low"], message["high"], method=method)
+        if "round" in message:
+            self.rounds.append(Round(**message["round"]))
+        if "load" in message:
+            self.load = msgspec.convert(message["load"], LoadCurves)
         if "status" in message:
             self.status, self.reason = message["status"], message["reason"]
         self.refusal = message.get("refused", self.refusal)
@@ -129,6 +167,23 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def _is_round(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == Round.__dataclass_fields__.keys()
+        and all(map(_is_number, value.values()))
+        and value["throughput"] > 0
+    )
+
+
+def _are_curves(value: object) -> bool:
+    try:
+        msgspec.convert(value, LoadCurves)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 def _are_scalars(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(one, str | bool) or _is_number(one) for one in value.values())
 
@@ -141,6 +196,8 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "conditions": _are_scalars,
     "environment": _are_scalars,
     "flags": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "round": _is_round,
+    "load": _are_curves,
     "metric": lambda value: isinstance(value, str) and value in METRICS,
     "value": _is_number,
     "low": lambda value: value is None or _is_number(value),

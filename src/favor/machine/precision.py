@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from favor.errors import unknown_name
+from favor.runtime.names import PRECISIONS
 
 if TYPE_CHECKING:
     import torch
-
-PRECISIONS = ("fp32", "bf16", "amp", "amp-fp16", "amp-bf16")
 
 
 def resolve_precision(name: str, device_kind: str) -> str:
@@ -23,6 +22,23 @@ def resolve_precision(name: str, device_kind: str) -> str:
     if name != "amp":
         return name
     return "amp-bf16" if device_kind == "cpu" else "amp-fp16"
+
+
+def training_precision(name: str, device_kind: str) -> str:
+    """The precision in which a recipe is run: `amp` is fp32 on a CPU without bfloat16 instructions.
+
+    There, autocast emulates bfloat16, and a step takes about ten times as long.
+    """
+    emulated = name == "amp" and device_kind == "cpu" and not has_bf16_instructions()
+    return resolve_precision("fp32" if emulated else name, device_kind)
+
+
+def has_bf16_instructions() -> bool:
+    """Whether this CPU multiplies bfloat16 itself, as far as PyTorch knows (before 2.11 it knows of none)."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(known is True for name, known in capabilities.items() if "bf16" in name)
 
 
 @dataclass(frozen=True)
@@ -47,14 +63,14 @@ class Precision:
             case _:
                 return cls(torch.float32, torch.bfloat16)
 
-    def context(self, place: "torch.device") -> AbstractContextManager[object]:
+    def context(self, device: "torch.device") -> AbstractContextManager[object]:
         """The context of a forward pass."""
         import torch
 
-        return nullcontext() if self.autocast is None else torch.autocast(place.type, self.autocast)
+        return nullcontext() if self.autocast is None else torch.autocast(device.type, self.autocast)
 
-    def scaler(self, place: "torch.device") -> "torch.amp.GradScaler":
+    def scaler(self, device: "torch.device") -> "torch.amp.GradScaler":
         """A gradient scaler, active for float16 only, where small gradients would underflow."""
         import torch
 
-        return torch.amp.GradScaler(place.type, enabled=self.autocast is torch.float16)
+        return torch.amp.GradScaler(device.type, enabled=self.autocast is torch.float16)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from types import FrameType
 import psutil
 
 from favor.errors import RequestError
-from favor.machine.messages import Findings, RubbishError
+from favor.machine.messages import END_OF_ROUNDS, TURN, WAITING, Findings, RubbishError
 from favor.text import cut_to_line
 
 TAIL_BYTES = 4000
@@ -118,31 +118,18 @@ def supervise(
     Ctrl-C; others are killed.
     """
     findings = Findings()
-    before = MemoryBefore.now()
-    _adopt_orphans()
-    others = {process.pid for process in psutil.Process().children(recursive=True)}
-    answers, answers_of_child = os.pipe()
-    process = subprocess.Popen(
-        [*command, str(answers_of_child)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=[answers_of_child],
-        start_new_session=True,
-        env=None if environment is None else dict(environment),
-    )
-    os.close(answers_of_child)
-    child = _Child(process, answers, findings, on_step, on_note, others)
+    before, others = MemoryBefore.now(), _descendants()
+    child = _Child.start(command, findings, on_step, on_note, environment)
     try:
         with _sigterm_interrupts() if saves_itself else nullcontext():
             child.send(request)
             in_time = child.listen(None if time_limit is None else time.monotonic() + time_limit)
-        ended = child.end()
+        ended = child.end(others)
     except KeyboardInterrupt as interruption:
         number = signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT
         if saves_itself:
             child.ask_to_stop()
-        child.end()
+        child.end(others)
         findings.status, findings.reason = "failed", f"{findings.step}: interrupted"
         raise InterruptedJob(findings, number) from None
     finally:
@@ -152,6 +139,57 @@ def supervise(
     if findings.status is None:
         _conclude(findings, in_time, ended, time_limit, child.last_words(), before)
     return findings
+
+
+def supervise_in_turns(
+    command: tuple[str, ...],
+    requests: Sequence[str],
+    *,
+    time_limit: float,
+    rounds_have_ended: Callable[[Sequence[Findings]], bool],
+    on_step: Callable[[str], None] = lambda step: None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Findings, ...]:
+    """Run several workers at once that take turns: each builds its model, then A, B, A, B ... until the rounds end.
+
+    Only one of them works at any time; the others wait for a byte. A worker that fails drops out, and the others go on.
+    `rounds_have_ended` is asked before every round.
+    """
+    everyone = [Findings() for _ in requests]
+    before, others = MemoryBefore.now(), _descendants()
+    deadline = time.monotonic() + time_limit
+    children: list[_Child] = []
+    try:
+        for findings, request in zip(everyone, requests, strict=True):
+            children.append(_Child.start(command, findings, on_step, lambda text: None, environment))
+            children[-1].send(request)
+            children[-1].listen(deadline, lambda findings=findings: findings.step == WAITING)  # type: ignore[misc]
+        while not rounds_have_ended(everyone):
+            for child, findings in zip(children, everyone, strict=True):
+                if child.is_running:
+                    done = len(findings.rounds) + 1
+                    child.say(TURN)
+                    child.listen(deadline, lambda findings=findings, done=done: len(findings.rounds) == done)  # type: ignore[misc]
+        is_late = time.monotonic() >= deadline  # then one of them hangs, and nobody is waited for
+        for child, findings in zip(children, everyone, strict=True):
+            if not is_late:
+                child.say(END_OF_ROUNDS)
+            in_time = not is_late and (findings.status is not None or child.listen(deadline))
+            ended = child.end(None)
+            if findings.status is None:
+                _conclude(findings, in_time, ended, time_limit, child.last_words(), before)
+    finally:
+        for child in children:
+            child.end(None)
+            child.close()
+        _end_strays(others)
+    return tuple(everyone)
+
+
+def _descendants() -> set[int]:
+    """The processes below this one, which will include the orphans of its workers from now on."""
+    _adopt_orphans()
+    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 def _adopt_orphans() -> None:
@@ -209,22 +247,50 @@ class _Child:
         findings: Findings,
         on_step: Callable[[str], None],
         on_note: Callable[[str], None],
-        others: Set[int],
     ) -> None:
         assert process.stdin is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
         self._process, self._answers, self._stdin, self._stderr = process, answers, process.stdin, process.stderr
-        self._findings, self._on_step, self._on_note, self._others = findings, on_step, on_note, others
+        self._findings, self._on_step, self._on_note = findings, on_step, on_note
         self._unfinished_line = self._tail = b""
         self._talks_rubbish = False
+        self.is_running = True
         for pipe in (answers, self._stderr.fileno()):
             os.set_blocking(pipe, False)
         self._reaper = _Reaper(process.pid)
 
+    @classmethod
+    def start(
+        cls,
+        command: tuple[str, ...],
+        findings: Findings,
+        on_step: Callable[[str], None],
+        on_note: Callable[[str], None],
+        environment: Mapping[str, str] | None,
+    ) -> "_Child":
+        answers, answers_of_child = os.pipe()
+        # Slurm sends SIGUSR2 to all processes of a job: the parent heeds it, and a worker with this mask outlives it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+        process = subprocess.Popen(
+            [*command, str(answers_of_child)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[answers_of_child],
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(answers_of_child)
+        return cls(process, answers, findings, on_step, on_note)
+
     def send(self, request: str) -> None:
+        self.say(request.encode() + b"\n")
+
+    def say(self, words: bytes) -> None:
         # If the worker is already gone, waiting for it shows that.
         with suppress(BrokenPipeError):
-            self._stdin.write(request.encode() + b"\n")
+            self._stdin.write(words)
             self._stdin.flush()
 
     def ask_to_stop(self) -> None:
@@ -233,8 +299,8 @@ class _Child:
             os.kill(self._process.pid, signal.SIGTERM)
             self.listen(time.monotonic() + STOP_SECONDS)
 
-    def listen(self, deadline: float | None) -> bool:
-        """Read the worker's messages until it ends; False if it has not ended by the deadline."""
+    def listen(self, deadline: float | None, until: Callable[[], bool] = lambda: False) -> bool:
+        """Read the worker's messages until it ends, or until something is true; False if the deadline comes first."""
         readers = {self._answers: self._read_answers, self._stderr.fileno(): self._read_stderr}
         with selectors.DefaultSelector() as selector:
             for source in (*readers, self._reaper.ended):
@@ -242,20 +308,30 @@ class _Child:
             while (left := None if deadline is None else deadline - time.monotonic()) is None or left > 0:
                 for key, _ in selector.select(left):
                     if key.fd == self._reaper.ended:
+                        self.is_running = False
                         return True
                     if not readers[key.fd]():
                         selector.unregister(key.fd)
                     if self._talks_rubbish:
+                        self.is_running = False
                         return True
+                if until():
+                    return True
+        self.is_running = False
         return False
 
-    def end(self) -> Exit:
-        """Kill the worker, if it still runs, and its processes; read its last messages."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def end(self, others: Set[int] | None) -> Exit:
+        """Kill the worker, if it still runs, and its processes; read its last messages.
+
+        Descendants that left its process group end too, except the `others`; all of them stay if that is None.
+        """
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         ended = self._reaper.wait()
         self._process.returncode = ended.code
-        _end_strays(self._others)
+        if others is not None:
+            _end_strays(others)
         for read in (self._read_answers, self._read_stderr):
             while read():
                 pass

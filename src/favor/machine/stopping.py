@@ -68,13 +68,14 @@ def collect(take: Callable[[], float], rule: StoppingRule, clock: Clock) -> Samp
         for _ in range(max(1, len(seconds) // 10)):
             seconds.append(take())
             if clock.now() - start >= rule.budget:
-                return Samples(tuple(seconds), _is_met(seconds, rule))
+                return Samples(tuple(seconds), is_met(seconds, rule))
         long_enough = clock.now() - start >= min(rule.least_seconds, rule.budget / 2)
-        if long_enough and len(seconds) >= rule.least_samples and _is_met(seconds, rule):
+        if long_enough and len(seconds) >= rule.least_samples and is_met(seconds, rule):
             return Samples(tuple(seconds), converged=True)
 
 
-def _is_met(seconds: Sequence[float], rule: StoppingRule) -> bool:
+def is_met(seconds: Sequence[float], rule: StoppingRule) -> bool:
+    """Whether the median of the times is known as well as the rule demands."""
     return quantile(seconds, 0.5).is_within(rule.relative_width)
 
 
@@ -96,13 +97,14 @@ def quantile(values: Sequence[float], share: float) -> Estimate:
     return Estimate(value, None if low is None else min(low, value), None if high is None else max(high, value))
 
 
-def are_too_few(count: int, share: float) -> bool:
-    """Whether there are too few values to expect even one beyond the quantile.
+def least_count(share: float) -> int:
+    """The fewest values from which both ends of a quantile's interval follow.
 
-    >>> are_too_few(99, 0.99), are_too_few(100, 0.99), are_too_few(9, 0.9)
-    (True, False, True)
+    >>> least_count(0.5), least_count(0.9), least_count(0.99)
+    (6, 36, 368)
     """
-    return round(count * (1 - share), 9) < 1
+    extreme = max(share, 1 - share)
+    return math.ceil(math.log((1 - CONFIDENCE) / 2) / math.log(extreme))
 
 
 @lru_cache(maxsize=4096)

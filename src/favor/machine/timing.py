@@ -5,11 +5,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from favor.machine.clock import Clock
-from favor.machine.stopping import Estimate, StoppingRule, collect, has_drifted, quantile
+from favor.machine.stopping import Estimate, StoppingRule, collect, has_drifted, is_met, quantile
 
 Batch = TypeVar("Batch")
 
@@ -73,6 +73,23 @@ def time_calls(
     with _no_garbage_collection():
         samples = collect(lambda: seconds_per_call(run, calls, device, clock), rule, clock)
     return Timing(samples.seconds, calls, warm.settled, samples.converged)
+
+
+def with_more_calls(
+    timing: Timing, run: Callable[[], None], device: Synchronises, clock: Clock, rule: StoppingRule, wanted: int
+) -> Timing:
+    """The timing with single calls added until it has the `wanted` number, unless they would exceed the rule's budget.
+
+    Other load may slow them down: then they end with the budget.
+    """
+    missing = wanted - len(timing.seconds)
+    if missing <= 0 or missing * timing.quantile(0.5).value > rule.budget:
+        return timing
+    start, seconds = clock.now(), list(timing.seconds)
+    with _no_garbage_collection():
+        while len(seconds) < wanted and clock.now() - start < rule.budget:
+            seconds.append(seconds_per_call(run, 1, device, clock))
+    return replace(timing, seconds=tuple(seconds), converged=is_met(seconds, rule))
 
 
 def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: float) -> WarmUp:

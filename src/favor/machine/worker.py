@@ -1,13 +1,15 @@
 """A job in its own process, the worker's side: read the request, watch the parent, answer line by line.
 
 `python -P -m MODULE FD` reads a request from the first line of stdin and writes JSON lines to the file descriptor FD.
-When stdin ends the parent is gone, and the worker ends too.
+Every byte after that line is a turn for a worker that takes turns with others. When stdin ends the parent is gone, and
+the worker ends too.
 """
 
 import os
 import sys
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from favor.errors import FavorError
 from favor.machine.messages import Channel
@@ -18,14 +20,16 @@ def serve(work: Callable[[str, Channel], None], when_the_parent_ends: Callable[[
     answers = int(sys.argv[1])
     os.set_inheritable(answers, False)
     request = sys.stdin.readline()
+    turns: SimpleQueue[bytes] = SimpleQueue()
 
     def watch() -> None:
-        os.read(sys.stdin.fileno(), 1)
+        while said := os.read(sys.stdin.fileno(), 1):
+            turns.put(said)
         when_the_parent_ends()
 
     # This thread blocks in a system call, so it takes no time from the work.
     threading.Thread(target=watch, daemon=True).start()
-    answer(work, request, Channel(lambda line: os.write(answers, line.encode())))
+    answer(work, request, Channel(lambda line: os.write(answers, line.encode()), turns))
 
 
 def answer(work: Callable[[str, Channel], None], request: str, channel: Channel) -> None:
