@@ -49,5 +49,5 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     save_model(file, model, known)
     yield file
-    registry._forget(names)
+    registry.unregister(names)
     registry._plugins.pop(PLUGIN.resolve())

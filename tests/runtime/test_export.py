@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -15,9 +16,11 @@ from favor.errors import RequestError, WorkError
 from favor.machine.device import find_device
 from favor.runtime.card import ExportCard, card_file, read_card
 from favor.training import export as exporting
+from favor.training.checkpoint import save_model
 from favor.training.distributed import Processes
 from favor.training.export import ExportRequest, export
-from favor.training.predict import evaluate_checkpoint, predict
+from favor.training.predict import evaluate_checkpoint, load_trained, open_classifier, predict
+from favor.training.run_data import save_run_data
 
 FILES = {"onnx": "model.onnx", "openvino": "model.xml"}
 
@@ -44,7 +47,7 @@ def test_an_exported_file_evaluates_and_predicts_as_its_checkpoint(
     assert (test.data, test.images, test.top1_agreement, test.top1_change) == ("digits", 64, 100.0, 0.0)
     assert 0 < test.relative_deviation < 1e-5
     assert scores(file) == pytest.approx(scores(checkpoint), rel=1e-4)
-    [one], [other] = (predict(path, [image], find_device("cpu"))[1] for path in (file, checkpoint))
+    [one], [other] = (predict(open_classifier(path, find_device("cpu")), [str(image)]) for path in (file, checkpoint))
     assert [guess.name for guess in one.guesses] == [guess.name for guess in other.guesses]
     assert one.guesses[0].probability == pytest.approx(other.guesses[0].probability, rel=1e-4)
 
@@ -79,7 +82,7 @@ def test_the_card_says_what_the_checkpoint_says(checkpoint: Path, tmp_path: Path
     assert card.source == "best.safetensors of run a, step 60"
     assert json.loads(card_file(file).read_text())["self_test"]["images"] == 64
     with pytest.raises(RequestError, match="may hold code, which favor does not run"):
-        predict(file, [], find_device("cpu"))
+        open_classifier(file, find_device("cpu"))
 
 
 def test_without_real_images_the_self_test_is_on_generated_ones(
@@ -93,7 +96,22 @@ def test_without_real_images_the_self_test_is_on_generated_ones(
     assert "mixer_xs4 has fresh weights" in done.stderr
     assert "top-1 agreement" in done.stdout
     with pytest.raises(RequestError, match="mixer_xs4 with fresh weights, seed 0 knows no classes"):
-        predict(file, [], find_device("cpu"))
+        open_classifier(file, find_device("cpu"))
+
+
+def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Path) -> None:
+    digits, photos = open_data("digits").evaluation, tmp_path / "photos"
+    for place, label in enumerate(digits.labels[:60]):
+        file = photos / str(label) / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.images[place].permute(1, 2, 0).numpy()).save(file)
+    own = open_data(f"folder:{photos}")
+    trained, model = load_trained(checkpoint, torch.device("cpu"))
+    save_run_data(tmp_path / "run", f"folder:{photos}", own)
+    save_model(tmp_path / "run" / "best.safetensors", model, trained.model_copy(update={"dataset": "folder:photos"}))
+    test = export(ExportRequest(str(tmp_path / "run"), tmp_path / "model.onnx")).self_test
+    assert test.data.startswith("folder")
+    assert (test.images, test.top1_agreement) == (len(own.evaluation), 100.0)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +122,7 @@ def test_without_real_images_the_self_test_is_on_generated_ones(
             ["vit_xs4", "-o", "a.pt2", "--runtime", "torch-export", "--precision", "int8"],
             "use --runtime onnx or openvino",
         ),
+        (["vit_xs4", "-o", "a.onnx", "--calibration", "digits"], "only int8 is calibrated; add --precision int8"),
         (["vit_xs4", "-o", "a.onnx", "--runtime", "openvino"], "ends in .xml; use -o a.xml"),
         (["vit_xs4", "-o", "no/such/a.onnx"], "no/such: there is no such folder"),
         (["vit_xs5", "-o", "a.onnx"], "did you mean 'vit_xs4'"),
@@ -148,7 +167,7 @@ def test_outputs_that_rounding_does_not_explain_end_with_an_error(
 
 def test_nothing_is_reported_to_the_makers_of_openvino() -> None:
     code = (
-        "from favor.runtime.offline import without_telemetry; without_telemetry()\n"
+        "from favor.runtime.telemetry import without_telemetry; without_telemetry()\n"
         "import nncf, openvino, sys; from nncf.telemetry import telemetry\n"
         "assert sys.modules['openvino_telemetry'] is None and 'Mock' in type(telemetry).__name__"
     )

@@ -1,17 +1,25 @@
 """The four runtimes give the outputs of eager mode, and say how they got them."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from onnx import GraphProto, TensorProto, helper
+from PIL import Image
 from torch import Tensor, nn
 
 from equality import images
-from favor.errors import RequestError, WorkError
+from favor.errors import FavorError, RequestError, WorkError
+from favor.machine.device import find_device
+from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
+from favor.runtime.export import ENDINGS, OPENERS, export_file
+from favor.runtime.opening import open_file, open_foreign
 from favor.runtime.openvino_session import reason
-from favor.runtime.session import Choice
-from favor.runtime.start import export_file, open_file, start
+from favor.runtime.session import Choice, Session
 from favor.runtime.torch_session import TorchSession
+from favor.training.predict import Classifier, open_classifier, predict
 
 EXPORTED = ("onnxruntime", "openvino")
 
@@ -27,6 +35,17 @@ class Small(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)
+
+
+def session_of(
+    model: nn.Module, x: Tensor, choice: Choice, folder: Path, dynamic_batch: bool = True, calibration=()
+) -> Session:
+    form = next((form for form, opener in OPENERS.items() if opener == choice.runtime), None)
+    if form is None:
+        return TorchSession(model, x, choice)
+    file = folder / f"model{ENDINGS[form]}"
+    export_file(model, x, file, form, choice.precision, dynamic_batch=dynamic_batch, calibration=calibration)
+    return open_file(file, choice)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +64,7 @@ def test_a_session_gives_the_outputs_of_eager_mode(
     runtime: str, model: nn.Module, expected: Tensor, tmp_path: Path
 ) -> None:
     x = images(5, 3, 8, 8)
-    session = start(model, x[:2] if runtime != "compile" else x, Choice(runtime, threads=1), tmp_path)
+    session = session_of(model, x[:2] if runtime != "compile" else x, Choice(runtime, threads=1), tmp_path)
     assert (session.run(x) - expected).abs().max() < 1e-5
     assert torch.equal(session.run(x.numpy()), session.run(x))
     assert (session.run(1.03 * x) - expected).abs().max() > 1e-3
@@ -54,7 +73,7 @@ def test_a_session_gives_the_outputs_of_eager_mode(
 @pytest.mark.parametrize("runtime", EXPORTED)
 def test_one_result_is_not_written_over_by_the_next(runtime: str, model: nn.Module, tmp_path: Path) -> None:
     x = images(2, 3, 8, 8)
-    session = start(model, x, Choice(runtime), tmp_path)
+    session = session_of(model, x, Choice(runtime), tmp_path)
     first = session.run(x)
     before = first.clone()
     session.run(-x)
@@ -72,7 +91,7 @@ def test_one_result_is_not_written_over_by_the_next(runtime: str, model: nn.Modu
 def test_a_session_says_what_goes_onto_its_record(
     runtime: str, provider: str, memory: str, model: nn.Module, tmp_path: Path
 ) -> None:
-    facts = start(model, images(2, 3, 8, 8), Choice(runtime, threads=1), tmp_path).facts
+    facts = session_of(model, images(2, 3, 8, 8), Choice(runtime, threads=1), tmp_path).facts
     assert (facts.runtime, facts.provider, facts.memory, facts.threads) == (runtime, provider, memory, 1)
     assert facts.preparation > 0
     assert all(version[0].isdigit() for version in facts.versions.values())
@@ -81,7 +100,7 @@ def test_a_session_says_what_goes_onto_its_record(
 
 @pytest.mark.parametrize("runtime", EXPORTED)
 def test_a_graph_for_one_image_refuses_two_in_one_line(runtime: str, model: nn.Module, tmp_path: Path) -> None:
-    session = start(model, images(1, 3, 8, 8), Choice(runtime), tmp_path, dynamic_batch=False)
+    session = session_of(model, images(1, 3, 8, 8), Choice(runtime), tmp_path, dynamic_batch=False)
     session.run(images(1, 3, 8, 8))
     with pytest.raises(WorkError) as refused:
         session.run(images(2, 3, 8, 8))
@@ -109,9 +128,9 @@ def test_int8_is_near_the_float_model_and_needs_images(
 ) -> None:
     x = images(5, 3, 8, 8)
     with pytest.raises(RequestError, match="int8 needs images to calibrate with"):
-        start(model, x[:2], Choice(runtime, "int8"), tmp_path)
+        session_of(model, x[:2], Choice(runtime, "int8"), tmp_path)
     calibration = images(64, 3, 8, 8, seed=3).split(1)
-    found = start(model, x[:2], Choice(runtime, "int8"), tmp_path, calibration=calibration).run(x)
+    found = session_of(model, x[:2], Choice(runtime, "int8"), tmp_path, calibration=calibration).run(x)
     assert 1e-4 < (found - expected).abs().max() < 0.15
 
 
@@ -152,3 +171,137 @@ def test_what_openvino_refuses_is_named_with_its_operator() -> None:
 def test_threads_are_positive() -> None:
     with pytest.raises(RequestError, match="0 threads cannot run anything"):
         Choice("eager", threads=0).check()
+
+
+def test_an_onnx_file_reaches_the_terminal_through_favor_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = TensorProto(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    elsewhere.external_data.add(key="location", value="pipe\x1b[2J")
+    image, logits = (helper.make_tensor_value_info(name, 1, [4]) for name in ("image", "logits"))
+    node = helper.make_node("Add", ["image", "w"], ["logits"], name="two\nlines\x1b[2J")
+    graph = helper.make_graph([node], "network", [image], [logits], [elsewhere])
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "my.onnx").write_bytes(network.SerializeToString())
+    os.mkfifo(tmp_path / "pipe\x1b[2J")
+    with pytest.raises(WorkError, match="ONNX Runtime cannot open it") as refused:
+        open_file(tmp_path / "my.onnx", Choice("onnxruntime"))
+    assert str(refused.value).isprintable()
+    assert capfd.readouterr() == ("", "")
+
+
+def saved(graph: GraphProto, file: Path) -> Path:
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    file.write_bytes(network.SerializeToString())
+    return file
+
+
+def an_onnx_file(file: Path, operator: str, inputs: list[str], outputs: list[str], **attributes: object) -> Path:
+    """A graph of one operator from `image` to `logits`, whose shape it does not say."""
+    node = helper.make_node(operator, inputs, ["logits"], **attributes)
+    of_type = {"image": TensorProto.FLOAT, "logits": attributes.get("to", TensorProto.FLOAT)}
+    values = [
+        [helper.make_tensor_value_info(name, of_type[name], None) for name in names] for names in (inputs, outputs)
+    ]
+    return saved(helper.make_graph([node], "network", *values), file)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "outputs", "attributes"),
+    [
+        ("Identity", ["image"], ["logits"], {}),
+        ("ReduceMean", ["image"], ["logits"], {"keepdims": 0}),
+        ("Cast", ["image"], ["logits"], {"to": TensorProto.STRING}),
+        ("Constant", [], ["logits"], {"value_floats": [1.0, 2.0]}),
+        ("Identity", ["image"], [], {}),
+    ],
+)
+def test_a_file_that_gives_something_else_than_a_row_per_image_is_refused_in_one_line(
+    operator: str, inputs: list[str], outputs: list[str], attributes: dict[str, object], tmp_path: Path
+) -> None:
+    file = an_onnx_file(tmp_path / "my.onnx", operator, inputs, outputs, **attributes)
+    with pytest.raises(WorkError) as refused:
+        open_file(file, Choice("onnxruntime", threads=1)).run(images(2, 3, 8, 8))
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_foreign_graph_that_may_never_end_is_refused(tmp_path: Path, inside: bool) -> None:
+    flag, step = helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("i", 7, [])
+    x, y, logits = (helper.make_tensor_value_info(name, 1, None) for name in ("x", "y", "logits"))
+    on = helper.make_tensor_value_info("still", TensorProto.BOOL, [])
+    again = [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Add", ["x", "x"], ["y"])]
+    body = helper.make_graph(again, "body", [step, flag, x], [on, y])
+    endless = [
+        helper.make_node("Constant", [], ["times"], value_int=2**60),
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", TensorProto.BOOL, [], [True])),
+        helper.make_node("Loop", ["times", "true", "image"], ["logits"], body=body),
+    ]
+    branch = helper.make_graph(endless, "branch", [], [logits])
+    nodes = endless
+    if inside:
+        nodes = [endless[1], helper.make_node("If", ["true"], ["logits"], then_branch=branch, else_branch=branch)]
+    image = helper.make_tensor_value_info("image", 1, None)
+    file = saved(helper.make_graph(nodes, "network", [image], [logits]), tmp_path / "my.onnx")
+    with pytest.raises(RequestError, match=r"my\.onnx: has the operator Loop, which may never end"):
+        open_foreign(file, Choice("onnxruntime", threads=1))
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(RequestError, match=r"my\.onnx: truncated, or not an ONNX file"):
+        open_foreign(file, Choice("onnxruntime", threads=1))
+
+
+def a_classifier(folder: Path, weight: float, outputs: int, **changed: object) -> Classifier:
+    """The channels' means times a weight, in a file whose card names two classes."""
+    image, logits = (helper.make_tensor_value_info(name, 1, None) for name in ("image", "logits"))
+    weights = helper.make_tensor("w", 1, [3, outputs], [weight] * (3 * outputs))
+    nodes = [
+        helper.make_node("ReduceMean", ["image"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w"], ["logits"]),
+    ]
+    file = saved(helper.make_graph(nodes, "network", [image], [logits], [weights]), folder / "my.onnx")
+    test = SelfTest(data="digits", images=9, largest_deviation=0, relative_deviation=0, top1_agreement=100)
+    card = ExportCard(
+        favor="0",
+        sha256=checksums(file),
+        format="onnx",
+        precision="fp32",
+        dynamic_batch=True,
+        model="vit_xs4",
+        img_size=32,
+        in_chans=3,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        crop_ratio=1.0,
+        num_classes=2,
+        classes=("cat", "dog"),
+        dataset="digits",
+        epochs=1.0,
+        source="",
+        calibration=None,
+        versions={},
+        self_test=test,
+    )
+    card_file(file).write_text(json.dumps(card.model_dump(mode="json") | changed))
+    return open_classifier(file, find_device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("weight", "outputs", "refusal"),
+    [
+        (1.0, 7, "my.onnx: has 7 outputs, its card 2 classes; export the model again"),
+        (1.0, 1, "my.onnx: has 1 outputs, its card 2 classes; export the model again"),
+        (float("nan"), 2, "the model's outputs are not finite"),
+    ],
+)
+def test_a_prediction_of_a_file_that_does_not_fit_its_card_or_is_not_finite_is_refused(
+    weight: float, outputs: int, refusal: str, tmp_path: Path
+) -> None:
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "red.png")
+    with pytest.raises(FavorError, match=refusal):
+        list(predict(a_classifier(tmp_path, weight, outputs), [str(tmp_path / "red.png")]))
+
+
+def test_a_card_with_class_names_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"classes\[0\].*characters that cannot be printed") as refused:
+        a_classifier(tmp_path, 1.0, 2, classes=["\x1b[2Jcat\n", "d\u202eog"])
+    assert str(refused.value).isprintable()

@@ -4,11 +4,12 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from favor.errors import RequestError, path_text
 from favor.regular_file import open_regular, read_regular
-from favor.runtime.export import files_of
+from favor.runtime.exported import files_of
+from favor.text import require_printable
 
 _LARGEST_CARD = 10_000_000  # bytes: the names of ten thousand classes are a few hundred thousand
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +51,7 @@ class ExportCard(BaseModel):
     std: tuple[Positive, Positive, Positive]
     crop_ratio: float = Field(gt=0.0, le=1.0)
     num_classes: int = Field(ge=1, le=1_000_000)
-    classes: tuple[str, ...]
+    classes: tuple[Annotated[str, AfterValidator(require_printable)], ...]
     dataset: str | None
     epochs: float | None
     source: str

@@ -35,14 +35,14 @@ class Comparison:
     change: Change | None = None
 
 
-def compare(expected: Tensor, found: Tensor, labels: Tensor | None = None) -> Comparison:
+def compare(expected: Tensor, outputs: Tensor, labels: Tensor | None = None) -> Comparison:
     """Compare the outputs (images × classes) of two forms of a model."""
-    if expected.shape != found.shape:
-        raise WorkError(f"the outputs are of shape {tuple(found.shape)}, in eager mode {tuple(expected.shape)}")
-    if not (expected.isfinite().all() and found.isfinite().all()):
+    if expected.shape != outputs.shape:
+        raise WorkError(f"the outputs are of shape {tuple(outputs.shape)}, in eager mode {tuple(expected.shape)}")
+    if not (expected.isfinite().all() and outputs.isfinite().all()):
         raise WorkError("some outputs are not finite; the model cannot be compared with eager mode")
-    deviation = float((found - expected).abs().max())
-    before, after = expected.argmax(1), found.argmax(1)
+    deviation = float((outputs - expected).abs().max())
+    before, after = expected.argmax(1), outputs.argmax(1)
     return Comparison(
         images=len(expected),
         deviation=deviation,

@@ -1,8 +1,9 @@
 """From a model to a file that runs without favor: ONNX, OpenVINO's own format, or PyTorch's."""
 
 import logging
+import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import RequestError, WorkError, unknown_name
+from favor.runtime.exported import files_of
 from favor.runtime.names import RUNTIMES, require_packages
-from favor.runtime.offline import without_telemetry
 from favor.runtime.openvino_session import reason
-from favor.runtime.quantize import INPUT
+from favor.runtime.quantize import INPUT, quantize_onnx, quantize_openvino
 from favor.runtime.session import first_line
+from favor.runtime.telemetry import without_telemetry
+from favor.zoo.fuse import fuse
 
 ENDINGS: Mapping[str, str] = MappingProxyType({"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"})
 """The formats that models are exported to -> how their files' names end."""
@@ -45,9 +48,41 @@ def check_export(form: str, precision: str, file: Path) -> None:
         require_packages(RUNTIMES[OPENERS[form]])
 
 
-def files_of(file: Path) -> tuple[Path, ...]:
-    """All files of an exported model, the weights first: OpenVINO keeps them beside the graph."""
-    return (file.with_suffix(".bin"), file) if file.suffix == ENDINGS["openvino"] else (file,)
+def export_file(
+    model: nn.Module,
+    images: Tensor,
+    file: Path,
+    form: str,
+    precision: str,
+    *,
+    dynamic_batch: bool,
+    calibration: Sequence[Tensor] = (),
+) -> None:
+    """Write a model in its inference form, for batches like `images` or, with `dynamic_batch`, of any size."""
+    check_export(form, precision, file)
+    if precision == "int8" and not calibration:
+        raise RequestError("int8 needs images to calibrate with; name a data set with --calibration NAME[:PATH]")
+    fused = fuse(model).cpu()
+    program = traced(HalfPrecision(fused) if precision == "fp16" else fused, images.cpu(), dynamic_batch)
+    # Written beside and renamed, so that half a file is never taken for a model.
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.stem}-") as beside:
+        finished = Path(beside) / file.name
+        graph = Path(beside) / "float.onnx"
+        if form == "torch-export":
+            write_torch(program, finished)
+        elif precision == "int8":
+            write_onnx(program, graph)
+            (quantize_onnx if form == "onnx" else quantize_openvino)(graph, finished, calibration)
+        elif form == "openvino":
+            write_onnx(program, graph)
+            write_openvino(graph, finished)
+        else:
+            write_onnx(program, finished)
+        try:
+            for part in files_of(finished):
+                part.replace(file.with_suffix(part.suffix))
+        except OSError as error:
+            raise WorkError(f"cannot write {file}: {error.strerror}") from error
 
 
 class HalfPrecision(nn.Module):

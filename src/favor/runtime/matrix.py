@@ -58,6 +58,6 @@ def refuse_known_failure(model: str, runtime: str) -> None:
     cell = _shipped().get((model, runtime))
     if cell is None or cell.status == "works":
         return
-    others = [other for (name, other), found in _shipped().items() if name == model and found.status == "works"]
+    others = [other for (name, other), entry in _shipped().items() if name == model and entry.status == "works"]
     what = cell.reason or f"its outputs are off by {cell.deviation:.1e} of the largest one"
     raise RequestError(f"{model} does not run in {runtime}: {what}; use --runtime {' or '.join(['eager', *others])}")

@@ -10,9 +10,11 @@ from types import MappingProxyType
 from typing import Literal
 
 from favor.errors import RequestError, unknown_name
-from favor.machine.precision import PRECISIONS
 
 Memory = Literal["allocator", "process"]
+
+PRECISIONS = ("fp32", "bf16", "amp", "amp-fp16", "amp-bf16")
+"""Those of PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ _KNOWN = (
     ),
 )
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType({runtime.name: runtime for runtime in _KNOWN})
+ALL_PRECISIONS = tuple(dict.fromkeys(precision for runtime in _KNOWN for precision in runtime.precisions))
+TRAINING = ("eager", "compile")
+"""The runtimes that train."""
 
 
 def find_runtime(name: str) -> Runtime:
@@ -62,8 +67,10 @@ def find_runtime(name: str) -> Runtime:
     return RUNTIMES[name]
 
 
-def check(name: str, precision: str, device_kind: str) -> Runtime:
+def check(name: str, precision: str, device_kind: str, *, here: bool = True) -> Runtime:
     """The runtime, if it can run at this precision on this kind of device and is installed; refused otherwise.
+
+    If it is to run elsewhere, as on the nodes of a cluster, what is installed here does not matter.
 
     >>> check("eager", "int8", "cpu")
     Traceback (most recent call last):
@@ -84,6 +91,8 @@ def check(name: str, precision: str, device_kind: str) -> Runtime:
         raise RequestError(
             f"{name} does not run on {device_kind} here; use --device {_words(runtime.devices, 'or')}{remedy}"
         )
+    if not here:
+        return runtime
     require_packages(runtime)
     if name == "compile" and device_kind == "cpu":
         _require_compiler()

@@ -2,15 +2,19 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from favor.errors import WorkError
 from favor.runtime.names import versions
-from favor.runtime.session import Choice, Facts, Images, as_array, first_line
+from favor.runtime.session import Choice, Facts, Images, as_array, as_logits, first_line
 
-_ERRORS_ONLY = 3
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FATAL_ONLY = 4  # errors are raised too, and their log repeats names of the file as they are
 
 
 class OnnxRuntimeSession:
@@ -20,18 +24,19 @@ class OnnxRuntimeSession:
         runtime = choice.check()
         import onnxruntime
 
+        onnxruntime.set_default_logger_severity(_FATAL_ONLY)
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
+        options.log_severity_level = _FATAL_ONLY
         options.inter_op_num_threads = 1
-        options.intra_op_num_threads = choice.threads or torch.get_num_threads()
+        options.intra_op_num_threads = choice.cpu_threads
         kind, _, index = choice.device.partition(":")
         provider = ("CUDAExecutionProvider", {"device_id": index or "0"}) if kind == "cuda" else "CPUExecutionProvider"
         started = time.perf_counter()
         try:
             self._session = onnxruntime.InferenceSession(str(file), options, providers=[provider])
+            self._input = self._session.get_inputs()[0].name
         except Exception as error:
             raise WorkError(f"{file}: ONNX Runtime cannot open it: {first_line(error)}") from error
-        self._input = self._session.get_inputs()[0].name
         self.facts = Facts(
             runtime=runtime.name,
             provider=self._session.get_providers()[0],
@@ -42,9 +47,15 @@ class OnnxRuntimeSession:
             preparation=time.perf_counter() - started,
         )
 
-    def run(self, images: Images) -> Tensor:
+    def run(self, images: Images) -> "Tensor":
+        import torch
+
+        return torch.from_numpy(as_logits(self.outputs(as_array(images)), len(images))).float()
+
+    def outputs(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The outputs as an array."""
         try:
-            outputs = self._session.run(None, {self._input: as_array(images)})
+            logits: NDArray[np.float32] = self._session.run(None, {self._input: images})[0]
         except Exception as error:
             raise WorkError(f"ONNX Runtime: {first_line(error)}") from error
-        return torch.from_numpy(outputs[0]).float()
+        return logits

@@ -2,14 +2,18 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from favor.errors import WorkError, one_line
 from favor.runtime.names import versions
-from favor.runtime.offline import without_telemetry
-from favor.runtime.session import Choice, Facts, Images, as_array
+from favor.runtime.session import Choice, Facts, Images, as_array, as_logits
+from favor.runtime.telemetry import without_telemetry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NOISE = ("Exception from ", "Check 'false' failed", "FrontEnd API failed", "Model wasn't fully converted")
 
@@ -25,7 +29,7 @@ class OpenVinoSession:
         without_telemetry()
         import openvino
 
-        threads = choice.threads or torch.get_num_threads()
+        threads = choice.cpu_threads
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": threads,
@@ -35,7 +39,7 @@ class OpenVinoSession:
         started = time.perf_counter()
         try:
             self._model = core.compile_model(core.read_model(file), "CPU", settings)
-        except RuntimeError as error:
+        except (RuntimeError, UnicodeDecodeError) as error:  # its messages repeat names of the file, of any bytes
             raise WorkError(f"{file}: OpenVINO cannot open it: {reason(error)}") from error
         self.facts = Facts(
             runtime=runtime.name,
@@ -47,15 +51,24 @@ class OpenVinoSession:
             preparation=time.perf_counter() - started,
         )
 
-    def run(self, images: Images) -> Tensor:
+    def run(self, images: Images) -> "Tensor":
+        import torch
+
+        # OpenVINO writes its next result to the same memory
+        return torch.from_numpy(as_logits(self.outputs(as_array(images)), len(images)).copy()).float()
+
+    def outputs(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The outputs as an array, until the next call."""
         try:
-            outputs = self._model(as_array(images))
+            logits: NDArray[np.float32] = self._model(images)[0]
         except RuntimeError as error:
             raise WorkError(f"OpenVINO: {reason(error)}") from error
-        return torch.from_numpy(outputs[0].copy()).float()  # OpenVINO writes its next result to the same memory
+        return logits
 
 
-def reason(error: RuntimeError) -> str:
+def reason(error: RuntimeError | UnicodeDecodeError) -> str:
     """The operator and what is wrong with it: OpenVINO's errors begin with the places in its code that they passed."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it has names that are not text"
     lines = [line.strip() for line in str(error).splitlines()]
     return one_line(RuntimeError(" ".join(line for line in lines if not line.startswith(_NOISE))))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from favor.errors import WorkError
-from favor.runtime.offline import without_telemetry
 from favor.runtime.session import as_array, first_line
+from favor.runtime.telemetry import without_telemetry
 
 INPUT = "images"
 
@@ -50,8 +50,9 @@ def quantize_onnx(float_file: Path, file: Path, batches: Sequence[Tensor]) -> No
         prepared.unlink(missing_ok=True)
 
 
-def has_dot_product_instructions(information: Path = Path("/proc/cpuinfo")) -> bool:
+def has_dot_product_instructions() -> bool:
     """Whether the processor adds 8-bit products in 32 bits; older x86 ones overflow at 16 bits with 8-bit weights."""
+    information = Path("/proc/cpuinfo")
     if not information.is_file():
         return True  # not x86 under Linux; Arm and Apple's processors have them
     words = set(information.read_text().split())

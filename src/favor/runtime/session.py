@@ -1,17 +1,23 @@
-"""What all runtimes have in common: how a model is to be run, what a record says of it, and how to run a batch."""
+"""What all runtimes have in common: how a model is to be run, what a record says of it, and how to run a batch.
+
+Neither this nor a session of ONNX Runtime or OpenVINO imports torch before its outputs are tensors, so that the memory
+of a session can be told from PyTorch's.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from favor.errors import RequestError, one_line
+from favor.errors import RequestError, WorkError, one_line
 from favor.runtime.names import Memory, Runtime, check
 
-Images = Tensor | NDArray[np.float32]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Images: TypeAlias = Union["Tensor", NDArray[np.float32]]
 """A batch of normalized images (B, C, H, W)."""
 
 
@@ -29,6 +35,15 @@ class Choice:
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"{self.threads} threads cannot run anything; use 1 or more")
         return check(self.runtime, self.precision, self.device.partition(":")[0])
+
+    @property
+    def cpu_threads(self) -> int:
+        """The threads on the CPU."""
+        if self.threads is not None:
+            return self.threads
+        import torch
+
+        return torch.get_num_threads()
 
 
 @dataclass(frozen=True)
@@ -53,14 +68,21 @@ class Session(Protocol):
 
     facts: Facts
 
-    def run(self, images: Images) -> Tensor:
+    def run(self, images: Images) -> "Tensor":
         """The outputs as float32, when all is done: on the session's device in PyTorch, on the CPU otherwise."""
 
 
 def as_array(images: Images) -> NDArray[np.float32]:
     """A batch as runtimes other than PyTorch take it."""
-    values = images.detach().cpu().numpy() if isinstance(images, Tensor) else images
+    values = images if isinstance(images, np.ndarray) else images.detach().cpu().numpy()
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def as_logits(outputs: object, images: int) -> NDArray[np.floating]:
+    """What a file gave for so many images; any other file than one of ours may give anything."""
+    if isinstance(outputs, np.ndarray) and outputs.dtype.kind == "f" and outputs.ndim == 2 and len(outputs) == images:
+        return outputs
+    raise WorkError("its output is not a row of numbers for each image; export the model again")
 
 
 def first_line(error: BaseException) -> str:

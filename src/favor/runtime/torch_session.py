@@ -25,7 +25,7 @@ class TorchSession:
             torch.set_num_threads(choice.threads)
         precision = resolve_precision(choice.precision, self._device.kind)
         self._precision = Precision.named(precision, self._device.kind)
-        weights = fuse(model).to(self._device.place, self._precision.weights)
+        weights = fuse(model).to(self._device.torch_device, self._precision.weights)
         compiled = choice.runtime == "compile"
         self._forward: Callable[[Tensor], object] = compile_model(weights) if compiled else weights
         started = time.perf_counter()
@@ -44,9 +44,9 @@ class TorchSession:
         )
 
     def run(self, images: Images) -> Tensor:
-        place = self._device.place
-        with torch.inference_mode(), self._precision.context(place):
-            outputs = self._forward(torch.as_tensor(images).to(place, self._precision.weights))
+        device = self._device.torch_device
+        with torch.inference_mode(), self._precision.context(device):
+            outputs = self._forward(torch.as_tensor(images).to(device, self._precision.weights))
         self._device.synchronize()
         if not isinstance(outputs, Tensor):
             raise WorkError(f"the model returns a {type(outputs).__name__}, not one tensor of outputs")

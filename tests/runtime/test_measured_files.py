@@ -1,0 +1,136 @@
+"""A model on its way to a measurement outside of PyTorch: exported once, compared, opened, timed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from favor.errors import RequestError
+from favor.machine.clock import WallClock
+from favor.machine.device import Cpu
+from favor.machine.messages import Channel, Findings
+from favor.measurement import file_workload, worker
+from favor.measurement.bench import Bench
+from favor.measurement.job import MeasureJob
+from favor.runtime.exported import ANY_BATCH, ExportedModel
+from favor.runtime.memory import Growth, growth
+from favor.runtime.session import Choice
+from favor.study.options import study_from_options
+from favor.study.plan import jobs_of
+from favor.study.resolved import ResolvedStudy
+from favor.training import export_worker
+from favor.training.export_worker import ExportJob
+from favor.zoo.registry import loaded_plugins
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exports")
+
+
+def exported(folder: Path, runtime: str, precision: str = "fp32", **more: object) -> tuple[ExportJob, Findings]:
+    asked = ExportJob("tiny_vit", 32, 10, runtime, precision, "cpu", 1, "fused", str(folder), **more)  # type: ignore[arg-type]
+    findings = Findings()
+    export_worker.run(replace(asked, plugins=tuple(map(str, loaded_plugins()))).to_json(), Channel(findings.take))
+    return asked, findings
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_both_runtimes_open_one_graph_and_it_is_written_once(folder: Path) -> None:
+    asked, findings = exported(folder, "onnxruntime")
+    assert findings.status == "ok"
+    assert findings.environment["deviation_from_eager"] < 1e-5
+    assert findings.conditions == {"fused": False}
+    assert findings.metrics["preparation_time"].value > 0
+    file = ExportedModel.load(asked.manifest)
+    assert (list(file.files), file.batch_sizes) == ([ANY_BATCH], None)
+    assert findings.metrics["file_size"].value == file.file(7).stat().st_size
+    written = file.file(1).stat().st_mtime_ns
+    other, _ = exported(folder, "openvino")
+    assert ExportedModel.load(other.manifest).file(1).stat().st_mtime_ns == written
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_a_file_is_measured_as_a_model_is_and_its_record_says_how(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, _ = exported(folder, "onnxruntime")
+    monkeypatch.setattr(file_workload, "growth", lambda *arguments: Growth(2000, 1000, 3000))
+    job = MeasureJob("tiny_vit", "inference", 32, "fp32", "cpu", "cpu", 1, runtime="onnxruntime", budget=0.3)
+    findings = Findings()
+    bench = Bench(Cpu(), WallClock(), Channel(findings.take), job.budget)
+    worker.measure_phase(bench, replace(job, num_classes=10, exported=str(asked.manifest)))
+    assert {"latency_p50", "throughput", "best_batch_size", "inference_memory"} <= findings.metrics.keys()
+    memory = findings.metrics["inference_memory"]
+    assert (memory.value, memory.low, memory.high) == (2000, 1000, 3000)
+    assert memory.method.startswith("growth of a process's resident memory")
+    assert findings.environment["provider"] == "CPUExecutionProvider"
+    assert findings.environment["onnxruntime"]
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_the_memory_of_a_file_is_what_a_process_without_pytorch_grows_by(folder: Path) -> None:
+    asked, _ = exported(folder, "onnxruntime")
+    file = ExportedModel.load(asked.manifest).file(1)
+    found = growth(file, Choice("onnxruntime", threads=1), 1, 32, runs=1)
+    assert 1e5 < found.middle < 2e8
+
+
+def test_the_change_of_top1_is_known_for_trained_weights_and_labels(folder: Path, checkpoint: Path) -> None:
+    _, findings = exported(folder / "..", "onnxruntime", "int8", checkpoint=str(checkpoint))
+    change = findings.metrics["top1_change"]
+    assert change.unit == "pp"
+    assert change.low <= change.value <= change.high  # type: ignore[operator]
+    assert abs(change.value) < 10
+    assert 50 < findings.metrics["top1_agreement"].value <= 100
+    assert (findings.conditions["dataset"], findings.conditions["pipeline"]) == ("digits", "laptop-digits@1")
+    assert findings.environment["calibration_images"] == 128
+
+
+def test_a_checkpoint_of_another_model_size_or_number_of_classes_is_refused_before_anything_runs(
+    checkpoint: Path,
+) -> None:
+    def ask(name: str, **more: object) -> ResolvedStudy:
+        int8 = {"precisions": ["int8"], "runtimes": ["onnxruntime"], "checkpoint": str(checkpoint), "device": "cpu"}
+        return study_from_options("measure", [name], ("inference",), int8 | more)
+
+    (job,) = jobs_of(ask("tiny_vit", num_classes=10))
+    assert (job.checkpoint, job.calibration) == (str(checkpoint.resolve()), None)
+    with pytest.raises(RequestError, match="holds tiny_vit; measure that model alone"):
+        ask("vit_xs4")
+    with pytest.raises(RequestError, match="32 px and 10 classes; add --img-size 32 --num-classes 10"):
+        ask("tiny_vit")
+    with pytest.raises(RequestError, match="only int8 depends on weights"):
+        ask("tiny_vit", precisions=["fp32"])
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_fresh_weights_have_an_agreement_and_no_change_of_top1(folder: Path) -> None:
+    _, findings = exported(folder, "openvino", "int8", calibration="digits")
+    assert "top1_change" not in findings.metrics
+    assert "fresh weights" in findings.metrics["top1_agreement"].method
+    assert findings.environment["calibration_images"] == export_worker.QUICK_CALIBRATION_IMAGES
+
+
+def test_a_graph_that_fixes_the_batch_size_has_a_file_for_each(tmp_path: Path) -> None:
+    fixed = ExportedModel({size: tmp_path / f"{size}.onnx" for size in (1, 2, 4)})
+    fixed.save(tmp_path / "files.json")
+    assert json.loads((tmp_path / "files.json").read_text())["2"] == "2.onnx"
+    again = ExportedModel.load(tmp_path / "files.json")
+    assert again.batch_sizes == (1, 2, 4)
+    assert again.file(4).name == "4.onnx"
+
+
+def test_compiling_is_timed_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("favor.trace.workload.compile_model", lambda model: lambda images: calls.append(len(images)))
+    monkeypatch.setattr("favor.measurement.inference.measure_inference", lambda *arguments: None)
+    findings = Findings()
+    bench = Bench(Cpu(), WallClock(), Channel(findings.take), 1.0)
+    job = MeasureJob("vit_xs4", "inference", 32, "fp32", "cpu", "cpu", 1, runtime="compile", num_classes=10)
+    worker.measure_phase(bench, job)
+    assert calls == [1]
+    assert findings.metrics["preparation_time"].method.startswith("first call at batch size 1, which compiles")
+    assert torch.is_inference_mode_enabled() is False
