@@ -39,5 +39,5 @@ def tiny_models() -> Iterator[list[str]]:
     """The plugin of tiny models, no longer than the tests of a file run: others count the models of the zoo."""
     names = favor.load_plugin(PLUGIN)
     yield names
-    registry._forget(names)
+    registry.unregister(names)
     registry._plugins.pop(PLUGIN.resolve())

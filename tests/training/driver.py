@@ -51,7 +51,9 @@ class Executioner:
 
 def request(model: str, out: Path, resume: bool, changes: Sequence[str] = OVERRIDES) -> TrainingRequest:
     recipe = load_recipe("laptop-digits", changes)
-    return TrainingRequest(model, recipe, "digits", out, resume, device="cpu", save_every=1e-9, survey_seconds=1e-9)
+    return TrainingRequest(
+        model, recipe, "digits", out, resume=resume, device="cpu", save_every=1e-9, survey_seconds=1e-9
+    )
 
 
 def ends_well(

@@ -18,10 +18,13 @@ from favor.training.checkpoint import (
     optimizer_state,
     restore_optimizer,
     save_checkpoint,
+    save_model,
     state_file,
 )
+from favor.training.predict import load_trained
 from favor.training.recipe import load_recipe
 from favor.training.state import RunState, Survey, Trained
+from favor.zoo.registry import create_model
 
 SURVEY = Survey(
     accumulation=1,
@@ -124,6 +127,29 @@ def test_what_a_killed_writer_left_is_taken_away_by_the_next_checkpoint(tmp_path
     assert left == pairs | {ahead.name, "notes.txt"}
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"params": [0]}, {"betas": ["x", 0.9]}, {"betas": [0.9]}, {"eps": "1e-8"}, {"amsgrad": 1}, {"lr": {}}, {"x": "y"}],
+    ids=str,
+)
+def test_a_setting_that_no_optimizer_of_ours_wrote_is_refused(settings: dict[str, object]) -> None:
+    model, optimizer = taught("adamw")
+    kept = optimizer_state(optimizer)
+    kept[0] |= settings
+    with pytest.raises(UnusableFileError, match="which no optimizer has"):
+        restore_optimizer(model, optimizer, kept, {})
+
+
+def test_a_state_without_a_tensor_of_one_parameter_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    found, _ = newest_checkpoint(tmp_path)
+    assert found is not None
+    tensors = dict(found.tensors)
+    del tensors["0.weight/exp_avg"]
+    with pytest.raises(UnusableFileError, match="lacks some tensors of some parameters"):
+        restore_optimizer(*taught("adamw"), found.state.optimizer, tensors)
+
+
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     model = saved(tmp_path, 7)
     about, weights = load_model_file(model_file(tmp_path, 7))
@@ -186,6 +212,35 @@ def test_a_header_of_another_version_is_refused_with_the_field(tmp_path: Path) -
     save_file(load_file(file), file, {"favor.trained": json.dumps(about)})
     with pytest.raises(UnusableFileError, match="img_size.*another version"):
         load_model_file(file)
+
+
+def test_a_class_name_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    file = model_file(tmp_path, 1)
+    about = json.loads(trained(1).model_dump_json())
+    about["classes"][1] = "\x1b[2J\0"
+    save_file(load_file(file), file, {"favor.trained": json.dumps(about)})
+    with pytest.raises(UnusableFileError, match=r"classes\[1\].*characters that cannot be printed") as refused:
+        load_model_file(file)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"model": "vit_l16", "img_size": 224}, "vit_l16 has 303,351,810 weights, the file 310,466;"),
+        ({"classes": ("a",)}, "its classifier does not fit its 1 classes"),
+        ({"classes": tuple("abcdefghijklmnop")}, "vit_xs4 has .* weights, the file "),
+    ],
+)
+def test_a_file_with_other_weights_than_it_says_is_refused_before_the_model_is_built(
+    tmp_path: Path, changed: dict[str, object], refusal: str
+) -> None:
+    about = trained(1)
+    network = create_model("vit_xs4", num_classes=len(about.classes), img_size=about.img_size)
+    save_model(tmp_path / "my.safetensors", network, about.model_copy(update={"model": "vit_xs4"} | changed))
+    with pytest.raises(RequestError, match=refusal):
+        load_trained(tmp_path / "my.safetensors", torch.device("cpu"))
 
 
 def test_a_part_that_a_killed_writer_left_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:

@@ -34,13 +34,34 @@ def test_the_weights_have_moved_by_far_more_than_the_tolerance(driven: Driven) -
 
 def test_two_processes_write_each_epoch_once_with_the_scores_of_one(driven: Driven) -> None:
     two, one = read(driven.out / "two").records, read(driven.out / "one").records
-    assert [record.request for record in two] == [record.request for record in one]
+    as_run = {"processes", "micro_batch_size"}
+    shared = [
+        [dict(r.conditions.items() - {(key, r.conditions[key]) for key in as_run}) for r in s] for s in (two, one)
+    ]
+    assert shared[0] == shared[1]
     assert [record.conditions["epochs"] for record in two] == [1, 2]
     for metric in ("top1", "top5", "loss", "train_loss"):
         values = [[record.metrics[metric].value for record in records] for records in (two, one)]
         assert values[0] == pytest.approx(values[1], abs=1e-4), metric
     assert [record.metrics["top1"].method for record in two] == ["each of 360 images once"] * 2
     assert {record.environment["processes"] for record in two} == {2}
+
+
+def test_costs_are_labeled_with_the_processes_and_given_for_the_largest_and_for_all(driven: Driven) -> None:
+    two, one = read(driven.out / "two").records[-1], read(driven.out / "one").records[-1]
+    labels = [[record.conditions[key] for key in ("processes", "micro_batch_size")] for record in (two, one)]
+    assert labels == [[2, one.conditions["batch_size"] // 2], [1, one.conditions["batch_size"]]]  # type: ignore[operator]
+    largest, total = (two.metrics[name].value for name in ("train_memory", "train_memory_total"))
+    assert largest < one.metrics["train_memory"].value
+    assert total == pytest.approx(2 * largest, rel=0.02)
+    assert one.metrics["train_memory_total"].value == one.metrics["train_memory"].value
+    for record, processes in ((two, 2), (one, 1)):
+        hours = record.metrics["train_hours_per_epoch"].value
+        assert record.metrics["train_device_hours_per_epoch"].value == pytest.approx(processes * hours)
+        spent = record.environment["training_seconds"]
+        rounding = 0.001 * processes / 3600  # the environment has milliseconds
+        hours_of_all = pytest.approx(processes * spent / 3600, abs=rounding)  # type: ignore[operator]
+        assert record.metrics["train_device_hours"].value == hours_of_all
 
 
 @pytest.mark.parametrize(

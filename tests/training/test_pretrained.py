@@ -18,7 +18,7 @@ from favor.data.framing import center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.errors import RequestError
 from favor.machine.device import find_device
-from favor.training.initial_weights import start_from
+from favor.training.initial_weights import Start, start_from
 from favor.training.predict import open_classifier
 from favor.training.preprocessing import framing_for, normalization_for, recipe_keys_for
 from favor.training.recipe import load_recipe
@@ -150,3 +150,15 @@ def test_train_starts_one_model_from_published_weights() -> None:
         result = CliRunner().invoke(app, ["train", *names, "--pretrained"])
         assert isinstance(result.exception, RequestError)
         assert "name one model" in str(result.exception)
+
+
+@pytest.mark.parametrize("model", ["vit_xs4", "timm:test_efficientnet"])
+def test_a_head_for_new_classes_starts_at_zero_and_one_for_the_same_classes_is_kept(model: str) -> None:
+    old, new = ("ant", "bee", "cat"), ("dog", "elk", "fox")
+    trained = favor.create_model(model, num_classes=3).eval()
+    start = Start("photos", trained.state_dict(), favor.card(model).image_sizes.default, old)
+    images = torch.randn(2, 3, *[favor.card(model).image_sizes.default] * 2)
+    for classes, expected in ((new, torch.zeros(2, 3)), (old, trained(images))):
+        tuned = favor.create_model(model, num_classes=3).eval()
+        start.give_weights(tuned, classes)
+        torch.testing.assert_close(tuned(images), expected)

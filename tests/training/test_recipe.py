@@ -33,10 +33,10 @@ TABLE_3 = {
 }
 
 
-def test_the_named_recipes_are_those_of_the_papers_and_two_for_laptops() -> None:
+def test_the_named_recipes_are_those_of_the_papers_two_for_laptops_and_one_for_own_images() -> None:
     assert set(recipe_names()) == {
         *("deit3-pretrain", "deit3-finetune", "cars", "flowers", "places"),
-        *("vix-cifar10", "vix-tiny-imagenet", "laptop-cifar10", "laptop-digits"),
+        *("vix-cifar10", "vix-tiny-imagenet", "laptop-cifar10", "laptop-digits", "transfer"),
     }
 
 
@@ -172,9 +172,9 @@ def test_the_flat_recipe_is_what_a_record_can_carry_and_tells_every_value_but_th
     assert from_data(json.loads(json.dumps(to_data(record)))).conditions == flat
     assert flat["recipe.lr"] == 3e-3
     assert flat["recipe.mean"] == "0.485 0.456 0.406"
-    assert flat.keys() == {f"recipe.{key}" for key in KEYS} - {"recipe.doc", "recipe.interpolation"}, (
-        "null is the default, and not told"
-    )
+    assert flat.keys() == {f"recipe.{key}" for key in KEYS} - {
+        *("recipe.doc", "recipe.interpolation", "recipe.layer_decay", "recipe.patience")
+    }, "null is the default, and not told"
 
 
 def test_two_recipes_that_differ_have_different_flat_forms() -> None:

@@ -1,10 +1,14 @@
 """A run from its request to its records: stopping, failing, resuming, finetuning, and what is left behind."""
 
+import json
+import logging
 import os
 import pickle
 import re
 import shutil
 import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,27 +17,36 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import favor
 from favor.analyze.budget import late_flips
-from favor.analyze.comparison import accuracy_basis
+from favor.analyze.learning_curves import learning_curves
+from favor.analyze.trainings import accuracy_basis
+from favor.data.loader import BatchPlan
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Cpu, find_device
+from favor.machine.messages import Channel
+from favor.machine.precision import Precision
 from favor.records.schema import Record
 from favor.records.store import read
-from favor.training import loop
+from favor.training import loop, run
 from favor.training.callbacks import StepNews
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint, state_file
 from favor.training.distributed import Processes
-from favor.training.epoch_record import pipeline_of
-from favor.training.initial_weights import start_from
-from favor.training.predict import evaluate_checkpoint, predict
+from favor.training.epoch_record import Epoch, Memory, Subject, epoch_record, pipeline_of
+from favor.training.evaluation import Scores
+from favor.training.initial_weights import Start, start_from
+from favor.training.predict import evaluate_checkpoint, open_classifier, predict
 from favor.training.recipe import load_recipe
 from favor.training.request import TrainingRequest
 from favor.training.run import Outcome, train
+from favor.training.signals import Stopped, heeding_signals
+from favor.training.state import Readings, Sums, Survey
+from favor.training.step import Learner
 from favor.training.survey import SHARE_OF_FREE_MEMORY
-from favor.training.tensorboard_log import require_tensorboard
+from favor.training.worker import run as run_worker
 
 pytestmark = pytest.mark.usefixtures("tiny_models")
 CHANGES = ("epochs=2", "warmup_epochs=0.5", "batch_size=240", "lr=3e-3")
@@ -88,9 +101,11 @@ def test_a_run_leaves_a_record_an_epoch_and_the_last_one_is_its_result(done: tup
     assert last.conditions["recipe.lr"] == 3e-3
     assert {
         *("top1", "top5", "loss", "train_loss", "train_throughput", "train_hours_per_epoch", "train_memory"),
+        *("train_memory_total", "train_device_hours_per_epoch", "train_device_hours"),
         *("memory_process", "train_step_time", "train_step_time_end_to_end", "pipeline_idle_time"),
     } <= set(last.metrics)
     assert {"training_seconds", "evaluation_seconds", "program_seconds", "threads", "torch"} <= set(last.environment)
+    assert last.environment["evaluation_images"] == 360
 
 
 def test_a_study_of_runs_can_be_ranked_and_its_curves_compared(done: tuple[Path, Outcome]) -> None:
@@ -101,6 +116,31 @@ def test_a_study_of_runs_can_be_ranked_and_its_curves_compared(done: tuple[Path,
     other = table.assign(name="other", top1=table["top1"] + [1.0, -1.0])
     [flip] = late_flips(pd.concat([table, other])).flips
     assert (flip.leads_early, flip.leads_late, flip.until) == ("other", "tiny_vit", 1.0)
+    [curve] = learning_curves(table)
+    assert [(point.epochs, point.images, point.steps) for point in curve.points] == [(1, 1200, 5), (2, 2400, 10)]
+    assert curve.last.hours == pytest.approx(table["train_device_hours"].max(), rel=0.05)
+
+
+def test_the_final_record_has_the_money_and_carbon_of_the_whole_training() -> None:
+    scores = Scores(top1=50.0, top5=90.0, loss=1.0, images=10)
+    sums = Sums(loss=1.0, images=100, seconds=10.0, joules=7.0)
+    memory = Memory(largest=1, total=1, method="test")
+    clocks = Readings(training=1800.0)
+    ends = dict.fromkeys(("step_time_low", "step_time_high", "end_to_end_low", "end_to_end_high"))
+    times = {"step_time": 1.0, "end_to_end": 1.0, "idle": 0.0, "evaluation_time": 1.0}
+    survey = Survey(accumulation=1, memory=1, memory_method="test", **times, **ends)  # type: ignore[arg-type]
+    recipe = load_recipe("laptop-digits")
+    subject = Subject(
+        "vit_xs4", recipe, "digits", Start("none"), None, "cpu", "cpu", grid_intensity=720.0, price_per_hour=3.0
+    )
+    for final in (False, True):
+        epoch = Epoch(2, final, scores, sums, clocks, 100, 2, 50, memory, 3.6e6, "a meter")
+        record = epoch_record(subject, epoch, survey, {})
+        totals = {
+            name: record.metrics[name].value for name in ("train_money", "train_carbon") if name in record.metrics
+        }
+        assert totals == ({"train_money": 3.0, "train_carbon": 720.0} if final else {})
+        assert (record.conditions["price_per_hour"], record.conditions["grid_intensity"]) == (3.0, 720.0)
 
 
 def test_a_changed_recipe_is_another_pipeline_but_for_seed_and_size() -> None:
@@ -111,18 +151,85 @@ def test_a_changed_recipe_is_another_pipeline_but_for_seed_and_size() -> None:
 def test_sigterm_saves_and_ends_and_the_resumed_run_ends_like_the_whole_one(
     tmp_path: Path, done: tuple[Path, Outcome]
 ) -> None:
-    watcher = Watcher(at=2)  # it is heard in the step after that
+    watcher = Watcher(at=2)
     stopped = train(asked(tmp_path), watcher)
     assert (stopped.ending, stopped.stopped_by) == ("stopped", "SIGTERM")
     found, _ = newest_checkpoint(stopped.folder)
     assert found is not None
-    assert found.state.step == 3
-    assert len(watcher.steps) == 3
+    assert found.state.step == 2
+    assert len(watcher.steps) == 2
     resumed = train(asked(tmp_path, resume=True))
     assert resumed.ending == "done"
     name = "step-000000010.safetensors"
     ours, whole = load_file(resumed.folder / name), load_file(done[1].folder / name)
     assert all(torch.equal(ours[key], whole[key]) for key in whole)
+
+
+def test_sigterm_inside_a_slow_step_ends_it_at_once_and_the_resumed_run_ends_like_the_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(asked(tmp_path / "whole", "tiny_cnn"))
+    slow = threading.Event()
+    objective = Learner.objective
+
+    def slow_from_the_third_step(self, batch):
+        loss = objective(self, batch)
+        calls.append(time.monotonic())
+        if len(calls) == 3 + survey_calls:
+            os.kill(os.getpid(), signal.SIGTERM)
+            slow.wait(60)
+        return loss
+
+    calls: list[float] = []
+    survey_calls = 10**9
+    monkeypatch.setattr(Learner, "objective", slow_from_the_third_step)
+    monkeypatch.setattr(run, "learn", lambda *parts: learn_after_survey(*parts))
+
+    def learn_after_survey(*parts):
+        nonlocal survey_calls
+        survey_calls = len(calls)
+        return loop.learn(*parts)
+
+    stopped = train(asked(tmp_path / "cut", "tiny_cnn"))
+    assert time.monotonic() - calls[-1] < 20
+    assert (stopped.ending, stopped.stopped_by) == ("stopped", "SIGTERM")
+    found, _ = newest_checkpoint(stopped.folder)
+    assert found is not None
+    assert found.state.step == 2
+    monkeypatch.undo()
+    resumed = train(asked(tmp_path / "cut", "tiny_cnn", resume=True))
+    name = "step-000000010.safetensors"
+    ours, theirs = load_file(resumed.folder / name), load_file(whole.folder / name)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert any("running_mean" in key for key in theirs)
+
+
+def _signal_soon_and_go_back(loss: torch.Tensor) -> None:
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    loss.backward()
+
+
+def test_a_stop_does_not_wait_for_the_end_of_a_backward_pass() -> None:
+    deep = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(30)))
+    learner = Learner(deep, load_recipe("laptop-digits"), BatchPlan(2048, 2048), 10, Precision.named("fp32", "cpu"))
+    images = torch.zeros(2048, 1024, requires_grad=True)
+    loss = learner.model(images).sum()
+    with heeding_signals() as stop, pytest.raises(Stopped), stop.at_once():
+        _signal_soon_and_go_back(loss)
+    assert images.grad is None
+
+
+def test_sigterm_in_the_survey_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(60)
+
+    monkeypatch.setattr(run, "survey", endless)
+    started = time.monotonic()
+    stopped = train(asked(tmp_path))
+    assert time.monotonic() - started < 30
+    assert (stopped.ending, stopped.stopped_by, stopped.record) == ("stopped", "SIGTERM", None)
+    assert not (tmp_path / "records.jsonl").exists()
 
 
 def test_sigterm_in_an_evaluation_leaves_it_to_the_resumed_run(tmp_path: Path) -> None:
@@ -144,12 +251,12 @@ def test_signals_mean_again_what_they_meant_before(tmp_path: Path) -> None:
 
 def test_a_torn_checkpoint_is_replaced_by_the_one_before_and_said(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
     stopped = train(asked(tmp_path, save_every=1e-9), Watcher(at=2))
-    torn = state_file(stopped.folder, 3)
+    torn = state_file(stopped.folder, 2)
     torn.write_bytes(torn.read_bytes()[:-100])
     watcher = Watcher()
     resumed = train(asked(tmp_path, resume=True), watcher)
     assert "truncated" in watcher.notes[0]
-    assert "resumed from step 2" in watcher.notes[1]
+    assert "resumed from step 1" in watcher.notes[1]
     name = "step-000000010.safetensors"
     ours, whole = load_file(resumed.folder / name), load_file(done[1].folder / name)
     assert all(torch.equal(ours[key], whole[key]) for key in whole)
@@ -221,6 +328,33 @@ def test_broken_images_that_are_alone_in_their_micro_batches_do_not_end_the_run(
     assert outcome.record.metrics["train_loss"].method == "7 images"
 
 
+def test_the_worker_tells_which_images_it_leaves_out_among_them_pipes_and_devices(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("favor"), "handlers", [])
+    copied = tmp_path / "photos"
+    shutil.copytree(photos, copied)
+    os.mkfifo(copied / "train" / "a" / "pipe.png")
+    (copied / "train" / "a" / "zero.png").symlink_to("/dev/zero")
+    Image.new("1", (14_000, 12_000)).save(copied / "train" / "a" / "huge.png")
+    told: list[str] = []
+    run_worker(
+        asked(tmp_path, "tiny_vit", f"folder:{copied}", "batch_size=4", workers=0).to_json(), Channel(told.append)
+    )
+    notes = [json.loads(line).get("note", "") for line in told]
+    broken = sorted(note.removeprefix("skipped a broken image: ") for note in notes if note.startswith("skipped"))
+    no_file = "(this is a folder, a pipe or a device, not a regular file)"
+    assert broken == [
+        f"{copied}/train/a/huge.png (14000 x 12000 pixels; 168 megapixels exceed the limit of 89)",
+        f"{copied}/train/a/pipe.png {no_file}",
+        f"{copied}/train/a/zero.png {no_file}",
+        f"{copied}/train/b/2.png (not an image in one of the formats JPEG, PNG, WEBP, BMP, TIFF, PPM, GIF)",
+        f"{copied}/val/b/2.png (not an image in one of the formats JPEG, PNG, WEBP, BMP, TIFF, PPM, GIF)",
+    ]
+    [*_, record] = read(tmp_path).records
+    assert (record.status, record.environment["broken_images"]) == ("ok", 5)
+
+
 def test_training_images_of_which_none_can_be_read_end_the_run(tmp_path: Path, photos: Path) -> None:
     copied = tmp_path / "photos"
     shutil.copytree(photos, copied)
@@ -266,6 +400,19 @@ def test_parts_that_follow_the_progress_are_told_it_from_0_to_1(
     assert told == pytest.approx([step / 9 for step in range(10)])
 
 
+@pytest.mark.parametrize(("has_bf16", "precision"), [(False, "fp32"), (True, "amp-bf16")])
+def test_amp_is_fp32_where_the_processor_would_emulate_bfloat16_and_the_user_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_bf16: bool, precision: str
+) -> None:
+    capabilities = {"avx512_bf16": has_bf16, "amx_bf16": False, "avx2": True, "cpu_name": "bf16"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    watcher = Watcher()
+    outcome = train(asked(tmp_path, "tiny_vit", "digits", "precision=amp", "epochs=1"), watcher)
+    assert outcome.record is not None
+    assert outcome.record.conditions["precision"] == precision
+    assert any("no known bfloat16 instructions" in note for note in watcher.notes) is not has_bf16
+
+
 def test_accumulation_keeps_the_batch_and_so_the_result(tmp_path: Path) -> None:
     changes = ("optimizer=sgd", "lr=0.1", "drop_path=0.2")
     name = "step-000000010.safetensors"
@@ -274,6 +421,7 @@ def test_accumulation_keeps_the_batch_and_so_the_result(tmp_path: Path) -> None:
         outcome = train(asked(tmp_path / str(parts), "tiny_vit", "digits", *changes, accumulation=parts))
         assert outcome.record is not None
         assert outcome.record.environment["accumulation"] == parts
+        assert outcome.record.conditions["micro_batch_size"] == outcome.record.conditions["batch_size"] // parts
         ends.append(load_file(outcome.folder / name))
     assert max(float((ends[0][key] - ends[1][key]).abs().max()) for key in ends[0]) < 1e-5
 
@@ -428,7 +576,8 @@ def test_predictions_are_those_of_the_evaluation_and_a_broken_image_is_told(
     pixels = digits.images[0].permute(1, 2, 0).numpy().astype(np.uint8)  # type: ignore[attr-defined]
     Image.fromarray(pixels).save(tmp_path / "digit.png")
     (tmp_path / "broken.png").write_bytes(b"no image")
-    about, (whole, broken) = predict(done[1].folder, [tmp_path / "digit.png", tmp_path / "broken.png"], CPU)
+    about = open_classifier(done[1].folder, CPU)
+    whole, broken = predict(about, [str(tmp_path / "digit.png"), str(tmp_path / "broken.png")], batch_size=2)
     assert len(whole.guesses) == 5
     probabilities = [guess.probability for guess in whole.guesses]
     assert probabilities == sorted(probabilities, reverse=True)
@@ -438,27 +587,8 @@ def test_predictions_are_those_of_the_evaluation_and_a_broken_image_is_told(
     assert "not an image in one of the formats JPEG" in broken.reason
 
 
-def test_tensorboard_that_is_not_there_is_asked_for_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(RequestError, match="pip install 'favor\\[tensorboard\\]'"):
-        require_tensorboard()
-
-
-def test_tensorboard_gets_the_numbers_of_the_records(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    train(asked(tmp_path, tensorboard=True), Watcher(at=8))  # stopped in the second of two epochs
-    outcome = train(asked(tmp_path, tensorboard=True, resume=True))
-    board = EventAccumulator(str(outcome.folder / "tensorboard"))
-    board.Reload()
-    points = [(event.step, event.value) for event in board.Scalars("top1 [%]")]
-    wanted = [record.metrics["top1"].value for record in read(tmp_path).records]
-    assert points == [(1000, pytest.approx(wanted[0])), (2000, pytest.approx(wanted[1]))]
-
-
 def test_mixed_precision_trains_in_bfloat16(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
-    outcome = train(asked(tmp_path, "tiny_vit", "digits", "precision=amp"))
+    outcome = train(asked(tmp_path, "tiny_vit", "digits", "precision=amp-bf16"))
     assert outcome.record is not None
     assert outcome.record.conditions["precision"] == "amp-bf16"
     name = "step-000000010.safetensors"

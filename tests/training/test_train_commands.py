@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_train_evaluate_finetune_and_predict_from_the_command_line(tmp_path: Pat
     [run] = (tmp_path / "runs").iterdir()
     scores = json.loads(favor("evaluate", run, "--json", "--workers", "0"))
     best = max(record.metrics["top1"].value for record in read(tmp_path).records)
-    assert scores["top1"] == {"value": pytest.approx(best), "unit": "%"}
+    assert (scores["top1"]["value"], scores["top1"]["unit"]) == (pytest.approx(best), "%")
+    assert scores["top1"]["low"] < best < scores["top1"]["high"]
     assert (scores["model"], scores["dataset"], scores["images"]) == ("tiny_vit", "digits", 360)
     assert "top-5" in favor("evaluate", run)
     changes = ("--recipe", "laptop-digits", "--data", "synthetic", "--img-size", "40", "--study", tmp_path, *QUICK)
@@ -51,6 +53,15 @@ def test_train_evaluate_finetune_and_predict_from_the_command_line(tmp_path: Pat
     (tmp_path / "text.png").write_text("no image")
     assert "red.png" in favor("predict", run, tmp_path / "red.png", tmp_path / "text.png", code=1)
     assert favor("predict", run, tmp_path / "text.png", code=1) == ""
+
+
+def test_two_processes_of_a_command_share_each_batch_and_give_the_result_of_one(tmp_path: Path) -> None:
+    quick = (*QUICK, "--workers", "0", "--epochs", "1", "--json")
+    [two] = json.loads(favor("train", "tiny_vit", *quick, "--processes", "2", "--study", tmp_path / "two"))
+    [one] = json.loads(favor("train", "tiny_vit", *quick, "--study", tmp_path / "one"))
+    labels = [(record["conditions"]["processes"], record["conditions"]["micro_batch_size"]) for record in (two, one)]
+    assert labels == [(2, 120), (1, 240)]
+    assert two["metrics"]["loss"]["value"] == pytest.approx(one["metrics"]["loss"]["value"], abs=1e-4)
 
 
 def test_a_model_that_is_killed_is_a_record_and_the_next_goes_on(
@@ -67,6 +78,25 @@ def test_a_model_that_is_killed_is_a_record_and_the_next_goes_on(
     status = json.loads(favor("status", tmp_path, "--json"))
     assert status["failed"] == [{"job": "tiny_vit accuracy seed 0", "reason": "failed: start: killed by SIGKILL"}]
     assert status["left"] == ["tiny_performer accuracy seed 0"]
+
+
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_one_line_and_the_training_continues_later(
+    tmp_path: Path,
+) -> None:
+    arguments = ["train", "tiny_vit", *QUICK, "--save-every", "1", "--resume", "--study", str(tmp_path)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # what a full disk does, without a disk of our own
+    try:
+        done = CliRunner().invoke(app, arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.exit_code == 1
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("[1/1]")]
+    assert "failed: cannot write" in line
+    assert ".safetensors: File too large; " in line
+    favor(*arguments)
+    last = read(tmp_path).records[-1]
+    assert (last.status, last.conditions["final"]) == ("ok", True)
 
 
 def test_what_is_trained_already_is_told_and_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

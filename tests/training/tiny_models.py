@@ -49,3 +49,10 @@ class Exploding(nn.Module):
 @favor.register([Variant("exploding")], title="Exploding", how=None, **CARD)
 def exploding(num_classes: int, img_size: tuple[int, int], in_chans: int, drop_path: float) -> nn.Module:
     return Exploding(num_classes)
+
+
+@favor.register([Variant("tiny_cnn")], title="Tiny CNN", how=None, **CARD)
+def tiny_cnn(num_classes: int, img_size: tuple[int, int], in_chans: int, drop_path: float) -> nn.Module:
+    """Has running statistics, which a forward pass changes."""
+    layers = nn.Conv2d(in_chans, 8, 8, 8), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, num_classes))

@@ -114,7 +114,13 @@ def restore_optimizer(
     if len(groups) != len(fresh["param_groups"]):
         raise UnusableFileError(f"the state has {len(groups)} parameter groups, not {len(fresh['param_groups'])}")
     for group, kept in zip(fresh["param_groups"], groups, strict=True):
-        group |= {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+        for key, value in kept.items():
+            restored = tuple(value) if isinstance(value, list) else value
+            if key == "params" or not _is_alike(restored, group.get(key)):
+                raise UnusableFileError(
+                    f"the state has the setting {shown(key)}: {shown(value)}, which no optimizer has"
+                )
+            group[key] = restored
     state: dict[int, dict[str, Tensor]] = {}
     group_of = {f"{_GROUP}{number}": group for number, group in enumerate(fresh["param_groups"])}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
@@ -130,7 +136,22 @@ def restore_optimizer(
             raise UnusableFileError(
                 f"the state has {shown(key)}, which does not fit this model; it belongs to another model"
             )
+    if len({frozenset(tensors_of_one) for tensors_of_one in state.values()}) > 1:
+        raise UnusableFileError("the state lacks some tensors of some parameters")
     optimizer.load_state_dict({"state": state, "param_groups": fresh["param_groups"]})
+
+
+def _is_alike(restored: object, fresh: object) -> bool:
+    """Whether a setting of an optimizer can replace the fresh one; any can where there is none."""
+    if fresh is None or restored is None or torch.is_tensor(fresh):
+        return not isinstance(restored, dict | str)
+    if isinstance(fresh, tuple):
+        if not isinstance(restored, tuple) or len(restored) != len(fresh):
+            return False
+        return all(_is_alike(one, other) for one, other in zip(restored, fresh, strict=True))
+    if isinstance(fresh, bool | str):
+        return type(restored) is type(fresh)
+    return isinstance(restored, int | float) and not isinstance(restored, bool)
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

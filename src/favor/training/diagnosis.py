@@ -53,13 +53,13 @@ def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
 
 def _first_bad_layer(model: nn.Module, images: Tensor) -> str | None:
     """The innermost module, in forward order, that first outputs a non-finite value."""
-    found: list[str] = []
+    layers: list[str] = []
 
     def look(name: str, part: nn.Module) -> Any:
         def hook(_module: nn.Module, _inputs: object, output: object) -> None:
             outputs = output if isinstance(output, tuple | list) else (output,)
-            if not found and any(isinstance(value, Tensor) and not _is_finite(value) for value in outputs):
-                found.append(f"{name} ({type(part).__name__})")
+            if not layers and any(isinstance(value, Tensor) and not _is_finite(value) for value in outputs):
+                layers.append(f"{name} ({type(part).__name__})")
 
         return part.register_forward_hook(hook)
 
@@ -69,7 +69,7 @@ def _first_bad_layer(model: nn.Module, images: Tensor) -> str | None:
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else None
+    return layers[0] if layers else None
 
 
 def _is_finite(values: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""One process or several: the group that torchrun started, and how its processes communicate."""
+"""One process or several: the group that torchrun or Slurm started, and how its processes communicate."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from favor.data.loader import Share
 from favor.errors import RequestError
 from favor.machine.environment import usable_threads
+from favor.training.slurm_step import variables_of_slurm
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ class Processes:
         dist.all_reduce(total, group=self.words)
         return tuple(total.tolist())
 
+    def largest(self, value: float) -> float:
+        """The largest of the processes' numbers (all-reduce)."""
+        if self.words is None:
+            return value
+        most = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.words)
+        return float(most)
+
     def agree(self, value: object) -> object:
         """Broadcast a JSON value from the leading process; the others pass None."""
         if self.words is None:
@@ -61,13 +70,15 @@ class Processes:
             dist.broadcast(buffer, src=0)
 
 
-def is_started_by_torchrun() -> bool:
-    """Whether torchrun's environment variables say that this process is one of several."""
+def is_one_of_several() -> bool:
+    """Whether the environment variables of torchrun, or of a Slurm step, say that this process is one of several."""
+    os.environ.update(variables_of_slurm(os.environ))
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def device_of_this_process(wanted: str | None) -> str | None:
     """The name of the device to use: each process has its own GPU, unless one is requested by number."""
+    is_one_of_several()  # for Slurm's LOCAL_RANK
     if wanted in (None, "cuda") and torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return wanted
@@ -82,8 +93,8 @@ def workers_of_this_process(wanted: int | None) -> int:
 
 @contextmanager
 def joined(device_kind: str) -> Iterator[Processes]:
-    """Join the processes that torchrun has started, for as long as the context lasts."""
-    if not is_started_by_torchrun():
+    """Join the processes that torchrun or Slurm has started, for as long as the context lasts."""
+    if not is_one_of_several():
         yield Processes()
         return
     if device_kind == "mps":

@@ -42,5 +42,5 @@ def training_energy(device: Device, processes: int, audience: Audience) -> Train
 
     With several processes there is none: a meter sees one device, but the images are counted over all.
     """
-    meter = find_energy_meter(device.kind, device.place.index or 0) if processes == 1 else None
+    meter = find_energy_meter(device.kind, device.torch_device.index or 0) if processes == 1 else None
     return TrainingEnergy(None if isinstance(meter, CodeCarbon) else meter, audience)

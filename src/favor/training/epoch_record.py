@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from favor.machine.device import Device
+from favor.machine.footprint import carbon, money
 from favor.machine.memory import process_peak
-from favor.machine.precision import resolve_precision
+from favor.machine.precision import training_precision
 from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
 from favor.trace.attention import attention_conditions
 from favor.training.evaluation import Scores
@@ -29,6 +29,8 @@ class Subject:
     device_label: str
     device_kind: str
     attention: str = "fused"
+    grid_intensity: float | None = None
+    price_per_hour: float | None = None
 
     def conditions(self) -> dict[str, Scalar]:
         """The request; `pipeline` distinguishes a changed recipe from the original."""
@@ -41,9 +43,11 @@ class Subject:
             "img_size": self.recipe.img_size,
             "batch_size": self.recipe.batch_size,
             "device": self.device_label,
-            "precision": resolve_precision(self.recipe.precision, self.device_kind),
+            "precision": training_precision(self.recipe.precision, self.device_kind),
             **attention_conditions(self.attention),
         }
+        rates = {"grid_intensity": self.grid_intensity, "price_per_hour": self.price_per_hour}
+        asked |= {name: rate for name, rate in rates.items() if rate is not None}
         if self.start.img_size is not None:
             asked["pretraining_img_size"] = self.start.img_size
         if self.minutes is not None:
@@ -71,6 +75,15 @@ def pipeline_of(recipe: Recipe, minutes: float | None = None) -> str:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """The peak memory of a training step in bytes: the largest of the processes, and the sum over them."""
+
+    largest: int
+    total: int
+    method: str
+
+
+@dataclass(frozen=True)
 class Epoch:
     """The results after the evaluation of an epoch."""
 
@@ -81,19 +94,27 @@ class Epoch:
     clocks: Readings
     images_of_an_epoch: int
     processes: int
+    micro_batch_size: int
+    memory: Memory
+    joules: float | None
     energy_method: str
 
+    @property
+    def conditions(self) -> dict[str, Scalar]:
+        """How the steps were run, and how far the training is."""
+        return {
+            "processes": self.processes,
+            "micro_batch_size": self.micro_batch_size,
+            "epoch_images": self.images_of_an_epoch,
+            "epochs": _whole(self.epochs),
+            "final": self.final,
+        }
 
-def epoch_conditions(subject: Subject, epochs: float, final: bool) -> dict[str, Scalar]:
-    """The conditions of an epoch's record, with the epoch and whether it is the last."""
-    return subject.conditions() | {"epochs": _whole(epochs), "final": final}
 
-
-def epoch_record(
-    subject: Subject, epoch: Epoch, found: Survey, device: Device, environment: dict[str, Scalar]
-) -> Record:
+def epoch_record(subject: Subject, epoch: Epoch, survey: Survey, environment: dict[str, Scalar]) -> Record:
     """The record of an epoch."""
-    clocks = {
+    clocks: dict[str, Scalar] = {
+        "evaluation_images": epoch.scores.images,
         "training_seconds": round(epoch.clocks.training, 3),
         "evaluation_seconds": round(epoch.clocks.evaluation, 3),
         "program_seconds": round(epoch.clocks.program, 3),
@@ -103,8 +124,8 @@ def epoch_record(
         model=CardFields.of(card(subject.model)),
         task="accuracy",
         source="measured",
-        conditions=epoch_conditions(subject, epoch.epochs, epoch.final),
-        metrics={**_qualities(epoch), **_costs(subject, epoch, found, device)},
+        conditions=subject.conditions() | epoch.conditions,
+        metrics={**_qualities(epoch), **_costs(subject, epoch, survey)},
         environment=environment | clocks,
         time=_now(),
     )
@@ -136,46 +157,53 @@ def _qualities(epoch: Epoch) -> dict[str, Reading]:
     }
 
 
-def _costs(subject: Subject, epoch: Epoch, found: Survey, device: Device) -> dict[str, Reading]:
-    sums = epoch.sums
+def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]:
+    sums, memory = epoch.sums, epoch.memory
+    hours_per_epoch = sums.seconds / 3600 * epoch.images_of_an_epoch / sums.images
+    timed = f"{sums.seconds:.4g} s for {sums.images} images of the epoch, with data; the whole by proportion"
+    on_devices = f"times {epoch.processes} process(es)"
     working = sums.seconds - sums.waited
     before = "median, before the training"
-    with_data = (found.end_to_end, found.end_to_end_low, found.end_to_end_high)
+    with_data = (survey.end_to_end, survey.end_to_end_low, survey.end_to_end_high)
     costs = {
         "train_throughput": reading(
             "train_throughput",
             sums.images / working,
             method=f"{sums.images} images in {working:.4g} s; {sums.waited:.4g} s of wait for data left out",
         ),
-        "train_hours_per_epoch": reading(
-            "train_hours_per_epoch",
-            sums.seconds / 3600 * epoch.images_of_an_epoch / sums.images,
-            method=f"{sums.seconds:.4g} s for {sums.images} images of the epoch, with data; the whole by proportion",
+        "train_hours_per_epoch": reading("train_hours_per_epoch", hours_per_epoch, method=timed),
+        "train_device_hours_per_epoch": reading(
+            "train_device_hours_per_epoch", hours_per_epoch * epoch.processes, method=f"{timed}, {on_devices}"
         ),
         "train_step_time": reading(
             "train_step_time",
-            found.step_time,
-            found.step_time_low,
-            found.step_time_high,
+            survey.step_time,
+            survey.step_time_low,
+            survey.step_time_high,
             method=f"{before}, data in memory",
         ),
         "train_step_time_end_to_end": reading("train_step_time_end_to_end", *with_data, method=before),
-        "pipeline_idle_time": reading("pipeline_idle_time", found.idle, method=f"difference of two medians; {before}"),
-        "train_memory": reading("train_memory", found.memory, method=found.memory_method),
+        "pipeline_idle_time": reading("pipeline_idle_time", survey.idle, method=f"difference of two medians; {before}"),
+        "train_memory": reading("train_memory", memory.largest, method=memory.method),
+        "train_memory_total": reading("train_memory_total", memory.total, method=memory.method),
         "memory_process": reading("memory_process", process_peak(), method="resident peak of the leading process"),
     }
-    if device.kind == "cuda":
-        import torch
-
-        peak = torch.cuda.max_memory_allocated(device.place)
-        costs["train_memory"] = reading("train_memory", peak, method="torch.cuda.max_memory_allocated, whole training")
     if sums.joules is not None:
         joules = sums.joules / sums.images
         costs["train_energy_per_image"] = reading("train_energy_per_image", joules, method=epoch.energy_method)
-    if epoch.final and subject.start.pretraining != "none":
-        hours = epoch.clocks.training / 3600 * epoch.processes
-        method = f"training clock times {epoch.processes} process(es)"
-        costs["finetune_time"] = reading("finetune_time", hours, method=method)
+    if epoch.final:
+        hours, method = epoch.clocks.training / 3600 * epoch.processes, f"training clock {on_devices}"
+        costs["train_device_hours"] = reading("train_device_hours", hours, method=method)
+        if subject.start.pretraining != "none":
+            costs["finetune_time"] = reading("finetune_time", hours, method=method)
+        if subject.price_per_hour is not None:
+            price = money(hours * 3600, subject.price_per_hour)
+            costs["train_money"] = reading("train_money", price, method=f"{method} and the price")
+        if epoch.joules is not None:
+            costs["train_energy"] = reading("train_energy", epoch.joules, method=epoch.energy_method)
+            if subject.grid_intensity is not None:
+                grams = carbon(epoch.joules, subject.grid_intensity)
+                costs["train_carbon"] = reading("train_carbon", grams, method=epoch.energy_method)
     return costs
 
 

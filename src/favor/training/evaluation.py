@@ -36,24 +36,24 @@ def evaluate(
 ) -> Scores:
     """Score a model in eval mode; it is left in that mode."""
     model.eval()
-    place = next(model.parameters()).device
+    device = next(model.parameters()).device
 
     def run(images: Tensor) -> Tensor:
-        with precision.context(place):
+        with precision.context(device):
             return model(images).float()
 
-    return score(run, batches, place, processes, should_stop)
+    return score(run, batches, device, processes, should_stop)
 
 
 def score(
     run: Callable[[Tensor], Tensor],
     batches: Iterable[Batch],
-    place: torch.device,
+    device: torch.device,
     processes: Processes,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Scores:
     """Score what gives the logits of a batch."""
-    counts = torch.zeros(3, dtype=torch.float64, device=place)
+    counts = torch.zeros(3, dtype=torch.float64, device=device)
     images, stopped = 0, False
     with torch.inference_mode():
         for batch in batches:

@@ -10,25 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from favor.data.augment import Normalization
-from favor.data.folder import IMAGE_ENDINGS, image_list
+from favor.data.class_folders import IMAGE_ENDINGS
+from favor.data.folder import image_list
 from favor.data.framing import Framing, center_cut
+from favor.data.image_files import upright
 from favor.data.names import find, parse
 from favor.data.opening import open_data
 from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError, WorkError
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
 from favor.runtime.compare import Comparison, compare
-from favor.runtime.export import OPENERS, check_export
+from favor.runtime.export import OPENERS, check_export, export_file
 from favor.runtime.matrix import refuse_known_failure
 from favor.runtime.names import RUNTIMES, versions
+from favor.runtime.opening import open_file
 from favor.runtime.session import Choice
-from favor.runtime.start import export_file, open_file
 from favor.runtime.torch_session import TorchSession
 from favor.training.initial_weights import checkpoint_file
-from favor.training.predict import load_trained, own_data
+from favor.training.predict import load_trained, own_data, run_data_of
 from favor.training.preprocessing import framing_of, normalization_of
 from favor.training.state import Trained
 from favor.version import __version__
+from favor.zoo.cards import HUB
 from favor.zoo.registry import card, create_model
 
 SEED = 0
@@ -68,17 +71,32 @@ class Subject:
 
     def images(self, split: ImageSource, count: int) -> tuple[Tensor, Tensor]:
         """So many images of a split, from all over it, as the model takes them, and their labels."""
-        samples = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))
-        fetched = split.fetch(samples, center_cut(self.framing, len(samples)))
-        if not len(fetched.samples):
-            raise WorkError(f"none of {len(samples)} images could be read ({fetched.broken[0].reason})")
-        labels = torch.from_numpy(split.labels[fetched.samples])
-        return self.normalization(fetched.images.float().div_(255)), labels
+        return images_of(split, count, self.framing, self.normalization)
+
+
+def images_of(split: ImageSource, count: int, framing: Framing, normalization: Normalization) -> tuple[Tensor, Tensor]:
+    """So many images of a split, from all over it, as a model takes them, and their labels."""
+    samples = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))
+    fetched = split.fetch(samples, center_cut(framing, len(samples)))
+    if not len(fetched.samples):
+        raise WorkError(f"none of {len(samples)} images could be read ({fetched.broken[0].reason})")
+    labels = torch.from_numpy(split.labels[fetched.samples])
+    return normalization(fetched.images.float().div_(255)), labels
+
+
+def subject_of(checkpoint: Path) -> Subject:
+    """The model of a checkpoint or of a run's folder."""
+    trained, model = load_trained(checkpoint, torch.device("cpu"))
+    recipe = trained.recipe
+    source = f"{checkpoint_file(checkpoint).name} of run {trained.run}, step {trained.step}"
+    return Subject(model, trained.model, framing_of(recipe), normalization_of(recipe), source, trained)
 
 
 def export(request: ExportRequest) -> ExportCard:
     """Write a model to a file, compare it with eager mode, and write its card beside it."""
     check_export(request.form, request.precision, request.file)
+    if request.calibration is not None and request.precision != "int8":
+        raise RequestError("only int8 is calibrated; add --precision int8, or leave out --calibration")
     test_images = request.test_images
     if test_images is None:
         test_images = TEST_IMAGES_INT8 if request.precision == "int8" else TEST_IMAGES
@@ -100,11 +118,11 @@ def export(request: ExportRequest) -> ExportCard:
         calibration=subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else (),
     )
     expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
-    found = _outputs(_opened(request), images, _BATCH if request.dynamic_batch else 1)
+    outputs = _outputs(_opened(request), images, _BATCH if request.dynamic_batch else 1)
     knows_labels = subject.trained is not None and subject.trained.classes == tested_on.classes
-    comparison = compare(expected, found, labels if knows_labels else None)
+    comparison = compare(expected, outputs, labels if knows_labels else None)
     described = _card(request, subject, tested_on, calibration, comparison, num_classes=expected.shape[1])
-    card_file(request.file).write_text(described.model_dump_json(indent=2) + "\n")
+    card_file(request.file).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
     if comparison.relative > TOLERANCES.get(request.precision, math.inf):
         raise WorkError(
             f"{request.file}: its outputs differ from eager mode by {comparison.relative:.1e} of the largest one, more "
@@ -116,12 +134,10 @@ def export(request: ExportRequest) -> ExportCard:
 def _subject(request: ExportRequest) -> Subject:
     """What the source names: a checkpoint or a run's folder where there is one, a model of the zoo otherwise."""
     path = Path(request.source)
-    if path.exists() or path.suffix in (".safetensors", ".pth", ".pt"):
-        trained, model = load_trained(path, torch.device("cpu"))
-        recipe = trained.recipe
-        source = f"{checkpoint_file(path).name} of run {trained.run}, step {trained.step}"
-        _refuse_known_failure(request, trained.model)
-        return Subject(model, trained.model, framing_of(recipe), normalization_of(recipe), source, trained)
+    if path.exists() or request.source.startswith(HUB) or path.suffix in (".safetensors", ".pth", ".pt"):
+        subject = subject_of(path)
+        _refuse_known_failure(request, subject.name)
+        return subject
     known = card(request.source)
     _refuse_known_failure(request, known.name)
     if request.precision == "int8" and request.calibration is None:
@@ -141,30 +157,31 @@ def _refuse_known_failure(request: ExportRequest, model: str) -> None:
 
 def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
     if request.calibration is not None:
-        return _named_images(request.calibration)
+        return named_images(request.calibration)
     assert subject.trained is not None  # noqa: S101 - `_subject` refuses fresh weights without images
-    return own_data(Path(request.source), subject.trained.dataset)
+    return own_data(Path(request.source), subject.trained.dataset, subject.trained.classes)
 
 
 def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
     """The images to compare on: those asked for, the model's own, ImageNet's, or else generated ones."""
     if request.data is not None:
-        return _named_images(request.data)
+        return named_images(request.data)
     if subject.trained is None:
         return open_data(IMAGENET if find(parse(IMAGENET)) else GENERATED)
     name = subject.trained.dataset.partition("[")[0]
-    if name.startswith("folder:"):
-        return open_data(GENERATED)  # where that folder is now, nobody has said
-    return own_data(Path(request.source), subject.trained.dataset) if _is_here(name) else open_data(GENERATED)
+    is_here = run_data_of(Path(request.source)) is not None if name.startswith("folder:") else _is_here(name)
+    if not is_here:
+        return open_data(GENERATED)
+    return own_data(Path(request.source), subject.trained.dataset, subject.trained.classes)
 
 
-def _named_images(text: str) -> DataSet:
+def named_images(text: str) -> DataSet:
     """The data set `NAME[:PATH]`; a folder of images without classes will do, as no label is needed."""
     folder = parse(text).path if text.startswith("folder:") else None
     if folder is not None and folder.is_dir():
         names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS)
         if names:
-            images = image_list(folder, names, [0] * len(names))
+            images = upright(image_list(folder, names, [0] * len(names)))
             return DataSet(f"folder:{folder.name}", (), images, images, str(folder))
     return open_data(text)
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from favor.errors import RequestError, one_line, shown
 from favor.regular_file import open_regular
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
-from favor.zoo.cards import TIMM
-from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights
+from favor.zoo.cards import HUB, TIMM
+from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights, pushed_file
 from favor.zoo.registry import card
 from favor.zoo.weights import head_names, load_weights
 
@@ -39,7 +39,18 @@ class Start:
             heads = tuple(f"{name}." for name in head_names(model))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(heads)}
         size = self.img_size
-        return str(load_weights(model, weights, (size, size) if size else None))
+        loaded = load_weights(model, weights, (size, size) if size else None)
+        _start_at_zero(model, loaded.replaced)
+        return str(loaded)
+
+
+def _start_at_zero(model: nn.Module, untrained: tuple[str, ...]) -> None:
+    """Let a new head start at zero: the random head of some networks has a loss that disturbs all layers below it."""
+    for name in head_names(model):
+        head = model.get_submodule(name)
+        if isinstance(head, nn.Linear) and f"{name}.weight" in untrained:
+            for parameter in head.parameters():
+                nn.init.zeros_(parameter)
 
 
 def fresh_start() -> Start:
@@ -56,7 +67,7 @@ def start_from(path: Path, model: str) -> Start:
         chosen = checkpoint(card(model).name, str(path)[len(TIMM) :])
         return Start(str(path), pretrained_weights(chosen), chosen.img_size, imagenet_classes(chosen))
     file = checkpoint_file(path)
-    if _is_favors(file):
+    if is_favors(file):
         trained, weights = load_model_file(file)
         if trained.model != card(model).name:
             raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; name that model")
@@ -65,14 +76,19 @@ def start_from(path: Path, model: str) -> Start:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """The model file at a path: the file itself, or the best (else the last) in the folder of a run."""
+    """The model file at a path: the file itself, or the best (else the last) in the folder of a run.
+
+    `hub:USER/NAME` instead of a path is a model that `favor push` uploaded.
+    """
+    if str(path).startswith(HUB):
+        return Path(pushed_file(str(path)))
     if path.is_dir():
         if (path / BEST).is_file():
             return path / BEST
-        found, _ = newest_checkpoint(path)
-        if found is None:
+        checkpoint, _ = newest_checkpoint(path)
+        if checkpoint is None:
             raise RequestError(f"{path}: no checkpoint in this folder; give a file or the folder of a run")
-        return found.file
+        return checkpoint.file
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
     return path
@@ -81,12 +97,12 @@ def checkpoint_file(path: Path) -> Path:
 def model_of(path: Path) -> str:
     """The model that a checkpoint holds."""
     file = checkpoint_file(path)
-    if not _is_favors(file):
+    if not is_favors(file):
         raise RequestError(f"{file}: not written by `favor train`, so it does not name its model; add --model NAME")
     return load_model_file(file)[0].model
 
 
-def _is_favors(file: Path) -> bool:
+def is_favors(file: Path) -> bool:
     """Whether a file is a checkpoint of favor, even a truncated one, which is then refused with a reason."""
     if file.suffix != ".safetensors":
         return False

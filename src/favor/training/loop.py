@@ -6,6 +6,7 @@ sample. So a run that was stopped anywhere resumes as if it had never stopped.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -26,13 +27,13 @@ from favor.training.clocks import Clocks
 from favor.training.diagnosis import diagnose
 from favor.training.distributed import Processes
 from favor.training.energy import TrainingEnergy
-from favor.training.epoch_record import Epoch, Subject, epoch_record
+from favor.training.epoch_record import Epoch, Memory, Subject, epoch_record
 from favor.training.evaluation import EvaluationStopped, Scores, evaluate
 from favor.training.randomness import SampleDraws, seed_all
 from favor.training.recipe import Recipe
 from favor.training.schedule import Schedule
-from favor.training.signals import StopRequest
-from favor.training.state import Best, RunState, Sums, Survey, Trained
+from favor.training.signals import Stopped, StopRequest
+from favor.training.state import Best, RunState, Sums, Survey, Trained, is_over
 from favor.training.step import Learner
 from favor.zoo.training import tell_progress
 
@@ -57,6 +58,8 @@ class Progress:
     sums: Sums = field(default_factory=Sums)
     best: Best | None = None
     last_top1: float | None = None
+    joules: float | None = 0.0
+    """The energy of the epochs before the current one; None once it was not measured."""
     stopped: bool = False
     since: Glance = field(default_factory=glance)
     """When the current epoch began, or the run was resumed."""
@@ -94,6 +97,11 @@ class Parts:
     def steps(self) -> int:
         return self.schedule.steps
 
+    @property
+    def stop_waits(self) -> bool:
+        """Whether a stop waits for the end of a step: several processes must take the same steps."""
+        return self.processes.count > 1
+
     def epochs_after(self, step: int) -> float:
         return step / self.plan.steps
 
@@ -110,10 +118,20 @@ def learn(parts: Parts, progress: Progress) -> tuple[Ending, Record | None]:
             _save(parts, progress)
             if progress.stopped:
                 return "stopped", record
-    except EvaluationStopped:
+            if _is_over(parts, progress):
+                break
+    except (EvaluationStopped, Stopped):  # Stopped only comes from an evaluation; steps handle it themselves
         _save(parts, progress)
         return "stopped", record
     return "done", record
+
+
+def _is_over(parts: Parts, progress: Progress) -> bool:
+    """Whether the epoch that was just evaluated is the last one."""
+    if progress.evaluated != progress.step or not progress.step:
+        return False
+    epochs = parts.epochs_after(progress.step)
+    return progress.step == parts.steps or is_over(progress.best, parts.recipe.patience, epochs)
 
 
 def _end_of_epoch(parts: Parts, step: int) -> int:
@@ -143,6 +161,8 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
         while progress.step < end:
             looks = (progress.step + 1) % look_every == 0 or progress.step + 1 == end
             waited += _take_step(parts, progress, batches, unread, looks)
+            if progress.stopped and not parts.stop_waits:
+                break  # the step was abandoned
             if looks:
                 seconds = parts.clocks.now() - start
                 parts.audience.stepped(_news(parts, progress, seconds))
@@ -151,12 +171,11 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
         parts.device.synchronize()
     seconds = parts.clocks.now() - start
     joules, sums = parts.energy.stop(), progress.sums
-    known = joules is not None and sums.joules is not None
     progress.sums = sums.model_copy(
         update={
             "seconds": sums.seconds + seconds,
             "waited": sums.waited + waited,
-            "joules": (sums.joules or 0.0) + (joules or 0.0) if known else None,
+            "joules": _sum_or_none(sums.joules, joules),
         }
     )
 
@@ -167,15 +186,21 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
     lr = parts.schedule.at(step)
     seed_all(seed, step)
     tell_progress(learner.weights, step / max(parts.steps - 1, 1))
-    waited, images = 0.0, 0
-    for number in range(parts.plan.accumulation):
-        asked = parts.clocks.now()
-        batch = next(batches)
-        waited += parts.clocks.now() - asked
-        parts.draws.begin(step, batch.samples)
-        seed_all(seed, step, 1 + parts.processes.share.process, number)
-        unread.append(learner.gather(batch, last=number + 1 == parts.plan.accumulation))
-        images += len(batch)
+    waited, images, before = 0.0, 0, len(unread)
+    buffers = [] if parts.stop_waits else [buffer.clone() for buffer in learner.weights.buffers()]
+    try:
+        with nullcontext() if parts.stop_waits else parts.stop.at_once():
+            for number in range(parts.plan.accumulation):
+                asked = parts.clocks.now()
+                batch = next(batches)
+                waited += parts.clocks.now() - asked
+                parts.draws.begin(step, batch.samples)
+                seed_all(seed, step, 1 + parts.processes.share.process, number)
+                unread.append(learner.gather(batch, last=number + 1 == parts.plan.accumulation))
+                images += len(batch)
+    except Stopped:
+        _abandon_step(parts, progress, unread[:before], buffers)
+        return waited
     loss = float(torch.stack(unread).double().sum()) if looks else 0.0
     images_of_all, stops, loss_of_all = parts.processes.sums([images, parts.stop.asked, loss])
     if not math.isfinite(loss_of_all):
@@ -197,32 +222,50 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
     return waited
 
 
+def _abandon_step(parts: Parts, progress: Progress, unread: list[Tensor], buffers: list[Tensor]) -> None:
+    """Undo what an unfinished step has changed: the resumed run takes it again from its beginning."""
+    with torch.no_grad():
+        for buffer, kept in zip(parts.learner.weights.buffers(), buffers, strict=True):
+            buffer.copy_(kept)
+    if unread:  # of steps before it
+        loss = progress.sums.loss + float(torch.stack(unread).double().sum())
+        progress.sums = progress.sums.model_copy(update={"loss": loss})
+    progress.stopped = True
+
+
 def _finish_epoch(parts: Parts, progress: Progress) -> Record:
     """Evaluate, write the record, keep the model if it is the best so far."""
     if not progress.sums.images:
         raise WorkError(f"{parts.subject.model}: none of the training images could be read")
     with parts.clocks.evaluation():
         parts.processes.share_buffers(parts.learner.weights)
-        scores = evaluate(
-            parts.learner.weights,
-            parts.evaluation,
-            parts.learner.precision,
-            parts.processes,
-            lambda: parts.stop.asked,
-        )
+        with nullcontext() if parts.stop_waits else parts.stop.at_once():
+            scores = evaluate(
+                parts.learner.weights,
+                parts.evaluation,
+                parts.learner.precision,
+                parts.processes,
+                lambda: parts.stop.asked,
+            )
     if not math.isfinite(scores.loss):
         raise _diverged_in_evaluation(parts, progress, scores)
     progress.evaluated, progress.last_top1 = progress.step, scores.top1
+    progress.joules = _sum_or_none(progress.joules, progress.sums.joules)
+    is_best = progress.best is None or progress.best.is_worse_than(scores.top1, scores.loss)
+    if is_best:
+        progress.best = Best(top1=scores.top1, epochs=parts.epochs_after(progress.step), loss=scores.loss)
     record, news = _record(parts, progress, scores), _news(parts, progress, 0.0)
     progress.sums, progress.since = Sums(), glance()
-    is_best = progress.best is None or scores.top1 > progress.best.top1
-    if is_best:
-        progress.best = Best(top1=scores.top1, epochs=parts.epochs_after(progress.step))
     if parts.processes.leads:
         parts.keep(record)
         if is_best:
             save_model(parts.folder / BEST, parts.learner.weights, _trained(parts, progress))
         parts.audience.evaluated(record, news)
+        if progress.step < parts.steps and _is_over(parts, progress) and progress.best is not None:
+            parts.audience.note(
+                f"{parts.subject.model}: early stop: the last {parts.recipe.patience} epochs were not better than "
+                f"epoch {progress.best.epochs:g} with {progress.best.top1:.2f} %"
+            )
     return record
 
 
@@ -237,15 +280,32 @@ def _record(parts: Parts, progress: Progress, scores: Scores) -> Record:
     }
     epoch = Epoch(
         epochs=parts.epochs_after(progress.step),
-        final=progress.step == parts.steps,
+        final=_is_over(parts, progress),
         scores=scores,
         sums=progress.sums,
         clocks=parts.clocks.read(),
         images_of_an_epoch=parts.plan.steps * parts.plan.batch_size,
         processes=parts.processes.count,
+        micro_batch_size=parts.plan.micro_batch_size,
+        memory=_memory(parts),
+        joules=progress.joules,
         energy_method=parts.energy.method,
     )
-    return epoch_record(parts.subject, epoch, parts.survey, parts.device, environment)
+    return epoch_record(parts.subject, epoch, parts.survey, environment)
+
+
+def _memory(parts: Parts) -> Memory:
+    """The peak of the whole training where the device tells it, else that of the survey's step."""
+    if parts.device.kind != "cuda":
+        survey = parts.survey
+        return Memory(survey.memory, survey.memory_total or survey.memory, survey.memory_method)
+    peak = torch.cuda.max_memory_allocated(parts.device.torch_device)
+    method = "torch.cuda.max_memory_allocated, whole training"
+    return Memory(int(parts.processes.largest(peak)), int(parts.processes.sums([peak])[0]), method)
+
+
+def _sum_or_none(before: float | None, more: float | None) -> float | None:
+    return None if before is None or more is None else before + more
 
 
 def _save(parts: Parts, progress: Progress) -> None:
@@ -262,6 +322,7 @@ def _save(parts: Parts, progress: Progress) -> None:
         best=progress.best,
         last_top1=progress.last_top1,
         clocks=parts.clocks.read(),
+        joules=progress.joules,
         optimizer=optimizer_state(parts.learner.optimizer),
         scaler=parts.learner.scaler.state_dict(),
     )
@@ -295,20 +356,20 @@ def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: f
     """The error: where it happened, what was seen, and what to try."""
     epoch, step = divmod(progress.step, parts.plan.steps)
     lr = parts.schedule.at(progress.step)
-    found = diagnose(parts.learner.weights, batch, parts.learner.precision)
+    cause = diagnose(parts.learner.weights, batch, parts.learner.precision)
     return DivergedError(
         f"{parts.subject.model}: {what} in epoch {epoch + 1}, step {step + 1} of {parts.plan.steps} "
-        f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {found}; try {_tries(parts.recipe)}"
+        f"(learning rate {lr:.3g}, gradient norm {norm:.3g}): {cause}; try {_tries(parts.recipe)}"
     )
 
 
 def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
     """The error if the last step of an epoch diverged, which only the next training loss would have shown."""
-    found = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
+    cause = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
     epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
     return DivergedError(
         f"{parts.subject.model}: the loss of the evaluation is {scores.loss} after {epochs:g} epochs "
-        f"(learning rate {lr:.3g}): {found}; try {_tries(parts.recipe)}"
+        f"(learning rate {lr:.3g}): {cause}; try {_tries(parts.recipe)}"
     )
 
 

@@ -1,8 +1,9 @@
 """Evaluation and prediction from a model file, or from an exported file and its card."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,28 +12,36 @@ from torch import Tensor, nn
 
 from favor.data.augment import Normalization
 from favor.data.broken import BrokenImages
-from favor.data.framing import Framing, center_cut
-from favor.data.image_files import FolderPlaces, ImageFiles
-from favor.data.loader import EvaluationLoader
+from favor.data.class_folders import CONVERT, IMAGE_ENDINGS, images_below, splits_of
+from favor.data.folder import images_by_class
+from favor.data.framing import Framing
+from favor.data.image_files import FolderPlaces, ImageFiles, upright
+from favor.data.loader import EvaluationLoader, fetched_in_order
+from favor.data.names import parse
 from favor.data.opening import open_data
+from favor.data.shards import has_shards
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device
-from favor.machine.precision import Precision
+from favor.machine.precision import Precision, training_precision
 from favor.runtime.card import read_card
 from favor.runtime.export import ENDINGS, OPENERS
+from favor.runtime.opening import open_foreign
 from favor.runtime.session import Choice
-from favor.runtime.start import open_file
+from favor.trace.meta_shortcuts import SkipInitialization
 from favor.training.checkpoint import load_model_file
 from favor.training.distributed import Processes
 from favor.training.evaluation import Scores, score
 from favor.training.initial_weights import checkpoint_file
 from favor.training.preprocessing import framing_for, framing_of, normalization_for, normalization_of
+from favor.training.run_data import RunData, open_run_data, read_run_data
 from favor.training.state import Trained, some
 from favor.zoo.checkpoints import checkpoint, give_pretrained_weights, imagenet_class_names, imagenet_classes
 from favor.zoo.fuse import fuse
 from favor.zoo.registry import card, create_model
 from favor.zoo.weights import load_weights
+
+GUESSES = 5
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,21 @@ class Prediction:
     reason: str | None = None
 
 
-def load_trained(path: Path, place: torch.device) -> tuple[Trained, nn.Module]:
+def load_trained(path: Path, device: torch.device) -> tuple[Trained, nn.Module]:
     """The model of a checkpoint or of a run's folder, ready for inference."""
     file = checkpoint_file(path)
     trained, weights = load_model_file(file)
-    sides = (trained.img_size, trained.img_size)
-    model = create_model(trained.model, num_classes=len(trained.classes), img_size=sides, in_chans=trained.in_chans)
-    load_weights(model, weights, sides)
-    return trained, fuse(model).to(place)
+    sides, classes = (trained.img_size, trained.img_size), len(trained.classes)
+    build = partial(create_model, trained.model, num_classes=classes, img_size=sides, in_chans=trained.in_chans)
+    with torch.device("meta"), SkipInitialization():  # a file of a kilobyte may name a model of gigabytes
+        needed = sum(parameter.numel() for parameter in build().parameters())
+    found = sum(weight.numel() for weight in weights.values())
+    if found < needed:
+        raise RequestError(f"{file}: {trained.model} has {needed:,} weights, the file {found:,}; download it again")
+    model = build()
+    if load_weights(model, weights, sides).replaced:
+        raise RequestError(f"{file}: its classifier does not fit its {classes} classes; download it again")
+    return trained, fuse(model).to(device)
 
 
 @dataclass(frozen=True)
@@ -76,11 +92,12 @@ class Classifier:
     epochs: float | None
     framing: Framing
     normalization: Normalization
-    place: torch.device
+    device: torch.device
     run: Callable[[Tensor], Tensor]
     training: str
     class_names: tuple[str, ...] = ()
     top1: float | None = None
+    precision: str = "fp32"
 
     @property
     def img_size(self) -> int:
@@ -96,7 +113,8 @@ def open_classifier(path: Path, device: Device, pretrained: bool | str = False) 
         return _published(str(path), None if pretrained is True else pretrained, device)
     if path.suffix in ENDINGS.values():
         return _exported(path, device)
-    trained, model = load_trained(path, device.place)
+    trained, model = load_trained(path, device.torch_device)
+    precision = training_precision(trained.recipe.precision, device.kind)
     return Classifier(
         trained.model,
         trained.classes,
@@ -104,16 +122,17 @@ def open_classifier(path: Path, device: Device, pretrained: bool | str = False) 
         trained.epochs,
         framing_of(trained.recipe),
         normalization_of(trained.recipe),
-        device.place,
-        _runner(model, Precision.named(trained.recipe.precision, device.kind), device),
+        device.torch_device,
+        _runner(model, Precision.named(precision, device.kind), device),
         f"after {trained.epochs:g} epochs of {trained.dataset}",
         top1=trained.top1,
+        precision=precision,
     )
 
 
 def _runner(model: nn.Module, precision: Precision, device: Device) -> Callable[[Tensor], Tensor]:
     def run(images: Tensor) -> Tensor:
-        with torch.inference_mode(), precision.context(device.place):
+        with torch.inference_mode(), precision.context(device.torch_device):
             return model(images).float()
 
     return run
@@ -137,8 +156,8 @@ def _published(name: str, tag: str | None, device: Device) -> Classifier:
         None,
         framing_for(chosen),
         normalization_for(chosen),
-        device.place,
-        _runner(fuse(network).to(device.place), Precision.named("fp32", device.kind), device),
+        device.torch_device,
+        _runner(fuse(network).to(device.torch_device), Precision.named("fp32", device.kind), device),
         f"with {chosen.name}" + (", trained without reducing tokens" if chosen.borrowed else ""),
         imagenet_class_names(),
     )
@@ -153,11 +172,17 @@ def _exported(file: Path, device: Device) -> Classifier:
         raise RequestError(
             f"{file}: {exported.model} with {exported.source} knows no classes; export a checkpoint of it"
         )
-    session = open_file(file, Choice(OPENERS[form], exported.precision, device.kind))
+    session = open_foreign(file, Choice(OPENERS[form], exported.precision, device.kind))
 
     def run(images: Tensor) -> Tensor:
         batches = (images,) if exported.dynamic_batch else images.split(1)
-        return torch.cat([session.run(batch) for batch in batches])
+        logits = torch.cat([session.run(batch) for batch in batches])
+        if logits.shape[1] != len(exported.classes):
+            raise RequestError(
+                f"{file}: has {logits.shape[1]} outputs, its card {len(exported.classes)} classes; "
+                "export the model again"
+            )
+        return logits
 
     return Classifier(
         exported.model,
@@ -169,6 +194,7 @@ def _exported(file: Path, device: Device) -> Classifier:
         torch.device("cpu"),
         run,
         f"after {exported.epochs:g} epochs of {exported.dataset}",
+        precision=exported.precision,
     )
 
 
@@ -183,7 +209,7 @@ def evaluate_checkpoint(
 ) -> tuple[Classifier, DataSet, Scores]:
     """Evaluate a model on a data set, by default the one that it was trained on."""
     trained = open_classifier(path, device, pretrained)
-    known = open_data(data) if data else own_data(path, trained.dataset)
+    known = _evaluated_on(path, trained, data)
     if known.classes != trained.classes:
         raise RequestError(
             f"{path} has {some(trained.classes)}, {known.name} has {some(known.classes)}; "
@@ -197,40 +223,87 @@ def evaluate_checkpoint(
         broken=BrokenImages(),
         share=processes.share,
         workers=workers,
-        device=trained.place,
+        device=trained.device,
     )
-    scores = score(trained.run, loader, trained.place, processes)
+    scores = score(trained.run, loader, trained.device, processes)
     if not math.isfinite(scores.loss):
         raise WorkError(f"{path}: the loss is {scores.loss}: the model's weights or outputs are not finite")
     return trained, known, scores
 
 
-def own_data(path: Path, dataset: str) -> DataSet:
-    """The data set that a model was trained on, found by its name; a different one is refused."""
+def _evaluated_on(path: Path, trained: Classifier, data: str | None) -> DataSet:
+    """The data set to evaluate on: the model's own with its split, or another; all of a folder that is not split."""
+    if data is None:
+        return own_data(path, trained.dataset, trained.classes)
+    request, kept = parse(data), run_data_of(path)
+    if request.known.name != "folder" or request.path is None or not request.path.is_dir() or has_shards(request.path):
+        return open_data(data)
+    if kept is not None and parse(kept.data).path == request.path.resolve():
+        return open_run_data(kept, trained.classes)
+    _, evaluation = splits_of(request.path)
+    images = upright(images_by_class(evaluation or request.path, trained.classes))
+    return DataSet(request.known.name, trained.classes, images, images, str(request.path))
+
+
+def own_data(path: Path, dataset: str, classes: tuple[str, ...]) -> DataSet:
+    """The data set that a model was trained on; a different one is refused.
+
+    A folder is found through the `data.json` beside the checkpoint, with the evaluation images of the training.
+    """
     if dataset.startswith("folder:"):
-        raise RequestError(f"{path} was trained on {dataset}; say where it is now: --data folder:PATH")
+        kept = run_data_of(path)
+        if kept is None:
+            raise RequestError(f"{path} was trained on {dataset}; say where it is now: --data folder:PATH")
+        return open_run_data(kept, classes)
     known = open_data(dataset.partition("[")[0])
     if known.name != dataset:
         raise RequestError(f"{path} was trained on {dataset}, but {known.name} was found; choose with --data")
     return known
 
 
-def predict(
-    path: Path, images: Sequence[Path], device: Device, guesses: int = 5, pretrained: bool | str = False
-) -> tuple[Classifier, list[Prediction]]:
-    """The most likely classes of image files, cropped and normalized as in the evaluation."""
-    trained = open_classifier(path, device, pretrained)
-    names = trained.class_names or trained.classes
-    found = []
-    for image in images:
-        file = ImageFiles(FolderPlaces(Path(), [str(image)]), np.zeros(1, dtype=np.int64))
-        fetched = file.fetch(np.zeros(1, dtype=np.int64), center_cut(trained.framing, 1))
-        if fetched.broken:
-            found.append(Prediction(str(image), (), fetched.broken[0].reason))
+def run_data_of(path: Path) -> RunData | None:
+    """What the folder of a checkpoint says about its data."""
+    return read_run_data(path if path.is_dir() else path.parent)
+
+
+def images_in(places: Sequence[Path]) -> tuple[list[str], list[Prediction]]:
+    """The image files at these places, folders with all below them; and those in formats that favor does not read."""
+    files: list[str] = []
+    refused: list[Prediction] = []
+    for place in places:
+        if not place.is_dir():
+            files.append(str(place))
             continue
-        logits = trained.run(trained.normalization(fetched.images.to(trained.place).float().div_(255)))
-        likeliest = logits.softmax(1).topk(min(guesses, len(trained.classes)))
-        pairs = zip(likeliest.values[0].tolist(), likeliest.indices[0].tolist(), strict=True)
-        told = tuple(Guess(names[label], probability) for probability, label in pairs)
-        found.append(Prediction(str(image), told))
-    return trained, found
+        images, others = images_below(place)
+        if not images and not others:
+            raise RequestError(f"{place}: no images in this folder; favor reads {', '.join(IMAGE_ENDINGS)}")
+        files += [str(place / image) for image in images]
+        refused += [Prediction(str(place / other), (), f"not a format that favor reads; {CONVERT}") for other in others]
+    return files, refused
+
+
+def predict(
+    trained: Classifier,
+    images: Sequence[str],
+    batch_size: int = 1,
+    workers: int = 0,
+) -> Iterator[Prediction]:
+    """The most likely classes of image files in their order, cropped and normalized as in the evaluation."""
+    names = trained.class_names or trained.classes
+    source = ImageFiles(FolderPlaces(Path(), list(images)), np.zeros(len(images), dtype=np.int64), upright=True)
+    for batch, fetched in fetched_in_order(source, trained.framing, batch_size, workers):
+        answered: dict[int, Prediction] = {}
+        if len(fetched.samples):
+            logits = trained.run(trained.normalization(fetched.images.to(trained.device).float().div_(255)))
+            if not logits.isfinite().all():
+                raise WorkError(
+                    "the model's outputs are not finite: its weights are damaged; train or download it again"
+                )
+            likeliest = logits.softmax(1).topk(min(GUESSES, len(trained.classes)))
+            rows = zip(fetched.samples.tolist(), likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+            for sample, shares, labels in rows:
+                ranked = tuple(Guess(names[label], share) for share, label in zip(shares, labels, strict=True))
+                answered[sample] = Prediction(images[sample], ranked)
+        unread = iter(fetched.broken)  # in the order of their samples
+        for sample in batch.tolist():
+            yield answered[sample] if sample in answered else Prediction(images[sample], (), next(unread).reason)

@@ -1,12 +1,24 @@
-"""The data loader settings of a recipe."""
+"""How images are prepared: as a recipe says, or as weights want it."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from favor.data.augment import Augmentation, Normalization
 from favor.data.framing import Framing
-from favor.errors import RequestError
+from favor.errors import RequestError, path_text
+from favor.regular_file import read_regular
+from favor.training.checkpoint import load_model_file
+from favor.training.initial_weights import checkpoint_file, is_favors
 from favor.training.recipe import Recipe
-from favor.zoo.checkpoints import Checkpoint
+from favor.zoo.checkpoints import Checkpoint, checkpoints
+from favor.zoo.registry import card
+
+_LARGEST_CONFIG = 2**20  # bytes
+_Number = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 def framing_of(recipe: Recipe) -> Framing:
@@ -57,11 +69,82 @@ def normalization_for(checkpoint: Checkpoint) -> Normalization:
 
 def recipe_keys_for(checkpoint: Checkpoint, img_size: int | None = None) -> list[str]:
     """The preprocessing of pretrained weights as `key=value` for a recipe."""
-    framing = framing_for(checkpoint, img_size)
+    return _keys(framing_for(checkpoint, img_size), normalization_for(checkpoint))
+
+
+def recipe_keys_of(recipe: Recipe) -> list[str]:
+    """The preprocessing that a model was trained with as `key=value` for the recipe of its fine-tuning."""
+    return _keys(framing_of(recipe), normalization_of(recipe))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Preprocessing that weights bring along, as `key=value` for a recipe, and what there is to say about it."""
+
+    keys: tuple[str, ...] = ()
+    note: str | None = None
+
+
+def carried_by(path: Path, model: str) -> Carried:
+    """The preprocessing of the weights in a file, or in the folder of a run.
+
+    A checkpoint of favor's holds it; weights from the Hugging Face Hub have a `config.json` beside them. Other weights
+    in timm's layout are taken for the model's published ones, which has to be said.
+    """
+    file = checkpoint_file(path)
+    if is_favors(file):
+        return Carried(tuple(recipe_keys_of(load_model_file(file)[0].recipe)))
+    beside = file.with_name("config.json")
+    if beside.is_file():
+        return Carried(tuple(recipe_keys_for(_configured(beside))), f"preprocessing from {beside}")
+    published = checkpoints(card(model).name)
+    if not published:
+        return Carried()
+    keys = tuple(recipe_keys_for(published[0]))
+    return Carried(
+        keys,
+        f"{file.name} does not say how images are prepared; preparing them as for {published[0].name} "
+        f"({', '.join(keys[-2:])}); to change it, use --set or put a config.json beside the file",
+    )
+
+
+def _configured(file: Path) -> Checkpoint:
+    """Preprocessing in timm's `config.json`."""
+    try:
+        config = _TimmConfig.model_validate_json(read_regular(file, _LARGEST_CONFIG)).pretrained_cfg
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = path_text(first["loc"]) or "the file"
+        raise RequestError(f"{file}: {where}: {first['msg']}; remove it, and use --set instead") from error
+    return Checkpoint(
+        *(file.parent.name, "", str(file), config.input_size[-1], config.mean, config.std, config.crop_pct),
+        *(config.interpolation, config.crop_mode, config.num_classes, None),
+    )
+
+
+class _Preprocessing(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    input_size: tuple[int, int, Annotated[int, Field(ge=1, le=4096)]]
+    mean: tuple[_Number, _Number, _Number]
+    std: tuple[_Number, _Number, _Number]
+    crop_pct: Annotated[float, Field(gt=0.0, le=1.0)]
+    interpolation: str
+    crop_mode: str = "center"
+    num_classes: int = 0
+
+
+class _TimmConfig(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    pretrained_cfg: _Preprocessing
+
+
+def _keys(framing: Framing, normalization: Normalization) -> list[str]:
     return [
         f"img_size={framing.img_size}",
         f"eval_crop_ratio={framing.crop_ratio!r}",
         f"interpolation={framing.interpolation}",
-        f"mean={list(checkpoint.mean)}",
-        f"std={list(checkpoint.std)}",
+        f"mean={list(normalization.mean)}",
+        f"std={list(normalization.std)}",
     ]

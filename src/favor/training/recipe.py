@@ -53,6 +53,13 @@ class Recipe(BaseModel):
     warmup_epochs: NotNegative = 0.0
     warmup_lr: NotNegative = 0.0
     clip_grad: Positive | None = Field(default=None, description="largest norm of the gradient; null: no limit")
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="factor on the learning rate of each twelfth of the network below the head; null: none",
+    )
+    patience: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="epochs without a better result after which training ends; null: never"
+    )
 
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     drop_path: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

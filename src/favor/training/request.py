@@ -17,31 +17,40 @@ SAVE_EVERY = 300.0
 class TrainingRequest:
     """Train one model with a recipe on a data set; None means a value that fits the machine.
 
-    `minutes` replaces the recipe's epochs by as many steps as fit, evaluation included. `model` may differ from the
-    one in `init` in image size and classes only. `save_every` and `survey_seconds` are in seconds.
+    `name` distinguishes two runs of one recipe with other values: it is part of the run's folder. `minutes` replaces
+    the recipe's epochs by as many steps as fit, evaluation included. `model` may differ from the one in `init` in image
+    size and classes only. `log` names trackers. `save_every` and `survey_seconds` are in seconds. `grid_intensity`
+    (gCO2e/kWh) and `price_per_hour` (of a device) are for the carbon and money of the whole training. On a cluster
+    `writer` names the job's own file of records, and the scheduler, not a lock, keeps two jobs from the same run.
     """
 
     model: str
     recipe: Recipe
     data: str
     study: Path = DEFAULT_STUDY
+    name: str | None = None
     resume: bool = False
     init: Path | None = None
     minutes: float | None = None
     device: str | None = None
     threads: int | None = None
+    processes: int = 1
     workers: int | None = None
     accumulation: int | None = None
     save_every: float = SAVE_EVERY
     survey_seconds: float = 2.0
-    tensorboard: bool = False
+    log: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     attention: str = "fused"
+    grid_intensity: float | None = None
+    price_per_hour: float | None = None
+    writer: str | None = None
 
     def __post_init__(self) -> None:
         check_attention(self.attention)
         for what, count, least in (
             ("--threads", self.threads, 1),
+            ("--processes", self.processes, 1),
             ("--workers", self.workers, 0),
             ("--accumulation", self.accumulation, 1),
         ):
@@ -68,5 +77,6 @@ class TrainingRequest:
                 "study": Path(data["study"]),
                 "init": None if data["init"] is None else Path(data["init"]),
                 "plugins": tuple(data["plugins"]),
+                "log": tuple(data["log"]),
             }
         )

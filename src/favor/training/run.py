@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,37 +10,40 @@ import torch
 from torch import nn
 
 from favor.data.broken import BrokenImages
+from favor.data.image_files import in_memory_if_small
 from favor.data.loader import BatchPlan, EvaluationLoader, TrainingLoader
 from favor.data.opening import open_data
-from favor.data.sources import DataSet
+from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device, find_device
 from favor.machine.environment import describe
 from favor.machine.locks import locked
 from favor.machine.memory import is_out_of_memory
-from favor.machine.precision import Precision
+from favor.machine.precision import Precision, training_precision
 from favor.records.schema import Record, Scalar, Status
 from favor.records.store import append, has_records, read
-from favor.text import cut_to_line
+from favor.text import cut_to_line, plural
 from favor.trace.attention import attention_implementation
 from favor.training.callbacks import Audience, Nobody
-from favor.training.checkpoint import Checkpoint, newest_checkpoint, restore_optimizer
+from favor.training.checkpoint import Checkpoint, UnusableFileError, newest_checkpoint, restore_optimizer
 from favor.training.clocks import Clocks
 from favor.training.distributed import Processes, device_of_this_process, joined, workers_of_this_process
 from favor.training.energy import training_energy
-from favor.training.epoch_record import Subject, epoch_conditions, failure_record
+from favor.training.epoch_record import Subject, failure_record
 from favor.training.initial_weights import Start, fresh_start, start_from
 from favor.training.loop import Ending, Parts, Progress, learn
 from favor.training.preprocessing import augmentation_of, framing_of, normalization_of
 from favor.training.randomness import draw_drop_path_by_sample, seed_all
 from favor.training.recipe import Recipe
 from favor.training.request import TrainingRequest
+from favor.training.run_data import save_run_data
 from favor.training.schedule import Schedule, schedule_of
-from favor.training.signals import StopRequest, heeding_signals
-from favor.training.state import RunState, Survey, Trained, some
+from favor.training.signals import Stopped, StopRequest, heeding_signals
+from favor.training.state import Survey, Trained, some
 from favor.training.step import Learner
 from favor.training.survey import fitting_steps, survey
-from favor.training.tensorboard_log import Board
+from favor.training.trackers import TrackedRun, tracked
+from favor.units import format_span
 from favor.version import __version__
 from favor.zoo.registry import card, create_model, loaded_plugins
 from favor.zoo.training import tell_progress
@@ -69,6 +71,9 @@ class Setting:
     start: Start
     plan: BatchPlan
     broken: BrokenImages
+    train_images: ImageSource
+    evaluation_images: ImageSource
+    """Those of the data set, in memory where they fit."""
 
     @property
     def recipe(self) -> Recipe:
@@ -87,6 +92,8 @@ class Setting:
             device_label=self.device.label,
             device_kind=self.device.kind,
             attention=request.attention,
+            grid_intensity=request.grid_intensity,
+            price_per_hour=request.price_per_hour,
         )
 
     @property
@@ -98,6 +105,7 @@ class Setting:
         name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
         name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
         name += "" if self.request.attention == "fused" else f"-{self.request.attention}"
+        name += "" if self.request.name is None else f"-{self.request.name}"
         return self.request.study / "runs" / "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
 
     @property
@@ -133,8 +141,11 @@ def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome
     with joined(device.kind) as processes, heeding_signals() as stop:
         heard = audience if audience is not None and processes.leads else Nobody()
         setting = _setting(request, device, processes)
+        if request.recipe.precision == "amp" and training_precision("amp", device.kind) == "fp32":
+            heard.note("this CPU has no known bfloat16 instructions: training in fp32, since amp would be slower")
         taken = f"{setting.folder} is being trained by {{holder}}; wait for it, or give another --study"
-        with locked(setting.folder / ".lock", taken, "") if processes.leads else nullcontext():
+        locks = processes.leads and request.writer is None
+        with locked(setting.folder / ".lock", taken, "") if locks else nullcontext():
             try:
                 with attention_implementation(request.attention):
                     return _run(setting, heard, stop)
@@ -146,56 +157,73 @@ def train(request: TrainingRequest, audience: Audience | None = None) -> Outcome
 
 def _run(setting: Setting, audience: Audience, stop: StopRequest) -> Outcome:
     checkpoint = _checkpoint(setting, audience)
-    if checkpoint is not None and checkpoint.state.evaluated == checkpoint.state.steps:
+    if checkpoint is not None and _has_ended(setting, checkpoint):
         audience.note(f"{setting.folder} is already fully trained")
-        return Outcome("done", _final_record(setting, checkpoint.state), setting.folder)
+        final = next((record for record in reversed(_records(setting)) if record.conditions.get("final") is True), None)
+        return Outcome("done", final, setting.folder)
+    if setting.processes.leads:
+        save_run_data(setting.folder, setting.request.data, setting.data)
     clocks = Clocks(checkpoint.state.clocks) if checkpoint else Clocks()
-    found = _kept_survey(setting, checkpoint.state.survey, audience) if checkpoint else _surveyed(setting, audience)
-    setting = replace(setting, plan=replace(setting.plan, accumulation=found.accumulation))
-    schedule = _schedule(setting, found, checkpoint, audience)
-    parts = _parts(setting, schedule, found, checkpoint, clocks, audience, stop)
+    try:
+        with nullcontext() if setting.processes.count > 1 else stop.at_once():
+            survey = (
+                _kept_survey(setting, checkpoint.state.survey, audience) if checkpoint else _surveyed(setting, audience)
+            )
+    except Stopped:
+        return Outcome("stopped", None, setting.folder, stop.signal.name if stop.signal else None)
+    setting = replace(setting, plan=replace(setting.plan, accumulation=survey.accumulation))
+    schedule = _schedule(setting, survey, checkpoint, audience)
+    parts = _parts(setting, schedule, survey, checkpoint, clocks, audience, stop)
     progress = _restored(parts, checkpoint) if checkpoint else Progress()
-    ending, record = learn(parts, progress)
+    names = setting.request.log if setting.processes.leads else ()
+    with tracked(names, _tracked_run(setting, parts, checkpoint), audience) as audience:
+        ending, record = learn(replace(parts, audience=audience), progress)
     return Outcome(ending, record, setting.folder, stop.signal.name if stop.signal else None)
+
+
+def _has_ended(setting: Setting, checkpoint: Checkpoint) -> bool:
+    return checkpoint.state.has_ended(setting.recipe.patience, checkpoint.state.step / setting.plan.steps)
 
 
 def _setting(request: TrainingRequest, device: Device, processes: Processes) -> Setting:
     data = open_data(request.data)
     plan = BatchPlan(len(data.train), request.recipe.batch_size, request.accumulation or 1, processes.share)
     start = start_from(request.init, request.model) if request.init else fresh_start()
-    return Setting(request, device, processes, data, start, plan, BrokenImages())
+    side = request.recipe.img_size
+    images = (in_memory_if_small(source, side) for source in (data.train, data.evaluation))
+    return Setting(request, device, processes, data, start, plan, BrokenImages(), *images)
 
 
 def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
     """The checkpoint to resume from; None for a new run."""
     folder, request = setting.folder, setting.request
-    found, refused = newest_checkpoint(folder)
+    newest, refused = newest_checkpoint(folder)
     if not request.resume:
-        if found is not None:
+        if newest is not None:
             raise RequestError(
-                f"{folder} already has a run, at step {found.state.step} of {found.state.steps}; "
+                f"{folder} already has a run, at step {newest.state.step} of {newest.state.steps}; "
                 "continue it with --resume, or choose another --study"
             )
         return None
     for reason in refused:
         audience.note(f"skipped a checkpoint: {reason}")
-    if found is None:
+    if newest is None:
         audience.note(f"nothing to resume in {folder}: starting")
         return None
     asked = setting.asked()
-    for key, then in found.state.asked.items():
+    for key, then in newest.state.asked.items():
         if asked.get(key) != then:
             raise RequestError(
-                f"{found.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
+                f"{newest.file}: the run was started with {key} {then!r}, not {asked.get(key)!r}; "
                 "use the same value, or choose another --study"
             )
-    if found.trained.classes != setting.data.classes:
+    if newest.trained.classes != setting.data.classes:
         raise RequestError(
-            f"{found.file}: the run has {some(found.trained.classes)}, the data have "
+            f"{newest.file}: the run has {some(newest.trained.classes)}, the data have "
             f"{some(setting.data.classes)}; use the same data, or choose another --study"
         )
-    audience.note(f"resumed from step {found.state.step} of {found.state.steps} ({found.file.name})")
-    return found
+    audience.note(f"resumed from step {newest.state.step} of {newest.state.steps} ({newest.file.name})")
+    return newest
 
 
 def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:
@@ -225,32 +253,43 @@ def _surveyed(setting: Setting, audience: Audience) -> Survey:
         request.accumulation,
     )
     setting.device.release()
-    found = Survey.model_validate_json(str(setting.processes.agree(own.model_dump_json())))
-    plan = replace(setting.plan, accumulation=found.accumulation)
-    if request.accumulation is None and found.accumulation > 1:
+    of_all = {
+        "memory": int(setting.processes.largest(own.memory)),
+        "memory_total": int(setting.processes.sums([own.memory])[0]),
+    }
+    agreed = setting.processes.agree(own.model_copy(update=of_all).model_dump_json())
+    measured = Survey.model_validate_json(str(agreed))
+    plan = replace(setting.plan, accumulation=measured.accumulation)
+    if request.accumulation is None and measured.accumulation > 1:
         audience.note(
-            f"memory is short: each batch of {plan.batch_size} is split into {found.accumulation} micro-batches of "
+            f"memory is short: each batch of {plan.batch_size} is split into {measured.accumulation} micro-batches of "
             f"{plan.micro_batch_size} per process; the optimizer's batch size stays {plan.batch_size}"
         )
-    return found
+    return measured
 
 
-def _schedule(setting: Setting, found: Survey, checkpoint: Checkpoint | None, audience: Audience) -> Schedule:
+def _schedule(setting: Setting, survey: Survey, checkpoint: Checkpoint | None, audience: Audience) -> Schedule:
     """The learning rates of all steps; a time budget fixes their number once, at the start."""
     per_epoch, minutes = setting.plan.steps, setting.request.minutes
     if checkpoint is not None:
         return schedule_of(setting.recipe, per_epoch, checkpoint.state.steps)
     if minutes is None:
-        return schedule_of(setting.recipe, per_epoch)
-    steps = fitting_steps(60 * minutes, found, per_epoch)
+        schedule, epochs = schedule_of(setting.recipe, per_epoch), setting.recipe.epochs
+        span = format_span(schedule.steps * survey.end_to_end + epochs * survey.evaluation_time)
+        audience.note(
+            f"{plural(epochs, 'epoch')} of {plural(per_epoch, 'step')} with {setting.recipe.batch_size} images: "
+            f"{'at most ' if setting.recipe.patience else ''}about {span}"
+        )
+        return schedule
+    steps = fitting_steps(60 * minutes, survey, per_epoch)
     if steps < 1:
         raise RequestError(
-            f"--minutes {minutes:g}: not one step fits; a step takes {found.end_to_end:.3g} s and the evaluation "
-            f"{found.evaluation_time:.3g} s here"
+            f"--minutes {minutes:g}: not one step fits; a step takes {survey.end_to_end:.3g} s and the evaluation "
+            f"{survey.evaluation_time:.3g} s here"
         )
     audience.note(
-        f"{minutes:g} minutes: {steps} steps of {found.end_to_end:.3g} s are {steps / per_epoch:.3g} epochs, "
-        f"with {found.evaluation_time:.3g} s for each evaluation; the whole schedule is fitted to them"
+        f"{minutes:g} minutes: {steps} steps of {survey.end_to_end:.3g} s are {steps / per_epoch:.3g} epochs, "
+        f"with {survey.evaluation_time:.3g} s for each evaluation; the whole schedule is fitted to them"
     )
     return schedule_of(setting.recipe, per_epoch, steps)
 
@@ -258,7 +297,7 @@ def _schedule(setting: Setting, found: Survey, checkpoint: Checkpoint | None, au
 def _parts(
     setting: Setting,
     schedule: Schedule,
-    found: Survey,
+    survey: Survey,
     checkpoint: Checkpoint | None,
     clocks: Clocks,
     audience: Audience,
@@ -268,15 +307,12 @@ def _parts(
     request, recipe, plan = setting.request, setting.recipe, setting.plan
     idle = bool(card(request.model).idle_parameters)
     learner = _learner(setting, setting.processes.wrapped(_built(setting, audience), idle), plan)
-    wants_board = request.tensorboard and setting.processes.leads
-    board = Board(setting.folder / "tensorboard", checkpoint) if wants_board else None
     written = _written(setting) if checkpoint else frozenset()
 
     def keep(record: Record) -> None:
-        if record.request not in written:
-            append(request.study, [record])
-        if board is not None:
-            board.add(record)
+        # On a cluster, a node that was given up may still be at work on the same run.
+        if record.conditions["epochs"] not in (_written(setting) if request.writer else written):
+            append(request.study, [record], writer=request.writer)
 
     return Parts(
         subject=setting.subject,
@@ -290,7 +326,7 @@ def _parts(
         device=setting.device,
         processes=setting.processes,
         clocks=clocks,
-        survey=found,
+        survey=survey,
         energy=training_energy(setting.device, setting.processes.count, audience),
         broken=setting.broken,
         stop=stop,
@@ -317,18 +353,19 @@ def _built(setting: Setting, audience: Audience | None = None) -> nn.Module:
     said = setting.start.give_weights(model, setting.data.classes)
     if said and audience is not None:
         audience.note(said)
-    return model.to(setting.device.place)
+    return model.to(setting.device.torch_device)
 
 
 def _learner(setting: Setting, model: nn.Module, plan: BatchPlan) -> Learner:
-    precision = Precision.named(setting.recipe.precision, setting.device.kind)
+    kind = setting.device.kind
+    precision = Precision.named(training_precision(setting.recipe.precision, kind), kind)
     return Learner(model, setting.recipe, plan, setting.data.num_classes, precision)
 
 
 def _training_loader(setting: Setting, plan: BatchPlan) -> TrainingLoader:
     recipe = setting.recipe
     return TrainingLoader(
-        setting.data.train,
+        setting.train_images,
         plan,
         framing_of(recipe),
         augmentation_of(recipe),
@@ -336,21 +373,21 @@ def _training_loader(setting: Setting, plan: BatchPlan) -> TrainingLoader:
         seed=recipe.seed,
         broken=setting.broken,
         workers=workers_of_this_process(setting.request.workers),
-        device=setting.device.place,
+        device=setting.device.torch_device,
     )
 
 
 def _evaluation_loader(setting: Setting, plan: BatchPlan) -> EvaluationLoader:
     recipe = setting.recipe
     return EvaluationLoader(
-        setting.data.evaluation,
+        setting.evaluation_images,
         plan.micro_batch_size,
         framing_of(recipe),
         normalization_of(recipe),
         broken=setting.broken,
         share=plan.share,
         workers=workers_of_this_process(setting.request.workers),
-        device=setting.device.place,
+        device=setting.device.torch_device,
     )
 
 
@@ -373,10 +410,25 @@ def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
     )
 
 
+def _tracked_run(setting: Setting, parts: Parts, checkpoint: Checkpoint | None) -> TrackedRun:
+    about = {"model": parts.subject.model, **parts.subject.conditions(), **parts.environment}
+    return TrackedRun(
+        id=parts.trained.run,
+        name=setting.folder.name,
+        study=setting.request.study.resolve().name,
+        folder=setting.folder,
+        settings=about,
+        resumed_from=None if checkpoint is None else checkpoint.state.step,
+    )
+
+
 def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
     """Restore weights, optimizer and scaler; returns the progress of the run."""
     state, learner = checkpoint.state, parts.learner
-    restore_optimizer(learner.weights, learner.optimizer, state.optimizer, checkpoint.tensors)
+    try:
+        restore_optimizer(learner.weights, learner.optimizer, state.optimizer, checkpoint.tensors)
+    except UnusableFileError as error:
+        raise RequestError(f"{checkpoint.file}: {error}; train again in another --study") from error
     learner.scaler.load_state_dict(state.scaler)
     if state.step:
         # Modules that follow the progress get the last value again, so that they do not take the next for the first.
@@ -392,26 +444,19 @@ def _restored(parts: Parts, checkpoint: Checkpoint) -> Progress:
         sums=state.sums,
         best=state.best,
         last_top1=state.last_top1,
+        joules=state.joules,
     )
 
 
-def _written(setting: Setting) -> frozenset[str]:
-    """The requests of this run that already have a record."""
-    return frozenset(record.request for record in _records(setting) if record.status == "ok")
+def _written(setting: Setting) -> frozenset[Scalar]:
+    """The epochs of this run that already have a record."""
+    return frozenset(record.conditions["epochs"] for record in _records(setting) if record.status == "ok")
 
 
-def _records(setting: Setting) -> Iterator[Record]:
-    study = setting.request.study
-    if not has_records(study):
-        return
-    for record in read(study).records:
-        if record.name == setting.subject.model and record.environment.get("run") == setting.folder.name:
-            yield record
-
-
-def _final_record(setting: Setting, state: RunState) -> Record | None:
-    wanted = epoch_conditions(setting.subject, state.steps / setting.plan.steps, final=True)
-    return next((record for record in _records(setting) if dict(record.conditions) == wanted), None)
+def _records(setting: Setting) -> list[Record]:
+    study, run = setting.request.study, (setting.subject.model, setting.folder.name)
+    records = read(study).records if has_records(study) else ()
+    return [record for record in records if (record.name, record.environment.get("run")) == run]
 
 
 def _failed(setting: Setting, error: Exception) -> WorkError:
@@ -419,5 +464,6 @@ def _failed(setting: Setting, error: Exception) -> WorkError:
     reason = cut_to_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
     if setting.processes.leads:
         status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"
-        append(setting.request.study, [failure_record(setting.subject, status, reason, setting.environment())])
+        record = failure_record(setting.subject, status, reason, setting.environment())
+        append(setting.request.study, [record], writer=setting.request.writer)
     return WorkError(reason)

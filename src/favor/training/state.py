@@ -1,9 +1,10 @@
 """The JSON part of checkpoints, validated when it is read. Imports no torch."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from favor.text import require_printable
 from favor.training.recipe import Recipe
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -21,7 +22,7 @@ class Trained(BaseModel):
     model: str
     img_size: int = Field(ge=1, le=4096)
     in_chans: int = Field(ge=1, le=1024)
-    classes: tuple[str, ...] = Field(min_length=1)
+    classes: tuple[Annotated[str, AfterValidator(require_printable)], ...] = Field(min_length=1)
     dataset: str
     pretraining: str
     recipe: Recipe
@@ -47,7 +48,8 @@ class Survey(BaseModel):
     end_to_end_high: float | None
     idle: float
     evaluation_time: float
-    memory: int
+    memory: int = Field(description="the largest of the processes")
+    memory_total: int | None = Field(default=None, description="the sum over the processes")
     memory_method: str
 
 
@@ -64,12 +66,16 @@ class Sums(BaseModel):
 
 
 class Best(BaseModel):
-    """The best evaluation so far."""
+    """The best evaluation so far: that with the highest top-1, and of equal ones that with the lowest loss."""
 
     model_config = _STRICT
 
     top1: float
     epochs: float
+    loss: float | None = Field(default=None, description="None in checkpoints of older versions")
+
+    def is_worse_than(self, top1: float, loss: float) -> bool:
+        return top1 > self.top1 or (top1 == self.top1 and self.loss is not None and loss < self.loss)
 
 
 class Readings(BaseModel):
@@ -97,8 +103,22 @@ class RunState(BaseModel):
     best: Best | None = None
     last_top1: float | None = None
     clocks: Readings = Readings()
+    joules: float | None = Field(default=None, description="the energy of the epochs before the current one")
     optimizer: list[dict[str, Any]] = []
     scaler: dict[str, Any] = {}
+
+    def has_ended(self, patience: int | None, epochs: float) -> bool:
+        """Whether the last step was evaluated, after so many epochs, or the last improvement is too long ago."""
+        return self.evaluated == self.steps or (self.evaluated == self.step and is_over(self.best, patience, epochs))
+
+
+def is_over(best: Best | None, patience: int | None, epochs: float) -> bool:
+    """Whether a run that was just evaluated, after so many epochs, has waited long enough for something better.
+
+    >>> is_over(Best(top1=80.0, epochs=3), patience=5, epochs=8)
+    True
+    """
+    return patience is not None and best is not None and epochs - best.epochs >= patience
 
 
 def some(classes: tuple[str, ...]) -> str:

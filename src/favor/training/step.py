@@ -13,6 +13,7 @@ from favor.data.augment import Batch
 from favor.data.loader import BatchPlan
 from favor.machine.precision import Precision
 from favor.trace.optimizer import create_optimizer, parameter_groups
+from favor.training.layer_decay import with_layer_decay
 from favor.training.recipe import Recipe
 from favor.zoo.training import take_extra_losses
 
@@ -26,18 +27,26 @@ class Learner:
     def __init__(self, model: nn.Module, recipe: Recipe, plan: BatchPlan, num_classes: int, precision: Precision):
         self.model = model
         self.weights = model.module if isinstance(model, DistributedDataParallel) else model
-        self.place = next(self.weights.parameters()).device
+        self.device = next(self.weights.parameters()).device
+        groups = parameter_groups(self.weights, recipe.weight_decay)
+        if recipe.layer_decay is not None:
+            groups = with_layer_decay(self.weights, groups, recipe.layer_decay)
         self.optimizer: Optimizer = create_optimizer(
-            parameter_groups(self.weights, recipe.weight_decay),
+            groups,
             recipe.optimizer,
             lr=recipe.lr,
             betas=(recipe.beta1, recipe.beta2),
             eps=recipe.eps,
             momentum=recipe.momentum,
         )
-        self.precision, self.scaler = precision, precision.scaler(self.place)
+        self.precision, self.scaler = precision, precision.scaler(self.device)
         self._plan, self._num_classes = plan, num_classes
         self._smoothing, self._largest_norm = recipe.label_smoothing, recipe.clip_grad
+        if self.model is self.weights:
+            # Python handles signals only when it runs, and a backward pass is a single call without it.
+            for parameter in self.weights.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(lambda _: None)
 
     def gather(self, batch: Batch, last: bool) -> Tensor:
         """Accumulate the gradients of a micro-batch; returns its loss, summed over the images. `last`: of the step.
@@ -54,7 +63,7 @@ class Learner:
 
     def objective(self, batch: Batch) -> Tensor:
         """Cross entropy with the smoothed and mixed labels, and the model's own terms; the mean over the images."""
-        with self.precision.context(self.place):
+        with self.precision.context(self.device):
             logits = self.model(batch.images)
         loss = F.cross_entropy(logits.float(), batch.targets(self._num_classes, self._smoothing))
         return sum(take_extra_losses(self.weights).values(), loss)
@@ -78,7 +87,7 @@ class Learner:
     def update(self, lr: float) -> None:
         """Update the weights, and clear the gradients."""
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("lr_scale", 1.0)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)

@@ -113,7 +113,7 @@ def needed_accumulation(plan: BatchPlan, memory: tuple[float, float, float]) -> 
     )
 
 
-def fitting_steps(seconds: float, found: Survey, steps_per_epoch: int) -> int:
+def fitting_steps(seconds: float, survey: Survey, steps_per_epoch: int) -> int:
     """The steps that fit into a budget, with the evaluation after each epoch, the last one included.
 
     >>> s = Survey(accumulation=1, step_time=1, step_time_low=None, step_time_high=None, end_to_end=1.0, idle=0,
@@ -121,10 +121,10 @@ def fitting_steps(seconds: float, found: Survey, steps_per_epoch: int) -> int:
     >>> fitting_steps(100.0, s, 30), fitting_steps(25.0, s, 30)
     (70, 15)
     """
-    epoch = steps_per_epoch * found.end_to_end + found.evaluation_time
+    epoch = steps_per_epoch * survey.end_to_end + survey.evaluation_time
     whole = math.floor(seconds / epoch)
-    left = seconds - whole * epoch - found.evaluation_time
-    return whole * steps_per_epoch + max(0, min(math.floor(left / found.end_to_end), steps_per_epoch))
+    left = seconds - whole * epoch - survey.evaluation_time
+    return whole * steps_per_epoch + max(0, min(math.floor(left / survey.end_to_end), steps_per_epoch))
 
 
 def _memory_line(
@@ -176,7 +176,7 @@ def _evaluation_time(learner: Learner, loader: EvaluationLoader, device: Device,
             batch = next(batches, None)
             if batch is None:
                 break
-            with learner.precision.context(learner.place):
+            with learner.precision.context(learner.device):
                 learner.weights(batch.images)
             device.synchronize()
             if timed or len(batch) == len(loader.source):

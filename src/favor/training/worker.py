@@ -1,5 +1,6 @@
 """The training worker: trains one model with one recipe, and writes records and checkpoints into the study itself."""
 
+import logging
 import os
 import signal
 import time
@@ -9,7 +10,9 @@ from favor.machine.messages import Channel
 from favor.machine.worker import serve
 from favor.records.schema import Record
 from favor.training.callbacks import StepNews
+from favor.training.local_ranks import started_ranks
 from favor.training.request import TrainingRequest
+from favor.training.slurm_step import variables_of_slurm
 from favor.units import format_span
 
 SECONDS_BETWEEN_STEPS = 0.5
@@ -30,11 +33,27 @@ class Reporter:
             return
         self._told = time.monotonic()
         top1 = "" if news.top1 is None else f", top-1 {news.top1:.1f} %"
-        speed = f"{news.images_per_second:.0f} img/s, {format_span(news.seconds_left)} left"
+        speed = f"{_rate(news)}, ends in {format_span(news.seconds_left)}"
         self._channel.progress(f"epoch {news.epochs:.2f}, loss {news.loss:.3f}{top1}, {speed}")
 
     def evaluated(self, record: Record, news: StepNews) -> None:
         self._channel.note(epoch_line(self._model, record, news))
+
+
+class _Notes(logging.Handler):
+    """Sends warnings to the parent, such as one of a broken image that is left out; stderr is not shown."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(logging.WARNING)
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._channel.note(record.getMessage())
+
+
+def _rate(news: StepNews) -> str:
+    rate = news.images_per_second
+    return f"{rate:.0f} img/s" if rate >= 10 else f"{rate:.1f} img/s"
 
 
 def epoch_line(model: str, record: Record, news: StepNews) -> str:
@@ -42,7 +61,7 @@ def epoch_line(model: str, record: Record, news: StepNews) -> str:
     top1, top5, loss = (record.metrics[name].value for name in ("top1", "top5", "loss"))
     return (
         f"{model} epoch {record.conditions['epochs']}: loss {news.loss:.4f}, top-1 {top1:.2f} %, top-5 {top5:.2f} %, "
-        f"test loss {loss:.4f}, {news.images_per_second:.0f} img/s, {format_span(news.seconds_left)} left"
+        f"test loss {loss:.4f}, {_rate(news)}, {format_span(news.seconds_left)} left"
     )
 
 
@@ -53,10 +72,13 @@ def run(request: str, channel: Channel) -> None:
 
     asked = TrainingRequest.from_json(request)
     channel.begin("training")
+    logging.getLogger("favor").addHandler(_Notes(channel))
     try:
         for plugin in asked.plugins:
             load_plugin(plugin)
-        outcome = train(asked, Reporter(asked.model, channel))
+        os.environ.update(variables_of_slurm(os.environ))
+        with started_ranks(asked):
+            outcome = train(asked, Reporter(asked.model, channel))
     except RequestError as error:
         channel.refused(str(error))
         return

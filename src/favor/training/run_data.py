@@ -1,0 +1,100 @@
+"""`data.json` in a run's folder: where the images of a training are, and which of them are for evaluation.
+
+It is a file of its own, so that a model file that is given away tells nothing of its owner's folders.
+"""
+
+import hashlib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from favor.data.archive import is_archive, unpacked
+from favor.data.folder import open_with_evaluation
+from favor.data.image_files import FolderPlaces, ImageFiles
+from favor.data.names import find, parse
+from favor.data.opening import open_data
+from favor.data.sources import DataSet, ImageSource
+from favor.errors import RequestError, path_text
+from favor.records.export import write_whole
+from favor.regular_file import read_regular
+
+FILE = "data.json"
+_LARGEST = 2**28  # bytes: a million paths
+
+
+class RunData(BaseModel):
+    """The data set as `NAME[:PATH]`, and a hash of the names of its images.
+
+    `evaluation` are the evaluation images of a folder that favor has split, as paths below it; None for other sets.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str
+    images: str
+    evaluation: tuple[str, ...] | None = None
+
+
+def save_run_data(folder: Path, text: str, data: DataSet) -> None:
+    """Write the file of a run that is trained on `text`, which is `data`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    request = parse(text)
+    absolute = text if request.path is None else f"{request.known.name}:{request.path.resolve()}"
+    write_whole(folder / FILE, _described(absolute, data).model_dump_json().encode())
+
+
+def read_run_data(folder: Path) -> RunData | None:
+    """What the file of a run says; None if there is none."""
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    try:
+        return RunData.model_validate_json(read_regular(file, _LARGEST))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestError(
+            f"{file}: {path_text(first['loc']) or 'the file'}: {first['msg']}; name the images with --data NAME[:PATH]"
+        ) from error
+
+
+def open_run_data(kept: RunData, classes: tuple[str, ...]) -> DataSet:
+    """The data set of a run with the run's own evaluation images."""
+    if kept.evaluation is None:
+        return open_data(kept.data)
+    request = parse(kept.data)
+    place = find(request)
+    if place is None or not (place.is_dir() or is_archive(place)):
+        raise RequestError(f"{kept.data}: the images of this run are not there; name them with --data folder:PATH")
+    root = unpacked(place) if is_archive(place) else place
+    splits = open_with_evaluation(root, classes, kept.evaluation)
+    return DataSet(request.known.name, classes, splits.train, splits.evaluation, str(place))
+
+
+def has_changed(kept: RunData) -> bool:
+    """Whether images were added, removed or renamed since the training."""
+    return _described(kept.data, open_data(kept.data)).images != kept.images
+
+
+def _described(text: str, data: DataSet) -> RunData:
+    digest = hashlib.sha256()
+    for source in (data.train, data.evaluation):
+        for name in _names(source) or [str(len(source))]:
+            digest.update(name.encode(errors="surrogateescape") + b"\0")
+    evaluation = _names(data.evaluation) if _is_split_by_favor(data) else None
+    return RunData(data=text, images=digest.hexdigest(), evaluation=None if evaluation is None else tuple(evaluation))
+
+
+def _names(source: ImageSource) -> list[str] | None:
+    """The paths of a split's images below its folder; None if they are not files."""
+    places = source.places if isinstance(source, ImageFiles) else None
+    return places.relative if isinstance(places, FolderPlaces) else None
+
+
+def _is_split_by_favor(data: DataSet) -> bool:
+    """Whether training and evaluation images are below the same folders, without one for each."""
+    roots = [
+        source.places.root
+        for source in (data.train, data.evaluation)
+        if isinstance(source, ImageFiles) and isinstance(source.places, FolderPlaces)
+    ]
+    return data.name == "folder" and len(roots) == 2 and roots[0] == roots[1]
