@@ -31,7 +31,7 @@ class FakeDevice:
     kind = "fake"
     name = "Fake Device 1"
     label = "fake1"
-    place = torch.device("cpu")
+    torch_device = torch.device("cpu")
 
     def __init__(self, clock: FakeClock, memory: int = 10**6) -> None:
         self.clock, self.memory = clock, memory

@@ -28,7 +28,7 @@ def app() -> typer.Typer:
 @pytest.fixture
 def pretended(monkeypatch):
     """Children that find a throughput which grows from call to call; a name in `failing` fails."""
-    state = {"calls": [], "failing": set(), "interrupted_at": None, "flags": []}
+    state = {"calls": [], "failing": set(), "interrupted_at": None, "flags": [], "environment": {}}
 
     def supervise(command, request, *, time_limit, on_step, environment):
         asked = json.loads(request)
@@ -41,6 +41,7 @@ def pretended(monkeypatch):
         metric = "throughput" if asked["phase"] == "inference" else "train_step_time"
         channel.found(metric, 10.0 + len(state["calls"]), "t")
         channel.flag(*state["flags"])
+        channel.environment(state["environment"])
         if len(state["calls"]) == state["interrupted_at"]:
             channel.failed("failed", "interrupted")
             raise InterruptedJob(findings)
@@ -80,6 +81,14 @@ def test_json_is_a_list_of_records_and_nothing_else(app, pretended):
     assert "[4/4] vit_s16@224 training fp32: 14.0 s" in result.stderr
 
 
+def test_a_missing_p99_is_told_with_the_reason(app, pretended):
+    pretended["environment"] = {"latency_p99_missing": "40 of the 368 calls that its interval needs"}
+    told = run(app, "measure", "vit_ti16").stderr
+    assert "no p99 of vit_ti16: 40 of the 368 calls that its interval needs" in told
+    pretended["environment"] = {}
+    assert "p99" not in run(app, "measure", "vit_ti16").stderr
+
+
 def test_a_failure_is_shown_with_its_reason_and_the_others_go_on(app, pretended):
     pretended["failing"] = {"vit_ti16"}
     result = run(app, "measure", "vit_ti16", "vit_s16")
@@ -96,7 +105,8 @@ def test_the_options_reach_the_child(app, pretended):
         *(
             "--precision",
             "amp",
-            "--compile",
+            "--runtime",
+            "compile",
             "--img-size",
             "64",
             "--batch-size",
@@ -112,7 +122,7 @@ def test_the_options_reach_the_child(app, pretended):
     assert run(app, "measure", "vit_ti16", *options).exit_code == 0
     (asked,) = pretended["calls"]
     assert asked["precision"] == "amp"
-    assert asked["compile"] is True
+    assert asked["runtime"] == "compile"
     assert (asked["img_size"], asked["batch_size"], asked["num_classes"], asked["threads"]) == (64, 4, 10, 1)
     assert (asked["fit_memory"], asked["memory_limit"], asked["time_limit"]) == (8 * 2**30, 2 * 10**9, 99)
     assert (asked["grid_intensity"], asked["price_per_hour"], asked["optimizer"]) == (400, 2.5, "sgd")
@@ -174,7 +184,7 @@ def test_a_full_disk_loses_no_figure_and_the_command_says_what_to_do(app, preten
 
     tries = []
 
-    def full(folder, records):
+    def full(folder, records, writer):
         tries.append([record.name for record in records])
         raise WorkError("cannot write records to x: No space left on device")
 
@@ -195,7 +205,7 @@ def test_what_could_not_be_written_is_written_on_exit_where_that_is_possible(app
 
     tries = []
 
-    def full_at_first(folder, records):
+    def full_at_first(folder, records, writer):
         tries.append(len(records))
         if len(tries) == 1:
             raise WorkError("cannot write records to x: No space left on device")
@@ -272,10 +282,17 @@ def test_variability_gives_range_and_deviation_in_absolute_and_in_percent(app, p
 
 
 def test_variability_takes_the_conditions_that_measure_takes(app, pretended):
-    options = ("--runs", "2", "--compile", "--num-classes", "10", "--img-size", "64", "--batch-size", "4")
+    options = ("--runs", "2", "--runtime", "compile", "--num-classes", "10", "--img-size", "64", "--batch-size", "4")
     assert run(app, "variability", "vit_ti16", *options).exit_code == 0
     asked = pretended["calls"][0]
-    assert (asked["compile"], asked["num_classes"], asked["img_size"], asked["batch_size"]) == (True, 10, 64, 4)
+    assert (asked["runtime"], asked["num_classes"], asked["img_size"], asked["batch_size"]) == ("compile", 10, 64, 4)
+
+
+@pytest.mark.parametrize("runs", ["1", "10001", "999999999999"])
+def test_variability_takes_no_number_of_runs_that_tells_nothing_or_never_ends(app, pretended, runs):
+    result = run(app, "variability", "vit_ti16", "--runs", runs)
+    assert result.exit_code == 2
+    assert "--runs" in result.stderr
 
 
 def test_variability_prints_a_table_per_phase(app, pretended):

@@ -6,14 +6,18 @@ import pytest
 import torch
 
 from favor.machine import timing
+from favor.machine.clock import WallClock
+from favor.machine.device import find_device
 from favor.machine.energy import EnergyError
+from favor.machine.messages import Channel, Findings
+from favor.machine.precision import Precision
 from favor.machine.stopping import Estimate, StoppingRule
 from favor.machine.timing import time_end_to_end
-from favor.measurement.bench import per_second
+from favor.measurement.bench import Bench, per_second
 from favor.measurement.inference import measure_inference
 from favor.measurement.job import MeasureJob
 from favor.measurement.training import StepTime, measure_training
-from favor.trace.workload import Call
+from favor.trace.workload import Call, Training, build
 from measurement.fakes import FakeClock, FakeDevice, FakeWork, fake_bench
 
 FIXED, PER_IMAGE = 1000, 100
@@ -200,11 +204,29 @@ def test_a_device_that_throttles_is_flagged():
     assert "latency:drift" in findings.flags
 
 
-def test_a_high_quantile_of_few_calls_is_flagged():
+def test_a_high_quantile_is_given_with_its_interval_or_not_at_all_and_the_record_says_what_it_needs():
     bench, device, findings = fake_bench()
     measure_inference(bench, FakeWork(device, lambda batch: 0.5), a_job(batch_size=1))
-    assert [flag for flag in findings.flags if flag.endswith(":few")] == ["latency_p99:few"]
-    assert findings.metrics["latency_p99"].high is None
+    assert findings.metrics["latency_p90"].high is not None
+    assert "latency_p99" not in findings.metrics
+    why = findings.environment["latency_p99_missing"]
+    assert why == "40 of the 368 calls that its interval needs; --budget 46 is enough"
+    with_budget, device, found = fake_bench(budget=46)
+    measure_inference(with_budget, FakeWork(device, lambda batch: 0.5), a_job(batch_size=1))
+    assert found.metrics["latency_p99"].low is not None
+    assert found.metrics["latency_p99"].high is not None
+    assert not [key for key in found.environment if key.endswith("_missing")]
+
+
+def test_latency_may_take_four_budgets_where_that_is_enough_for_p99_and_no_longer_where_it_is_not():
+    def seconds_of_latency(per_call: float) -> float:
+        bench, device, _ = fake_bench(budget=1.0)
+        work = FakeWork(device, lambda batch: per_call)
+        measure_inference(bench, work, a_job(batch_size=2))
+        return per_call * work.calls.count(1)
+
+    assert 3.6 < seconds_of_latency(0.010) < 4.5
+    assert seconds_of_latency(0.015) < 2.0
 
 
 def test_the_largest_batch_beyond_what_was_measured_comes_from_a_verified_line():
@@ -292,6 +314,26 @@ def test_a_training_step_at_a_given_batch_is_timed_as_it_is_and_the_epoch_by_acc
     assert value["train_money_per_epoch"] == pytest.approx(2 * 450 * 4.1 / 3600)
     assert "by accumulation, extrapolated from a step of 8" in findings.metrics["train_hours_per_epoch"].method
     assert "extrapolated" not in findings.metrics["train_step_time"].method
+
+
+def test_the_memory_at_the_reference_batch_is_extrapolated_by_the_exact_line_and_says_so():
+    bench, device, findings = fake_bench()
+    measure_training(bench, FakeWork(device, lambda batch: 0.01), a_job(phase="training", batch_size=8))
+    found = findings.metrics["train_memory_reference_batch"]
+    assert found.value == FIXED + 2048 * PER_IMAGE
+    assert 0.98 * found.value < found.low < found.value <= found.high <= 1.2 * found.value
+    assert "extrapolated to batch size 2048" in found.method
+
+
+def test_the_extrapolated_memory_of_a_real_step_is_what_a_step_of_that_size_takes():
+    cpu, findings = find_device("cpu"), Findings()
+    bench = Bench(cpu, WallClock(), Channel(findings.take), budget=0.01)
+    work = Training(
+        build("vit_xs4", "training", 32, 10), 32, cpu.torch_device, Precision.named("fp32", "cpu"), False, "lamb"
+    )
+    measure_training(bench, work, a_job(name="vit_xs4", phase="training", batch_size=4, reference_batch=64))
+    found = findings.metrics["train_memory_reference_batch"]
+    assert found.value == pytest.approx(bench.peak(work, 64).allocated, rel=1e-3)
 
 
 def test_a_training_step_at_the_best_batch_is_one_of_the_reference_batch_by_accumulation():

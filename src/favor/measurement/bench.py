@@ -1,6 +1,7 @@
 """What both phases measure with: the device, the clock, and the meters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from favor.machine.best_batch import Search, search_best_batch
 from favor.machine.clock import Clock
@@ -16,7 +17,7 @@ from favor.machine.memory import (
 )
 from favor.machine.messages import Channel
 from favor.machine.stopping import Estimate, StoppingRule
-from favor.machine.timing import Timing, seconds_per_call, time_calls
+from favor.machine.timing import Timing, seconds_per_call, time_calls, with_more_calls
 from favor.text import cut_to_line
 from favor.trace.workload import Call, Workload
 
@@ -25,6 +26,18 @@ SHARE_OF_ROOM = 0.9
 """The share of the free memory that a batch may be predicted to take: fragmentation costs the rest."""
 
 LEAST_ENERGY_SECONDS = 3.0
+BUDGETS_FOR_WANTED_CALLS = 4
+
+
+@runtime_checkable
+class FileWorkload(Workload, Protocol):
+    """A workload outside of PyTorch: it measures its memory itself, and may take some batch sizes only."""
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...] | None:
+        """The batch sizes, each the double of the one before; None for any."""
+
+    def peak(self, batch_size: int, *, roughly: bool) -> Peak: ...
 
 
 @dataclass(frozen=True)
@@ -43,12 +56,25 @@ class Bench:
         self.channel.begin(step)
         rule = StoppingRule(self.budget, least_samples=least_samples)
         timing = time_calls(call.run, self.device, self.clock, rule, sample_seconds)
+        return self._flagged(step, timing)
+
+    def time_single_calls(self, step: str, call: Call, *, least_samples: int, wanted: int) -> Timing:
+        """Time single calls within the budget; where four budgets are enough for the `wanted` number, all of them."""
+        self.channel.begin(step)
+        rule = StoppingRule(self.budget, least_samples=least_samples)
+        timing = time_calls(call.run, self.device, self.clock, rule)
+        longer = replace(rule, budget=BUDGETS_FOR_WANTED_CALLS * self.budget)
+        return self._flagged(step, with_more_calls(timing, call.run, self.device, self.clock, longer, wanted))
+
+    def _flagged(self, step: str, timing: Timing) -> Timing:
         self.channel.flag(*(f"{step}:{flag}" for flag in timing.flags))
         return timing
 
-    def peak(self, workload: Workload, batch_size: int) -> Peak:
-        """The peak memory of one call, after one that warms up."""
+    def peak(self, workload: Workload, batch_size: int, *, roughly: bool = False) -> Peak:
+        """The peak memory of one call, after one that warms up; `roughly` is enough where time is short."""
         self.device.release()
+        if isinstance(workload, FileWorkload):
+            return workload.peak(batch_size, roughly=roughly)
         call = workload.at(batch_size)
         call.run()
         return self.device.peak_of(call.run, call.held)
@@ -72,18 +98,23 @@ class Bench:
         """How the peak grows with the batch size, from as many passes as budget and memory allow."""
         start = self.clock.now()
         held = workload.at(smallest).held
-        always = bytes_of(held) - bytes_of(held[-1:])
 
         def peak(batch_size: int) -> int:
             with unless_it_does_not_fit(batch_size, smallest):
-                return self.peak(workload, batch_size).allocated
+                return self.peak(workload, batch_size, roughly=True).allocated
 
         def affordable(batch_size: int) -> bool:
             # Each pass takes about as long as all before it together.
             return 2 * (self.clock.now() - start) <= self.budget
 
         room = self._room(bytes_of(held))
+        always = self.always_held(workload, smallest)
         return batch_memory(peak, always, affordable, smallest=smallest, room=room)
+
+    def always_held(self, workload: Workload, batch_size: int) -> int:
+        """The bytes that are allocated at every moment of a call, whatever the batch size."""
+        held = workload.at(batch_size).held
+        return bytes_of(held) - bytes_of(held[-1:])
 
     def _room(self, held: int) -> float:
         """Bytes that tensors may be predicted to take, including the `held` ones."""
@@ -107,10 +138,15 @@ class Bench:
             # At least three calls: the first, one to check the warm-up, and one that is timed.
             return self.clock.now() - start + 3 * seconds <= self.budget
 
-        found = search_best_batch(throughput, smallest=smallest, largest=limit, affordable=affordable)
-        self.channel.environment({f"{step}_curve": found.curve_text(), f"{step}_ended": found.ended})
+        sizes = workload.batch_sizes if isinstance(workload, FileWorkload) else None
+        if sizes is not None:
+            limit = max(sizes) if limit is None else min(limit, max(sizes))
+        best = search_best_batch(
+            throughput, smallest=smallest, largest=limit, affordable=affordable, powers_of_two=sizes is not None
+        )
+        self.channel.environment({f"{step}_curve": best.curve_text(), f"{step}_ended": best.ended})
         self.device.release()
-        return found
+        return best
 
     def _largest_to_try(self, workload: Workload, smallest: int) -> int | None:
         """The largest batch that is predicted to fit into memory; None if nothing limits it."""

@@ -96,7 +96,7 @@ def _report(wanted: str) -> DeviceReport:
         label=device.label,
         total_memory=device.total_memory(),
         free_memory=device.free_memory(),
-        energy=energy_sources(device.kind, device.place.index or 0),
+        energy=energy_sources(device.kind, device.torch_device.index or 0),
     )
 
 
@@ -129,9 +129,9 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> 
     torch.mm(left, right, out=result)
 
 
-def _reading_cost(times: int = 1000) -> float:
+def _reading_cost() -> float:
     """The seconds that reading the clock takes."""
-    clock = WallClock()
+    clock, times = WallClock(), 1000
     start = clock.now()
     for _ in range(times):
         clock.now()

@@ -3,24 +3,33 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
 
 from favor.machine.precision import resolve_precision
-from favor.records.schema import Scalar
+from favor.records.schema import EAGER, Scalar
+from favor.runtime.names import PRECISIONS, TRAINING
 from favor.trace.attention import attention_conditions
 from favor.trace.conditions import IMAGENET_IMAGES, REFERENCE_BATCH, Phase
 
 DEFAULT_BUDGET = 20.0
+LOAD_BUDGET = 120.0
+SCENARIOS = ("server", "single-stream", "multi-stream", "offline")
 
 
 @dataclass(frozen=True)
 class MeasureJob:
     """Measure a model in one phase. If `batch_size` is None it is searched; memory is in bytes, times in seconds.
 
-    Limits of None are set when the job starts. Without `energy` no meter is searched for, which saves seconds.
+    `device_label` is empty until a node of a cluster takes the job, and limits are None until it starts. Without
+    `energy` no meter is searched for, which saves seconds. With `in_turns` inference is timed in turns with other
+    workers. A load test finds the largest rate in a `scenario` with 99 % of the answers within `p99` seconds.
+    `calibration` is a data set and `checkpoint` a file or a run's folder, both for int8; `exported` is where
+    the files are that a runtime other than PyTorch opens.
     """
 
     name: str
-    phase: Phase
+    phase: Phase | Literal["load"]
     img_size: int
     precision: str
     device: str
@@ -28,7 +37,10 @@ class MeasureJob:
     threads: int
     batch_size: int | None = None
     num_classes: int = 1000
-    compile: bool = False
+    runtime: str = EAGER
+    calibration: str | None = None
+    checkpoint: str | None = None
+    exported: str | None = None
     attention: str = "fused"
     budget: float = DEFAULT_BUDGET
     time_limit: float | None = None
@@ -40,17 +52,24 @@ class MeasureJob:
     grid_intensity: float | None = None
     price_per_hour: float | None = None
     energy: bool = True
+    in_turns: bool = False
     plugins: tuple[str, ...] = ()
+    scenario: str = "server"
+    p99: float | None = None
 
     @property
     def conditions(self) -> Mapping[str, Scalar]:
         """The requested conditions of the record: without budgets, limits and the operating point."""
+        if self.phase == "load":
+            return self._load_conditions
         asked: dict[str, Scalar | None] = {
             "img_size": self.img_size,
             "num_classes": self.num_classes,
-            "device": self.device_label,
-            "precision": resolve_precision(self.precision, self.device.partition(":")[0]),
-            "compile": self.compile,
+            "device": self.device_label or None,
+            "precision": self._precision,
+            "runtime": self.runtime,
+            "calibration": self.calibration,
+            "checkpoint": self._checkpoint,
             **attention_conditions(self.attention),
             "batch_size": self.batch_size,
             "batch": "best" if self.batch_size is None else "given",
@@ -66,8 +85,41 @@ class MeasureJob:
             }
         return {name: value for name, value in asked.items() if value is not None}
 
+    @property
+    def _precision(self) -> str:
+        of_pytorch = self.precision in PRECISIONS
+        return resolve_precision(self.precision, self.device.partition(":")[0]) if of_pytorch else self.precision
+
+    @property
+    def _checkpoint(self) -> str | None:
+        return None if self.checkpoint is None else "/".join(Path(self.checkpoint).parts[-2:])
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether the runtime opens a file, and does not run the model itself."""
+        return self.runtime not in TRAINING
+
+    @property
+    def _load_conditions(self) -> Mapping[str, Scalar]:
+        asked: dict[str, Scalar | None] = {
+            "img_size": self.img_size,
+            "num_classes": self.num_classes,
+            "device": self.device_label or None,
+            "precision": self._precision,
+            "runtime": self.runtime,
+            "calibration": self.calibration,
+            "checkpoint": self._checkpoint,
+            **attention_conditions(self.attention),
+            "scenario": self.scenario,
+            "p99_limit": self.p99,
+            "batching": "searched",
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
     def __str__(self) -> str:
-        return f"{self.name}@{self.img_size} {self.phase} {self.precision}"
+        runtime = "" if self.runtime == EAGER else f" {self.runtime}"
+        scenario = f" {self.scenario}" if self.phase == "load" else ""
+        return f"{self.name}@{self.img_size} {self.phase} {self.precision}{runtime}{scenario}"
 
     def to_json(self) -> str:
         """The job as one line of JSON."""

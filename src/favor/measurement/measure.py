@@ -22,10 +22,17 @@ class Interrupted(KeyboardInterrupt):
         self.record = record
 
 
-def measure(job: MeasureJob, on_step: Callable[[str], None] = lambda step: None) -> Record:
-    """Measure one model in one phase in its own process; a failure gives a record with its status and reason."""
+def measure(
+    job: MeasureJob, on_step: Callable[[str], None] = lambda step: None, exporting: Findings | None = None
+) -> Record:
+    """Measure one model in one phase in its own process; a failure gives a record with its status and reason.
+
+    `exporting` is what making the files of the job gave.
+    """
     started = datetime.now(UTC)
-    limited = _with_limits(job)
+    if exporting is not None and exporting.status != "ok":
+        return record_of(job, exporting, started)
+    limited = with_limits(job)
     try:
         findings = supervise(
             worker_command("favor.measurement.worker"),
@@ -35,31 +42,34 @@ def measure(job: MeasureJob, on_step: Callable[[str], None] = lambda step: None)
             environment=worker_environment(job.threads),
         )
     except InterruptedJob as interruption:
-        raise Interrupted(record_of(job, interruption.findings, started)) from None
-    return record_of(job, findings, started)
+        raise Interrupted(record_of(job, interruption.findings, started, exporting)) from None
+    return record_of(job, findings, started, exporting)
 
 
-def record_of(job: MeasureJob, findings: Findings, started: datetime) -> Record:
-    """The results of a worker as a record."""
+def record_of(job: MeasureJob, findings: Findings, started: datetime, exporting: Findings | None = None) -> Record:
+    """The results of a worker as a record, with those of exporting the model."""
+    before = exporting or Findings()
     flags = " ".join(dict.fromkeys(findings.flags))
     return Record(
         name=job.name,
         model=CardFields.of(card(job.name)),
         task=job.phase,
         source="measured",
-        conditions={**job.conditions, **findings.conditions},
-        metrics=findings.metrics,
+        conditions={**job.conditions, **before.conditions, **findings.conditions},
+        metrics=before.metrics | findings.metrics,
         status=findings.status or "failed",
         reason=findings.reason,
-        environment=findings.environment | {"flags": flags},
+        environment=before.environment | findings.environment | {"flags": flags},
         time=timestamp(started),
+        load=findings.load,
     )
 
 
-def _with_limits(job: MeasureJob) -> MeasureJob:
+def with_limits(job: MeasureJob) -> MeasureJob:
+    """The job with limits of time and memory."""
     return replace(
         job,
-        time_limit=default_time_limit(job.budget, job.compile) if job.time_limit is None else job.time_limit,
+        time_limit=default_time_limit(job) if job.time_limit is None else job.time_limit,
         memory_limit=default_memory_limit(find_device(job.device)) if job.memory_limit is None else job.memory_limit,
     )
 
@@ -69,6 +79,7 @@ def default_memory_limit(device: Device) -> int | None:
     return int(SHARE_OF_FREE_MEMORY * device.free_memory()) if device.kind == "cpu" else None
 
 
-def default_time_limit(budget: float, compiled: bool) -> float:
+def default_time_limit(job: MeasureJob) -> float:
     """The seconds after which a worker counts as hung: several budgets, plus time to build and compile."""
-    return 180.0 + 15.0 * budget + (1200.0 if compiled else 0.0)
+    budget = job.budget / 10 if job.phase == "load" else job.budget  # that of a load test is for all probes together
+    return 180.0 + 15.0 * budget + (1200.0 if job.runtime == "compile" else 0.0)

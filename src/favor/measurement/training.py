@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from favor.machine.footprint import carbon, money
-from favor.machine.memory import process_peak
+from favor.machine.memory import LINEAR, BatchMemory, process_peak
 from favor.machine.stopping import Estimate
 from favor.measurement.bench import Bench, per_second, report_largest_batch, timing_method
 from favor.measurement.job import MeasureJob
@@ -98,8 +98,28 @@ def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, jo
     bench.channel.found("train_memory", peak.allocated, f"{peak.method}; {what}")
     if peak.reserved is not None:
         bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
+    _report_reference_memory(bench, workload, batch_size, peak.allocated, job)
     if job.fit_memory is not None:
         report_largest_batch(bench, workload, job.fit_memory, "train_max_batch_size")
+
+
+def _report_reference_memory(
+    bench: Bench, workload: TrainingWorkload, batch_size: int, peak: int, job: MeasureJob
+) -> None:
+    """The memory of a step at the reference batch, by the line through the peaks at two smaller batches."""
+    if batch_size >= job.reference_batch:
+        return
+    other = batch_size // 2 if batch_size >= 2 * bench.smallest_batch(workload) else 2 * batch_size
+    peaks = sorted([(batch_size, peak), (other, bench.peak(workload, other).allocated)])
+    memory = BatchMemory(tuple(peaks), bench.always_held(workload, batch_size), verified=False)
+    least, most = memory.peak_at(job.reference_batch)
+    line = (
+        f"{memory.fixed:.0f} B and {memory.per_image:.0f} B an image, from batch sizes {peaks[0][0]} and {peaks[1][0]}"
+    )
+    method = f"extrapolated to batch size {job.reference_batch}: {line}; high bounds what smaller batches do not show"
+    # The workspaces of convolutions are not a line over the batch size.
+    estimate = Estimate(least, (1 - LINEAR) * least, (1 + LINEAR) * most)
+    bench.channel.found("train_memory_reference_batch", estimate, method)
 
 
 def _epoch(job: MeasureJob) -> str:

@@ -46,12 +46,12 @@ def spreads(records: Sequence[Record]) -> tuple[Spread, ...]:
         Spread(
             metric=metric,
             unit=units[metric],
-            runs=len(found),
-            lowest=min(found),
-            highest=max(found),
-            mean=statistics.fmean(found),
-            deviation=statistics.stdev(found),
+            runs=len(of_metric),
+            lowest=min(of_metric),
+            highest=max(of_metric),
+            mean=statistics.fmean(of_metric),
+            deviation=statistics.stdev(of_metric),
         )
-        for metric, found in values.items()
-        if len(found) >= 2
+        for metric, of_metric in values.items()
+        if len(of_metric) >= 2
     )

@@ -10,6 +10,7 @@ from favor.measurement.job import MeasureJob
 
 if TYPE_CHECKING:
     from favor.measurement.bench import Bench
+    from favor.trace.workload import Workload
 
 
 def run(request: str, channel: Channel) -> None:
@@ -32,16 +33,16 @@ def measure(job: MeasureJob, channel: Channel) -> None:
 
     torch.set_num_threads(job.threads)
     device = find_device(job.device)
-    meter = find_energy_meter(device.kind, device.place.index or 0) if job.energy else None
+    meter = find_energy_meter(device.kind, device.torch_device.index or 0) if job.energy else None
     environment = describe(device, job.threads, job.plugins)
     processors = int(environment["processors"])
     channel.environment(environment | {"budget": job.budget, "energy_meter": meter.method if meter else "none"})
-    if job.compile:
+    if job.runtime == "compile":
         channel.environment({"compile_mode": "inductor"})
     channel.begin("load of the machine")
     load_before = look_at_load()
     channel.environment({"others_before": round(load_before, 3), "load_average": round(os.getloadavg()[0], 2)})
-    if is_busy(load_before, processors):
+    if is_busy(load_before, processors) and not job.in_turns:
         channel.flag("busy")
     channel.begin("building")
     if job.memory_limit is not None:
@@ -60,29 +61,70 @@ def measure(job: MeasureJob, channel: Channel) -> None:
         # Library pages that are touched later become resident too, and our limit does not cover them.
         if device.kind == "cpu" and job.memory_limit is not None and process_peak() > job.memory_limit:
             channel.flag("memory_limit:exceeded")
-        load_during = others_between(start, glance())
-        channel.environment({"others_during": round(load_during, 3)})
-        if is_busy(load_during, processors):
-            channel.flag("busy")
+        # Workers that take turns look at the load in their own turns only.
+        if not job.in_turns:
+            load_during = others_between(start, glance())
+            channel.environment({"others_during": round(load_during, 3)})
+            if is_busy(load_during, processors):
+                channel.flag("busy")
 
 
 def measure_phase(bench: "Bench", job: MeasureJob) -> None:
+    import psutil
+
+    from favor.measurement.in_turns import measure_in_turns
     from favor.measurement.inference import measure_inference
+    from favor.measurement.load import measure_load
     from favor.measurement.training import measure_training
-    from favor.trace.workload import Inference, Precision, Training, build
+    from favor.trace.workload import Precision, Training, build
+    from favor.zoo.operating_point import operating_point
+
+    if job.phase == "training":
+        device, precision = bench.device.torch_device, Precision.named(job.precision, bench.device.kind)
+        model = build(job.name, job.phase, job.img_size, job.num_classes)
+        bench.channel.conditions(operating_point(model))
+        training = Training(model, job.img_size, device, precision, job.runtime == "compile", job.optimizer)
+        measure_training(bench, training, job)
+        return
+    inference = _file_inference(bench, job) if job.needs_file else _torch_inference(bench, job)
+    if job.phase == "load":
+        measure_load(bench, inference, job)
+    elif job.in_turns:
+        measure_in_turns(bench, inference, job, psutil.cpu_count() or 1)
+    else:
+        measure_inference(bench, inference, job)
+
+
+def _torch_inference(bench: "Bench", job: MeasureJob) -> "Workload":
+    """The model in PyTorch. Compiling is timed here, by the first call, and is no part of any other time."""
+    from favor.trace.workload import Inference, Precision, build
     from favor.zoo.fuse import inference_form
     from favor.zoo.operating_point import operating_point
 
-    place, precision = bench.device.place, Precision.named(job.precision, bench.device.kind)
-    model = build(job.name, job.phase, job.img_size, job.num_classes)
-    bench.channel.conditions(operating_point(model))
-    if job.phase == "inference":
-        model, fused = inference_form(model)
-        bench.channel.conditions({"fused": fused})
-        measure_inference(bench, Inference(model, job.img_size, place, precision, job.compile), job)
-    else:
-        training = Training(model, job.img_size, place, precision, job.compile, job.optimizer)
-        measure_training(bench, training, job)
+    model, fused = inference_form(build(job.name, "inference", job.img_size, job.num_classes))
+    bench.channel.conditions({**operating_point(model), "fused": fused})
+    precision = Precision.named(job.precision, bench.device.kind)
+    inference = Inference(model, job.img_size, bench.device.torch_device, precision, job.runtime == "compile")
+    if job.runtime == "compile":
+        bench.channel.begin("compiling")
+        call, began = inference.at(1), bench.clock.now()
+        call.run()
+        bench.device.synchronize()
+        method = "first call at batch size 1, which compiles; other batch sizes are compiled when they are first run"
+        bench.channel.found("preparation_time", bench.clock.now() - began, method)
+    return inference
+
+
+def _file_inference(bench: "Bench", job: MeasureJob) -> "Workload":
+    from pathlib import Path
+
+    from favor.measurement.file_workload import FileInference
+    from favor.runtime.exported import ExportedModel
+    from favor.runtime.session import Choice
+
+    assert job.exported is not None  # noqa: S101 - the parent has exported the model
+    choice = Choice(job.runtime, job.precision, job.device, job.threads)
+    return FileInference(ExportedModel.load(Path(job.exported)), choice, job.img_size, bench.channel)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,278 @@
+"""Load tests: batches on a fake device, real queries of the load generator, and requests that are refused."""
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from favor.cli import app
+from favor.errors import RequestError
+from favor.machine import timing
+from favor.machine.clock import WallClock
+from favor.machine.device import Cpu, Peak
+from favor.machine.messages import Channel, Findings, RubbishError
+from favor.measurement import loadgen_traffic
+from favor.measurement.bench import Bench
+from favor.measurement.job import MeasureJob
+from favor.measurement.load import batchings, measure_load, time_batches
+from favor.measurement.load_search import Batching
+from favor.measurement.loadgen_traffic import LoadgenTraffic, require_loadgen
+from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line
+from favor.records.store import read
+from favor.trace.workload import Call
+from measurement.fakes import fake_bench
+
+SERVICE = 0.002
+
+
+class Sleeper:
+    """A model whose batches take 2 ms, whatever their size."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.clock = WallClock()
+
+    def __call__(self, batch_size: int) -> None:
+        self.batches.append(batch_size)
+        end = self.clock.now() + SERVICE
+        while self.clock.now() < end:
+            pass
+
+
+@pytest.fixture
+def sleeper() -> Sleeper:
+    return Sleeper()
+
+
+@pytest.fixture
+def traffic(sleeper: Sleeper, tmp_path: Path):
+    made = LoadgenTraffic(sleeper, WallClock(), tmp_path)
+    yield made
+    made.close()
+
+
+def test_queries_of_the_load_generator_come_at_the_rate_and_are_all_answered(traffic, sleeper) -> None:
+    latencies: list[float] = []
+    endured = traffic.poisson(100.0, Batching(4), 1.0, 60.0, lambda latency, _: bool(latencies.append(latency)))
+    assert endured
+    assert 60 < len(latencies) < 140
+    assert min(latencies) >= SERVICE
+    assert sum(sleeper.batches) == len(latencies)
+    assert set(sleeper.batches) <= {1, 2, 4}
+
+
+def test_two_probes_get_the_same_arrivals(traffic) -> None:
+    counts = []
+    for _ in range(2):
+        latencies: list[float] = []
+        traffic.poisson(80.0, Batching(8), 0.7, 60.0, lambda latency, _, kept=latencies: bool(kept.append(latency)))
+        counts.append(len(latencies))
+    assert abs(counts[0] - counts[1]) <= 3
+
+
+def test_a_probe_ends_soon_after_it_is_decided(traffic) -> None:
+    clock, answers = WallClock(), []
+    began = clock.now()
+
+    def enough(latency: float, found_empty: bool) -> bool:
+        answers.append(latency)
+        return len(answers) == 20
+
+    assert traffic.poisson(100.0, Batching(1), 60.0, 0.05, enough)
+    assert len(answers) == 20
+    assert clock.now() - began < 10.0
+
+
+def test_more_queries_than_can_be_answered_are_given_up(traffic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loadgen_traffic, "_LEAST_PATIENCE", 0.01)
+    assert not traffic.poisson(5000.0, Batching(1), 30.0, 0.01, lambda latency, found_empty: False)
+
+
+def test_queries_of_several_images_are_answered_with_their_last_image(traffic, sleeper) -> None:
+    latencies = traffic.one_after_another(4, 0.3, SERVICE)
+    assert latencies
+    assert min(latencies) >= SERVICE
+    assert set(sleeper.batches) == {4}
+
+
+def test_all_images_at_once_are_one_query(traffic, sleeper) -> None:
+    images, latencies = traffic.all_at_once(8, 0.2, 1000.0)
+    assert len(latencies) == 1
+    assert images == sum(sleeper.batches) >= 100
+
+
+def test_batches_are_doubled_while_they_gain_and_keep_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)  # takes longer than all the rest
+    bench, device, findings = fake_bench(budget=20.0)
+
+    def run(batch_size: int) -> None:
+        device.queue(0.010 + 0.001 * batch_size if batch_size < 16 else 0.002 * batch_size)
+        device.synchronize()
+
+    points = time_batches(bench, run, limit=None)
+    assert [point.batch_size for point in points] == [1, 2, 4, 8, 16, 32, 64]
+    assert points[0].latency == pytest.approx(0.011)
+    assert points[3].throughput == pytest.approx(8 / 0.018)
+    assert findings.load == LoadCurves(batches=points)
+    short = time_batches(bench, run, limit=0.013)
+    assert [point.batch_size for point in short] == [1, 2, 4]
+
+
+def test_compiling_for_a_batch_size_does_not_use_up_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)
+    bench, device, _ = fake_bench(budget=20.0)
+    compiled: set[int] = set()
+
+    def run(batch_size: int) -> None:
+        device.queue(0.01 if batch_size in compiled else 60.0)
+        compiled.add(batch_size)
+        device.synchronize()
+
+    points = time_batches(bench, run, limit=0.05, sizes=(1, 2, 4))
+    assert [(point.batch_size, point.latency) for point in points] == [
+        (size, pytest.approx(0.01)) for size in (1, 2, 4)
+    ]
+
+
+class FixedBatches:
+    """A file whose graph fixes the batch size: batches of 1, 2 and 4 images, which all take 5 ms."""
+
+    batch_sizes = (1, 2, 4)
+
+    def __init__(self) -> None:
+        self.batches: set[int] = set()
+
+    def at(self, batch_size: int) -> Call:
+        self.batches.add(batch_size)
+        return Call(lambda: time.sleep(0.005), ())
+
+    def peak(self, batch_size: int, *, roughly: bool) -> Peak:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("scenario", "batch", "method"),
+    [
+        ("server", 4, "bisection with Poisson arrivals"),
+        ("single-stream", 1, "one query after another"),
+        ("multi-stream", 4, "queries of 4 images"),
+        ("offline", 4, "images that came at once, batches of 4"),
+    ],
+)
+def test_every_scenario_serves_the_batches_of_a_file(
+    scenario: str, batch: int, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)  # takes longer than all the rest
+    findings, inference = Findings(), FixedBatches()
+    bench = Bench(Cpu(), WallClock(), Channel(findings.take), 3.0)
+    p99 = None if scenario == "offline" else 10.0
+    job = MeasureJob("a", "load", 32, "fp32", "cpu", "cpu", 1, runtime="openvino", scenario=scenario, p99=p99)
+    measure_load(bench, inference, job)
+    found = findings.metrics["max_qps"]
+    assert 0 < found.value <= batch / 0.005
+    assert method in found.method
+    assert findings.conditions["largest_batch"] == batch
+    assert inference.batches == {1, 2, 4}
+    assert findings.load is not None
+    assert [point.batch_size for point in findings.load.batches] == [1, 2, 4]
+
+
+def test_no_batch_beyond_the_limit_is_tried() -> None:
+    assert batchings(1, {1: 0.01, 2: 0.2}, 0.05) == [Batching(1)]
+
+
+POINT = RatePoint(
+    rate=10.0,
+    largest_batch=4,
+    longest_wait=0.0,
+    p50=0.01,
+    p90=0.02,
+    p99=0.03,
+    answers=9,
+    late=1,
+    kept=True,
+    decided=False,
+)
+
+
+def test_curves_come_through_the_channel_and_rubbish_does_not() -> None:
+    findings = Findings()
+    curves = LoadCurves((POINT,), (BatchPoint(batch_size=1, throughput=10.0, latency=0.1),))
+    Channel(findings.take).load(curves)
+    assert findings.load == curves
+    with pytest.raises(RubbishError, match="'load' cannot be"):
+        findings.take('{"load": {"rates": [{"rate": -1}]}}')
+
+
+def test_without_the_load_generator_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(loadgen_traffic, "find_spec", lambda name: None if name == "mlperf_loadgen" else find(name))
+    with pytest.raises(
+        RequestError, match=r"load tests need mlcommons-loadgen, not installed here; pip install 'favor\[load\]'"
+    ):
+        require_loadgen()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "server needs p99"),
+        (["--p99", "50"], "--p99: cannot read '50': the unit is missing"),
+        (["--p99", "50ms", "--scenario", "offline"], "offline has no latency limit"),
+        (["--p99", "50ms", "--scenario", "sever"], "did you mean 'server'"),
+        (["--p99", "50ms", "--runtime", "openvno"], "did you mean 'openvino'"),
+        (["--p99", "50ms", "--runtime", "openvino", "--precision", "bf16"], "openvino does not run bf16"),
+        (["--p99", "50ms", "--precision", "int8", "--calibration", "digits"], "eager does not run int8; onnxruntime"),
+        (["--p99", "50ms", "--runtime", "openvino", "--precision", "int8"], "int8 needs images to calibrate with"),
+    ],
+)
+def test_a_wrong_load_test_is_refused_before_anything_runs(words: list[str], why: str) -> None:
+    answer = CliRunner().invoke(app, ["load", "vit_xs4", *words])
+    assert isinstance(answer.exception, RequestError)
+    assert why in str(answer.exception)
+
+
+def test_a_tiny_model_is_tested_for_real_and_its_record_has_the_curves(tmp_path: Path) -> None:
+    words = [
+        "load",
+        "vit_xs4",
+        "--p99",
+        "2s",
+        "--budget",
+        "4",
+        "--threads",
+        "1",
+        "--wait",
+        "--study",
+        str(tmp_path / "s"),
+    ]
+    answer = CliRunner().invoke(app, [*words, "--json"])
+    assert answer.exit_code == 0, answer.output
+    (record,) = read(tmp_path / "s").records
+    assert record.task == "load"
+    assert record.conditions["p99_limit"] == 2.0
+    assert (record.conditions["scenario"], record.conditions["runtime"]) == ("server", "eager")
+    assert record.metrics["max_qps"].value > 0
+    assert record.load is not None
+    assert record.load.batches[0].batch_size == 1
+    assert any(point.kept for point in record.load.rates)
+    assert "not a result of MLPerf" in str(record.environment["load_note"])
+    (printed,) = json.loads(answer.stdout)
+    assert from_line(json.dumps(printed).encode()) == record
+    again = CliRunner().invoke(app, words)
+    assert "nothing is left to do" in again.output
+
+
+def test_int8_is_tested_under_load_and_its_agreement_is_on_the_record(tmp_path: Path) -> None:
+    words = ["load", "vit_xs4", "--p99", "5s", "--budget", "2", "--threads", "1", "--wait", "--study", str(tmp_path)]
+    int8 = ["--runtime", "onnxruntime", "--precision", "int8", "--calibration", "digits"]
+    answer = CliRunner().invoke(app, [*words, *int8])
+    assert answer.exit_code == 0, answer.output
+    (record,) = read(tmp_path).records
+    assert record.metrics["max_qps"].value > 0
+    assert (record.conditions["precision"], record.conditions["calibration"]) == ("int8", "digits")
+    assert record.environment["provider"] == "CPUExecutionProvider"
+    assert {"preparation_time", "file_size", "top1_agreement"} <= record.metrics.keys()
