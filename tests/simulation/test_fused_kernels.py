@@ -134,7 +134,7 @@ def test_a_product_in_between_parts_what_is_fused():
         return F.relu(layers.b(kept) + kept).sum()
 
     kernels = fused(residual)
-    assert [kernel.group for kernel in kernels] == ["gemm", "elementwise", "gemm", "elementwise"]
+    assert [kernel.group for kernel in kernels] == ["gemm", "fused", "gemm", "fused_reduction_long"]
     assert kernels[1].written == SIZE, "once, for the product and for the sum behind it"
     assert sizes(kernels[3]) == [SIZE, SIZE]
     assert kernels[3].written == 2, "the sum, which is the result"
@@ -153,7 +153,29 @@ def test_a_product_in_between_parts_what_is_fused():
 def test_calls_of_libraries_stay(library, group):
     groups = [kernel.group for kernel in fused(lambda layers, images: F.relu(library(F.relu(images))))]
     assert group in groups[1:-1]
-    assert groups[0] == groups[-1] == "elementwise"
+    assert groups[0] == groups[-1] == "fused"
+
+
+@pytest.mark.parametrize(
+    ("what", "group"),
+    [
+        pytest.param(lambda x: F.gelu(x + 1) * 2, "fused", id="element by element"),
+        pytest.param(lambda x: x.transpose(1, 2).contiguous() + 1, "fused_transpose", id="another order"),
+        pytest.param(lambda x: F.layer_norm(x, (64,)) + x, "fused_norm", id="a norm over channels"),
+        pytest.param(lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)), "fused_reduction", id="a gate"),
+        pytest.param(
+            lambda x: x * x.repeat(1, 1, 4, 1).mean((2, 3), keepdim=True), "fused_reduction_long", id="a long sum"
+        ),
+        pytest.param(lambda x: F.group_norm(x, 1) + x.mean(), "fused_group_norm", id="a group norm and a sum"),
+        pytest.param(lambda x: F.avg_pool2d(x, 3, 1, 1) - x, "fused_pool", id="a pool"),
+    ],
+)
+def test_a_pass_has_the_class_of_its_hardest_operator(what, group):
+    assert between(what).group == group
+
+
+def test_a_fused_group_norm_reads_its_input_twice():
+    assert sizes(between(lambda x: F.group_norm(x, 1))) == [2 * SIZE]
 
 
 def test_a_tensor_that_several_passes_fill_is_written_whole():
@@ -163,7 +185,7 @@ def test_a_tensor_that_several_passes_fill_is_written_whole():
         out[..., 32:] = layers.b(first)[..., 32:]
         return layers.b(out)
 
-    passes = [kernel for kernel in fused(halves) if kernel.group == "elementwise"]
+    passes = [kernel for kernel in fused(halves) if kernel.group == "fused"]
     assert [kernel.written for kernel in passes] == [SIZE / 2, SIZE / 2]
     assert [sizes(kernel) for kernel in passes] == [[SIZE / 2], [SIZE / 2]]
 
@@ -193,7 +215,7 @@ def test_kernels_come_in_an_order_in_which_they_can_run():
         return long + torch.sigmoid(kept)
 
     kernels = fused(shortcut)
-    assert [kernel.group for kernel in kernels] == ["gemm", "elementwise", "gemm", "elementwise"]
+    assert [kernel.group for kernel in kernels] == ["gemm", "fused", "gemm", "fused"]
     assert (SIZE, 0.0) in kernels[2].reads, "the pass before has made it"
     assert kernels[3].reads == ((SIZE, 0.0), (SIZE, kernels[2].bytes_moved)), "the shortcut is older than the product"
 
@@ -229,7 +251,7 @@ def groups_of(run, shape: tuple[int, ...]) -> list[str]:
 def test_a_bias_is_added_by_the_next_pass_where_there_is_one():
     first, *body = groups_of(Convolutions(), IMAGES)
     assert first == "conv_first"
-    assert body == ["bias", "conv", "elementwise", "conv", "elementwise"], "the first is read by a convolution"
+    assert body == ["bias", "conv", "fused", "conv", "fused"], "the first is read by a convolution"
     assert groups_of(nn.Conv2d(64, 64, 3), (4, 64, 16, 16)) == ["conv", "bias"], "the caller reads it"
 
 

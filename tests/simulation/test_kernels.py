@@ -166,6 +166,7 @@ def test_channels_last_and_pointwise_convolutions_turn_nothing():
         (nn.Conv2d(16, 16, 3, groups=16), "depthwise_small"),
         (nn.Conv2d(16, 16, 5, groups=16), "depthwise_middle"),
         (nn.Conv2d(16, 16, 7, groups=16), "depthwise_large"),
+        (nn.Conv2d(16, 16, 9, groups=16), "depthwise_huge"),
         (nn.Conv2d(16, 16, 3, groups=2), "conv_grouped"),
         (nn.Conv2d(16, 8, 4, stride=4), "conv_patch"),
         (nn.ConvTranspose2d(16, 8, 2, stride=2), "conv_patch"),

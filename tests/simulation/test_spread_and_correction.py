@@ -20,8 +20,8 @@ BY_PRODUCTS = Estimate(seconds=1.0, matrix=1.0, lanes=0.0, memory=0.0, host=0.0)
 BY_MEMORY = Estimate(seconds=1.0, matrix=0.0, lanes=0.0, memory=1.0, host=0.0)
 
 
-def width(calibration, name, found=BY_PRODUCTS, correction=NO_CORRECTION, training=False):
-    return spread(found, device(name), device("rtx3090"), calibration.residuals, correction, training)
+def width(calibration, name, found=BY_PRODUCTS, correction=NO_CORRECTION, **as_run):
+    return spread(found, device(name), calibration, correction, **as_run)
 
 
 def test_the_device_of_the_fit_has_the_spread_of_held_out_families(calibration):
@@ -37,7 +37,7 @@ def test_only_what_bounds_the_time_makes_it_unsure(calibration):
 
 
 def test_memory_that_is_fast_for_its_lanes_makes_a_time_less_sure_and_the_other_way_round_does_not(calibration):
-    as_on_the_reference = (0.05**2 + 0.1**2) ** 0.5
+    as_on_the_reference = (0.05**2 + 0.1**2 + device("rtx4090").bandwidth_deviation ** 2) ** 0.5
     assert width(calibration, "rtx4090", BY_MEMORY) == pytest.approx(as_on_the_reference)
     assert as_on_the_reference < width(calibration, "v100", BY_MEMORY) < width(calibration, "a100", BY_MEMORY)
 
@@ -58,6 +58,14 @@ def test_products_of_float32_which_no_table_shows_are_less_sure_everywhere(calib
     corrected = Correction(factor=1.2, measurements=9, deviation=0.01)
     plain, full = (width(calibration, "v100", found, corrected) for found in (BY_PRODUCTS, in_full))
     assert plain == full, "measurements of the card tell how fast its float32 is"
+
+
+def test_all_devices_of_the_fit_have_the_spread_of_held_out_families(calibration):
+    assert width(replace(calibration, devices=("rtx3090", "rtx4090")), "rtx4090") == pytest.approx(0.05)
+
+
+def test_compiled_models_have_a_spread_of_their_own(calibration):
+    assert width(calibration, "rtx3090", compiled=True) == pytest.approx(0.1)
 
 
 def test_training_is_less_sure_than_inference(calibration):
@@ -89,7 +97,7 @@ def measured(name: str, throughput: float, **conditions: object) -> Record:
         "precision": "amp-fp16",
         "img_size": 64,
         "batch_size": 8,
-        "compile": False,
+        "runtime": "eager",
     }
     return Record(
         name=name,
@@ -106,13 +114,14 @@ def test_only_like_measurements_of_the_device_count():
     others = [
         measured("vit_s16", 100.0, device="a100"),
         measured("vit_s16", 100.0, precision="fp32"),
-        measured("vit_s16", 100.0, compile=True),
+        measured("vit_s16", 100.0, runtime="compile"),
         measured("vit_s16", 100.0, layout="nhwc"),
         structs.replace(like, name="vit_s16", source="simulated"),
         structs.replace(like, name="vit_s16", status="failed", reason="why not", metrics={}),
         structs.replace(like, name="vit_s16", source="published"),
     ]
     assert measurements_on(device("h100"), [like, *others], "amp") == [like]
+    assert measurements_on(device("h100"), [like, *others], "amp", "compile") == [others[2]]
 
 
 def test_a_study_of_a_card_that_is_a_third_slower_gives_that_factor(calibration):

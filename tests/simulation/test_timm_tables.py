@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from favor.errors import RequestError
-from favor.simulation.calibration import shipped_calibration
-from favor.simulation.devices import device, known_as
+from favor.simulation.calibration import Calibration, shipped_calibration
+from favor.simulation.devices import Device, device, known_as
 from favor.simulation.fitting import timm_tables
-from favor.simulation.fitting.fit import times_on
+from favor.simulation.fitting.fit import Fitted, Observation
 from favor.simulation.fitting.timm_tables import Traced, rows_of, trace_all, trace_row
 from records.shared_folder import shared_file
 
@@ -31,6 +31,10 @@ ROWS = (
     "vit_tiny_r_s16_p8_224,224,30000.0,8.5,256,6.34,0.43,1.85",
     "nest_tiny,224,1500.0,170.0,256,17.06,5.83,25.48",
 )
+
+
+def times_on(place: Device, traced: list[Traced], calibration: Calibration) -> np.ndarray:
+    return Fitted(calibration, {}).seconds([Observation(each, 0.0, place) for each in traced])
 
 
 def table(folder: Path, name: str) -> Path:

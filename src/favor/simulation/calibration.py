@@ -48,11 +48,13 @@ class Training:
 class Residuals:
     """Standard deviations of log(simulated / true time) for held-out families.
 
-    `within` is the deviation on the device of the fit, `full` the addition for float32 products, which are not fitted.
-    The others are the uncertainties of another device's specification, for the part of the time that each bounds.
+    `within` is the deviation on a device of the fit, `compiled` that of compiled models there, `full` the addition for
+    float32 products, which are not fitted. The others are the uncertainties of another device's specification, for the
+    part of the time that each bounds.
     """
 
     within: float
+    compiled: float
     matrix: float
     lanes: float
     memory: float
@@ -63,10 +65,16 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All fitted values; `device` is the device of the fit. Times are in seconds, `*_cycles` in clock cycles."""
+    """All fitted values. Times are in seconds, `*_cycles` in clock cycles.
+
+    `devices` are those of the fit. `device` is the one among them with the most memory bandwidth per CUDA-core
+    operation, which tells least about the CUDA cores: other devices are compared with it. `newer` are the factors on
+    the times of classes since PyTorch 2.9; `classes` are those of 2.4.
+    """
 
     device: str
-    fitted_on: str
+    devices: tuple[str, ...]
+    fitted_on: tuple[str, ...]
     networks: int
     tile_cycles: float
     step_cycles: float
@@ -74,14 +82,20 @@ class Calibration:
     training: Training
     residuals: Residuals
     classes: dict[str, Efficiency]
+    newer: dict[str, float]
 
     def prices(self, groups: Sequence[str]) -> np.ndarray:
-        """Inverse efficiencies of tensor cores, CUDA-core operations, inverse efficiencies of memory: 3 x kernels."""
-        prices = {name: (1 / each.matrix, each.lanes, 1 / each.memory) for name, each in self.classes.items()}
-        unknown = set(groups) - prices.keys()
+        """Inverse efficiencies of tensor cores, CUDA-core operations, inverse efficiencies of memory: 3 x classes."""
+        unknown = set(groups) - self.classes.keys()
         if unknown:
             raise RequestError(f"the calibration has no operator class {min(unknown)!r}; repeat the fit")
-        return np.array([prices[group] for group in groups]).reshape(-1, 3).T
+        found = (self.classes[group] for group in groups)
+        return np.array([(1 / each.matrix, each.lanes, 1 / each.memory) for each in found]).reshape(-1, 3).T
+
+    def in_newer_torch(self) -> "Calibration":
+        """The calibration for the kernels of PyTorch 2.9 and newer."""
+        slowed = {name: each.slowed(self.newer.get(name, 1.0)) for name, each in self.classes.items()}
+        return replace(self, classes=slowed, newer={})
 
     def in_training(self) -> "Calibration":
         """The calibration for training."""
@@ -97,8 +111,9 @@ def from_json(text: str) -> Calibration:
     """The calibration from JSON that `to_json` made."""
     data: dict[str, Any] = json.loads(text)
     classes = {name: Efficiency(**values) for name, values in data.pop("classes").items()}
-    parts = {"classes": classes, "residuals": Residuals(**data["residuals"]), "training": Training(**data["training"])}
-    return Calibration(**data | parts)
+    parts: dict[str, Any] = {name: tuple(data[name]) for name in ("devices", "fitted_on")}
+    parts |= {"residuals": Residuals(**data["residuals"]), "training": Training(**data["training"])}
+    return Calibration(**data | parts, classes=classes)
 
 
 @cache

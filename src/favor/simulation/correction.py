@@ -6,7 +6,7 @@ from math import exp, log, sqrt
 from statistics import median
 
 from favor.machine.precision import resolve_precision
-from favor.records.schema import Record
+from favor.records.schema import EAGER, Record
 from favor.simulation.devices import Device, known_as
 
 LEAST = 5
@@ -44,8 +44,8 @@ def correction_from(ratios: Sequence[float]) -> Correction:
     return Correction(round(exp(middle), 12), len(ratios), _MEDIAN_OF_NORMAL * deviation / sqrt(len(ratios)))
 
 
-def measurements_on(device: Device, records: Iterable[Record], precision: str) -> list[Record]:
-    """The newest throughput record of every model on a device, at a precision and a known batch size."""
+def measurements_on(device: Device, records: Iterable[Record], precision: str, runtime: str = "eager") -> list[Record]:
+    """The newest throughput record of every model on a device, at a precision, in a runtime and a known batch size."""
     newest: dict[tuple[str, object], Record] = {}
     for record in records:
         if (
@@ -54,7 +54,7 @@ def measurements_on(device: Device, records: Iterable[Record], precision: str) -
             and record.task == "inference"
             and "throughput" in record.metrics
             and batch_size_of(record) is not None
-            and not record.conditions.get("compile")
+            and record.conditions.get("runtime", EAGER) == runtime
             and record.conditions.get("layout", SIMULATED_LAYOUT) == SIMULATED_LAYOUT
             and record.conditions.get("precision") == resolve_precision(precision, "cuda")
             and _is_on(device, record)

@@ -51,6 +51,16 @@ class Device(BaseModel):
     sustained_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="relative standard deviation of `sustained`: small where it was measured, large where guessed"
     )
+    sustained_bandwidth: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
+        default=1.0,
+        description="share of the bandwidth that streaming kernels sustain, relative to the same kernels on GDDR6X: "
+        "lower for GDDR7",
+    )
+    bandwidth_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        default=0.13,
+        description="relative standard deviation of `sustained_bandwidth`: small where a card with this memory was "
+        "measured; by default what a card with unknown memory leaves open",
+    )
     sources: tuple[str, ...] = Field(min_length=1)
 
     def peak_flops(self, unit: str) -> float:
@@ -67,8 +77,17 @@ class Device(BaseModel):
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second of the memory."""
+        """Bytes per second of the memory, as specified."""
         return self.bandwidth_gb_s * 1e9
+
+    @property
+    def streaming_rate(self) -> float:
+        """Bytes per second that an efficiency of 1 means: the bandwidth, as far as this kind of memory sustains it.
+
+        >>> device("rtx3090").streaming_rate == device("rtx3090").bandwidth
+        True
+        """
+        return self.bandwidth * self.sustained_bandwidth
 
     @property
     def cache(self) -> float:
@@ -126,8 +145,8 @@ class Device(BaseModel):
 def built_in_devices() -> tuple[Device, ...]:
     """The built-in devices by name."""
     folder: Any = files("favor.simulation") / "devices"
-    found = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
-    texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(found, key=lambda file: file.name))
+    described = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
+    texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(described, key=lambda file: file.name))
     return tuple(_checked(YamlFile(name, text)) for name, text in texts)
 
 
@@ -141,7 +160,7 @@ def device(name: str) -> Device:
         return _own(name)
     by_name = _by_name()
     if _plain(name) not in by_name:
-        known = [each.name for each in built_in_devices()]
+        known = [entry.name for entry in built_in_devices()]
         remedy = f"known: {', '.join(known)}; or give the path of a .yaml file (docs/simulation.md)"
         raise unknown_name("device", name, known, remedy)
     return by_name[_plain(name)]
@@ -150,18 +169,18 @@ def device(name: str) -> Device:
 def _own(name: str) -> Device:
     """The device in a file; it must not have the name of a built-in one, whose numbers it would be taken for."""
     source = YamlFile.read(Path(name))
-    found = _checked(source)
-    taken = _by_name().get(_plain(found.name))
+    own = _checked(source)
+    taken = _by_name().get(_plain(own.name))
     if taken is not None:
-        why = f"{shown(found.name)} is built in ({taken.title}); choose another name"
+        why = f"{shown(own.name)} is built in ({taken.title}); choose another name"
         raise source.error(("name",), why)
-    return found
+    return own
 
 
 @cache
 def _by_name() -> dict[str, Device]:
     """The built-in devices by all their names."""
-    return {_plain(each): known for known in built_in_devices() for each in (known.name, *known.aliases)}
+    return {_plain(name): entry for entry in built_in_devices() for name in (entry.name, *entry.aliases)}
 
 
 def known_as(known: Device, name: str) -> bool:
@@ -170,7 +189,7 @@ def known_as(known: Device, name: str) -> bool:
     >>> known_as(device("a100"), "NVIDIA A100-SXM4-40GB")
     True
     """
-    return _plain(name) in {_plain(each) for each in (known.name, known.title, *known.aliases)}
+    return _plain(name) in {_plain(alias) for alias in (known.name, known.title, *known.aliases)}
 
 
 def _plain(name: str) -> str:

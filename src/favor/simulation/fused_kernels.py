@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from favor.simulation.kernels import Kernel, ReuseDistances, kernels_of_call, runs_kernels
+from favor.simulation.kernels import Kernel, ReuseDistances, kernels_of_call, memory_order, runs_kernels
 from favor.trace.operator_trace import Op, TensorSpec, Trace
 
 _LIBRARIES = frozenset({"matmul", "convolution", "attention", "fourier", "linalg", "sort"})
@@ -69,6 +69,44 @@ def _is_grouped(op: Op) -> bool:
     """Whether a convolution has groups of several channels; a transposed one has its weight transposed."""
     (data, weight), out = op.inputs[:2], op.outputs[0]
     return weight.shape[1] not in (1, data.shape[1], out.shape[1])
+
+
+def _fused_class(calls: Sequence[_Call]) -> str:
+    """The class of a fused kernel: that of the operator which the compiler finds hardest to fuse."""
+    names = {name for call in calls if (name := _hard_to_fuse(call.op)) is not None}
+    return next((name for name in _HARDEST_FIRST if name in names), "fused")
+
+
+_HARDEST_FIRST = (
+    *("fused_group_norm", "fused_reduction_long", "fused_pool", "fused_reduction", "fused_norm", "fused_transpose"),
+)
+_LONG = 1024
+"""Sums of more numbers than the compiler keeps in registers at once."""
+
+
+def _hard_to_fuse(op: Op) -> str | None:
+    """The class of a fused kernel with this operator; None if it is computed element by element."""
+    if op.kind == "norm":
+        if "group_norm" in op.name:
+            return "fused_group_norm"
+        return None if "batch_norm" in op.name else "fused_norm"
+    if op.kind == "softmax":
+        return "fused_norm"
+    if op.kind in ("pool", "resize"):
+        return "fused_pool"
+    if op.kind == "reduction":
+        summed = prod(op.inputs[0].shape) // max(1, prod(op.outputs[0].shape))
+        return "fused_reduction_long" if summed > _LONG else "fused_reduction"
+    return "fused_transpose" if _changes_order(op) else None
+
+
+def _changes_order(op: Op) -> bool:
+    """Whether an operator reads a large tensor in another order than it writes: its reads or its writes are strided."""
+    out = op.outputs[0] if op.outputs else None
+    if out is None or len(out.shape) < 2:
+        return False
+    large = [spec for spec in op.inputs if 2 * prod(spec.shape) > prod(out.shape)]
+    return any(len(spec.shape) == len(out.shape) and memory_order(spec) != memory_order(out) for spec in large)
 
 
 def _calls(trace: Trace) -> Iterator[_Call]:
@@ -171,7 +209,10 @@ class _Graph:
         used = tuple({storage: None for call in calls for storage in call.used})
         distances = dict(zip(used, reuse.touch(used, read.total() + written), strict=True))
         reads = tuple((size, distances[storage]) for storage, size in read.items() if size)
-        return Kernel("elementwise", lanes=max(call.elements for call in calls), reads=reads, written=written)
+        group = _fused_class(calls)
+        if group == "fused_group_norm":  # statistics and result are two passes
+            reads = tuple((2 * size, distance) for size, distance in reads)
+        return Kernel(group, lanes=max(call.elements for call in calls), reads=reads, written=written)
 
     def _bytes_in(self, calls: Sequence[_Call], inside: set[int]) -> Counter[int]:
         """The bytes of each storage that a fused kernel reads, each part once."""

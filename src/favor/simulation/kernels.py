@@ -21,19 +21,24 @@ _FAR = float("inf")
 
 CLASSES = (
     *("gemm", "gemm_unaligned", "gemm_full", "bmm", "bmm_unaligned", "bmm_full", "attention_flash"),
-    *("attention_efficient", "conv", "conv_pointwise", "conv_first", "conv_patch", "conv_grouped", "conv_full"),
-    *("conv_full_pointwise", "conv_full_3x3", "gemm_tf32", "conv_tf32"),
-    *("layout", "bias", "depthwise_small", "depthwise_middle", "depthwise_large", "depthwise_last"),
+    *("attention_efficient", "conv", "conv_pointwise", "conv_pointwise_last", "conv_first", "conv_patch"),
+    *("conv_grouped", "conv_full", "conv_full_pointwise", "conv_full_3x3", "gemm_tf32", "conv_tf32"),
+    *("layout", "bias", "depthwise_small", "depthwise_middle", "depthwise_large", "depthwise_huge"),
+    *("depthwise_last_small", "depthwise_last_middle", "depthwise_last_large", "depthwise_last_huge"),
     *("batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm", "softmax"),
     *("elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
     *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "resize", "pool", "reduction"),
     *("fourier", "sort", "factory", "other"),
+    *("fused", "fused_transpose", "fused_norm", "fused_reduction", "fused_reduction_long"),
+    *("fused_group_norm", "fused_pool"),
 )
 ELEMENT_BY_ELEMENT = frozenset(
     {
         *("layout", "bias", "batch_norm", "batch_norm_last", "layer_norm", "layer_norm_strided", "group_norm"),
         *("softmax", "elementwise", "elementwise_mixed", "elementwise_spread", "elementwise_strided", "activation"),
         *("cast", "copy", "transpose", "cat", "cat_strided", "rearrange", "gather", "pool", "reduction"),
+        *("fused", "fused_transpose", "fused_norm", "fused_reduction", "fused_reduction_long"),
+        *("fused_group_norm", "fused_pool"),
     }
 )
 """Classes in which `lanes` counts elements, each of which takes a few float32 operations. In the others it counts
@@ -166,7 +171,7 @@ def _is_dense(spec: TensorSpec) -> bool:
     return True
 
 
-def _order(spec: TensorSpec) -> tuple[int, ...]:
+def memory_order(spec: TensorSpec) -> tuple[int, ...]:
     """The axes from the slowest to the fastest in memory, without those of length 1 and broadcast ones."""
     axes = [axis for axis, length in enumerate(spec.shape) if length > 1 and spec.strides[axis]]
     return tuple(sorted(axes, key=lambda axis: -spec.strides[axis]))
@@ -261,7 +266,7 @@ def _one_convolution(
         elif per_filter <= 4:
             group = "conv_first"
         elif window == 1:
-            group = "conv_pointwise"
+            group = "conv_pointwise_last" if last else "conv_pointwise"
         elif stride > 1 and stride * stride == window:
             group = "conv_patch"
         else:
@@ -282,12 +287,18 @@ def _full_precision_convolution(weight: TensorSpec, stride: int) -> str:
     return "conv_full_3x3" if weight.shape[2:] == (3, 3) and stride == 1 else "conv_full"
 
 
+_DEPTHWISE = {"small": 3 * 3, "middle": 5 * 5, "large": 7 * 7}
+"""The largest window of each class of depthwise convolutions: libraries have other kernels for each size."""
+
+
 def _depthwise(out: TensorSpec, window: int, last: bool, reads: Reads, written: int) -> Kernel:
-    if last:
-        group = "depthwise_last"
-    else:
-        group = "depthwise_small" if window <= 9 else "depthwise_middle" if window <= 25 else "depthwise_large"
-    return Kernel(group, lanes=_elements(out) * window, reads=reads, written=written)
+    size = next((name for name, largest in _DEPTHWISE.items() if window <= largest), "huge")
+    return Kernel(
+        f"depthwise_last_{size}" if last else f"depthwise_{size}",
+        lanes=_elements(out) * window,
+        reads=reads,
+        written=written,
+    )
 
 
 def _convolution_backward(op: Op, reads: Reads) -> Iterator[Kernel]:
@@ -351,7 +362,7 @@ def _elementwise(op: Op, reads: Reads) -> Iterator[Kernel]:
     out = op.outputs[0]
     large = [spec for spec in op.inputs if _elements(spec) * 2 > _elements(out)]
     name = op.name.split(".")[1].rstrip("_")
-    if any(_order(spec) != _order(out) for spec in large):
+    if any(memory_order(spec) != memory_order(out) for spec in large):
         group = "elementwise_strided"
     elif name in _TRANSCENDENTAL:
         group = "activation"
@@ -383,11 +394,11 @@ def _copy(op: Op, reads: Reads) -> Iterator[Kernel]:
     out = op.outputs[0] if op.outputs else op.inputs[0]
     source = op.inputs[-1] if name.startswith("copy") else op.inputs[0]
     if name in ("cat", "stack"):
-        transposed = any(_order(spec) != _order(op.inputs[0]) for spec in op.inputs)
+        transposed = any(memory_order(spec) != memory_order(op.inputs[0]) for spec in op.inputs)
         group = "cat_strided" if transposed else "cat"
     elif name in ("constant_pad_nd", "roll", "im2col", "col2im", "flip") or "pad" in name:
         group = "rearrange"
-    elif source.shape != out.shape or _order(source) != _order(out):
+    elif source.shape != out.shape or memory_order(source) != memory_order(out):
         group = "transpose"
     elif source.dtype != out.dtype:
         group = "cast"

@@ -16,7 +16,7 @@ from favor.trace.meta_shortcuts import SkipInitialization
 from favor.trace.operator_trace import Trace
 from favor.trace.optimizer import trace_update
 from favor.trace.workload import benchmark_optimizer, build
-from favor.zoo.fuse import inference_form
+from favor.zoo.fuse import fuse_in_place
 from favor.zoo.registry import card
 
 
@@ -30,6 +30,7 @@ class Network:
     precision: str
     model: nn.Module
     attention: str = "fused"
+    channels_last: bool = False
 
     @property
     def image_bytes(self) -> int:
@@ -51,6 +52,7 @@ class Network:
                 training=self.phase == "training",
                 autocast=precision.autocast,
                 dtype=precision.weights,
+                channels_last=self.channels_last,
                 subject=self.name,
             )
 
@@ -76,6 +78,6 @@ def network(
     with torch.device("meta"), SkipInitialization():
         model = build(name, phase, side, num_classes)
         if phase == "inference":
-            model, _ = inference_form(model)
+            model = fuse_in_place(model)
         model = model.to(Precision.named(precision, "cuda").weights)
     return Network(name, phase, side, precision, model, attention)

@@ -1,7 +1,8 @@
 """Many models: a pool of processes, one per core, because tracing is single-threaded Python."""
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from msgspec.structs import replace
 
 from favor.errors import RequestError, WorkError
 from favor.machine.environment import usable_threads
@@ -16,10 +18,12 @@ from favor.records.schema import Record
 from favor.simulation.calibration import Calibration
 from favor.simulation.correction import Correction
 from favor.simulation.devices import Device
-from favor.simulation.simulation import SimulationRequest, simulate
+from favor.simulation.simulation import SimulationRequest, conditions_on, simulate
 from favor.zoo.registry import load_plugin, loaded_plugins
 
 _OBJECTS_BEFORE_COLLECTION = 200_000
+_BASIS = "simulation"
+"""The field of a record's environment that says what its times depend on besides its conditions."""
 MANY = 12
 """The number of models from which a pool pays off: every process imports torch and timm first."""
 
@@ -47,7 +51,23 @@ class _Job:
             records = simulate(name, self.devices, self.request, self.calibration, self.corrections)
         except RequestError as error:
             return Simulated(name, refusal=error)
-        return Simulated(name, tuple(records))
+        on = zip(records, self.devices, strict=True)
+        return Simulated(name, tuple(self._with_basis(record, device) for record, device in on))
+
+    def _with_basis(self, record: Record, device: Device) -> Record:
+        return replace(record, environment={**record.environment, _BASIS: self.basis(device)})
+
+    def basis(self, device: Device) -> str:
+        """Eight digits that change with whatever else a time depends on: device, calibration and correction."""
+        what = (device, self.calibration, self.corrections.get(device.name))
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
+
+    def is_done_by(self, record: Record, device: Device) -> bool:
+        """Whether a record is what this job would give for its model on a device."""
+        conditions = conditions_on(device, self.request, int(record.conditions.get("img_size", 0)))
+        asked = self.request.img_size in (None, conditions["img_size"])
+        same = conditions.items() <= record.conditions.items() and record.task == self.request.phase
+        return asked and same and record.environment.get(_BASIS) == self.basis(device)
 
 
 def simulate_several(
@@ -77,6 +97,25 @@ def simulate_several(
                 ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def already_simulated(
+    names: Sequence[str],
+    devices: Sequence[Device],
+    request: SimulationRequest,
+    calibration: Calibration,
+    corrections: Mapping[str, Correction],
+    records: Iterable[Record],
+) -> dict[str, tuple[Record, ...]]:
+    """The models that records have on all devices, with this calibration, and their records; failures do not count."""
+    job, by_name = _Job(devices, request, calibration, corrections), {device.name: device for device in devices}
+    by_model: dict[str, dict[str, Record]] = {}
+    for record in records:
+        device = by_name.get(str(record.conditions.get("device")))
+        ended = record.source == "simulated" and record.status != "failed"
+        if device is not None and ended and job.is_done_by(record, device):
+            by_model.setdefault(record.name, {})[device.name] = record
+    return {name: tuple(by_model[name].values()) for name in names if len(by_model.get(name, ())) == len(devices)}
 
 
 def _begin(plugins: Sequence[Path]) -> None:

@@ -1,22 +1,25 @@
 """A model on devices: one trace, priced on each of them, as records of source `simulated` with intervals."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal
 
 from favor.errors import FavorError, RequestError, unknown_name
 from favor.machine.best_batch import search_best_batch
-from favor.machine.precision import PRECISIONS, resolve_precision
+from favor.machine.precision import resolve_precision
 from favor.records.schema import CardFields, Reading, Record, Scalar, Status, reading, timestamp
+from favor.runtime.names import PRECISIONS
 from favor.simulation.batch_scaling import Batches
 from favor.simulation.calibration import Calibration
 from favor.simulation.correction import NO_CORRECTION, Correction
-from favor.simulation.devices import Device, device
-from favor.simulation.kernels import kernels_of
+from favor.simulation.devices import Device
+from favor.simulation.fused_kernels import fused_kernels_of, wants_channels_last
+from favor.simulation.kernels import Kernel, kernels_of
 from favor.simulation.memory import WORKSPACE, Footprint, footprint, usable_memory
 from favor.simulation.networks import Network, network
+from favor.simulation.shipped import FINETUNING_EPOCHS
 from favor.simulation.spread import bounds, spread
 from favor.simulation.time_model import Columns, Estimate, columns_of, estimate
 from favor.text import cut_to_line
@@ -37,8 +40,11 @@ from favor.zoo.registry import card
 
 LARGEST_BATCH = 1024
 TRAINING_BATCH = 64
+RUNTIMES = ("eager", "compile")
 _WITHOUT_MODULES = 0.5
-"""The host time per operator in an optimizer update, relative to operators called through a model's modules."""
+"""The host time per kernel in an optimizer update and in a compiled model, relative to operators called through a
+model's modules."""
+_LAYOUT_AT = 8  # images at which the compiler's choice of a memory format is looked up
 _LIVE = "peak of live storages in the trace; the interval is for the libraries' scratch and the allocator's rounding"
 
 
@@ -55,17 +61,27 @@ class SimulationRequest:
     reference_batch: int = REFERENCE_BATCH
     epoch_images: int = IMAGENET_IMAGES
     attention: str = "fused"
+    runtime: str = "eager"
 
     def __post_init__(self) -> None:
         for what, value, known in (
             ("phase", self.phase, PHASES),
             ("precision", self.precision, PRECISIONS),
             ("optimizer", self.optimizer, OPTIMIZERS),
+            ("runtime", self.runtime, RUNTIMES),
         ):
             if value not in known:
                 raise unknown_name(what, value, known, "choose from " + ", ".join(known))
+        if self.runtime == "compile" and self.phase == "training":
+            raise RequestError("a compiled training step is not simulated; use --runtime eager, or --phase inference")
         check_batch_size(None if self.batch_size == "best" else self.batch_size)
         check_attention(self.attention)
+
+    @property
+    def is_finetuning(self) -> bool:
+        """Whether the step is that of the benchmark's fine-tuning on ImageNet-1k."""
+        schedule = (self.optimizer, self.reference_batch, self.epoch_images)
+        return schedule == ("lamb", REFERENCE_BATCH, IMAGENET_IMAGES)
 
     @property
     def given_batch(self) -> int | None:
@@ -78,8 +94,8 @@ class SimulationRequest:
 class Passes:
     """The passes of one model at any batch size, the same for all devices: kernels and memory."""
 
-    def __init__(self, subject: Network, optimizer: str) -> None:
-        self.network = subject
+    def __init__(self, subject: Network, optimizer: str, *, compiled: bool = False) -> None:
+        self.network, self.compiled = subject, compiled
         self._optimizer = optimizer
         self._kernels: dict[int, Columns] = {}
 
@@ -105,8 +121,20 @@ class Passes:
     def kernels(self, batch_size: int) -> Columns:
         """The kernels of the pass, without the update."""
         if batch_size not in self._kernels:
-            self._kernels[batch_size] = columns_of(kernels_of(self.batches.working_steps(batch_size)))
+            self._kernels[batch_size] = columns_of(self._kernels_at(batch_size))
         return self._kernels[batch_size]
+
+    def _kernels_at(self, batch_size: int) -> tuple[Kernel, ...]:
+        if self.compiled:
+            return fused_kernels_of(self._compiled_batches.at(batch_size))
+        return kernels_of(self.batches.working_steps(batch_size))
+
+    @cached_property
+    def _compiled_batches(self) -> Batches:
+        """The passes in the memory format that the compiler chooses."""
+        if not wants_channels_last(self.batches.at(_LAYOUT_AT)):
+            return self.batches
+        return replace(self.network, channels_last=True).batches()
 
 
 class OnDevice:
@@ -115,7 +143,8 @@ class OnDevice:
     def __init__(self, passes: Passes, gpu: Device, calibration: Calibration, correction: Correction) -> None:
         self.passes, self.device = passes, gpu
         self._training = passes.network.phase == "training"
-        self._calibration = calibration.in_training() if self._training else calibration
+        current = calibration.in_newer_torch()
+        self._calibration = current.in_training() if self._training else current
         self._correction = correction
         self._estimates: dict[int, Estimate] = {}
 
@@ -123,13 +152,18 @@ class OnDevice:
         """The pass without the optimizer's update, not yet corrected."""
         if batch_size not in self._estimates:
             kernels = self.passes.kernels(batch_size)
-            self._estimates[batch_size] = estimate(self.device, kernels, self._calibration)
+            host = self._without_modules if self.passes.compiled else self.device
+            self._estimates[batch_size] = estimate(host, kernels, self._calibration)
         return self._estimates[batch_size]
 
     @cached_property
+    def _without_modules(self) -> Device:
+        """The device with a host that launches kernels without calling modules."""
+        return self.device.model_copy(update={"launch_us": _WITHOUT_MODULES * self.device.launch_us})
+
+    @cached_property
     def _update_seconds(self) -> float:
-        hurried = self.device.model_copy(update={"launch_us": _WITHOUT_MODULES * self.device.launch_us})
-        return estimate(hurried, self.passes.update_kernels, self._calibration).seconds
+        return estimate(self._without_modules, self.passes.update_kernels, self._calibration).seconds
 
     def seconds(self, batch_size: int) -> float:
         """The time of a pass, including the update."""
@@ -142,9 +176,14 @@ class OnDevice:
 
     def deviation(self, batch_size: int) -> float:
         """The standard deviation of the logarithm of a time."""
-        reference = device(self._calibration.device)
-        estimated = self.pass_estimate(batch_size)
-        return spread(estimated, self.device, reference, self._calibration.residuals, self._correction, self._training)
+        return spread(
+            self.pass_estimate(batch_size),
+            self.device,
+            self._calibration,
+            self._correction,
+            training=self._training,
+            compiled=self.passes.compiled,
+        )
 
     def reading(self, metric: str, value: float, batch_size: int, how: str) -> Reading:
         """A time, or a metric derived from one, with its interval."""
@@ -154,7 +193,8 @@ class OnDevice:
             if self._correction.measurements
             else ""
         )
-        return reading(metric, value, low, high, method=f"simulated from the operator trace, {how}{corrected}")
+        fused = ", fused as torch.compile does" if self.passes.compiled else ""
+        return reading(metric, value, low, high, method=f"simulated from the operator trace{fused}, {how}{corrected}")
 
 
 def simulate(
@@ -163,13 +203,20 @@ def simulate(
     request: SimulationRequest,
     calibration: Calibration,
     corrections: Mapping[str, Correction] | None = None,
+    build: Callable[..., Network] | None = None,
 ) -> list[Record]:
-    """A model on devices, one record each; a failure is a record with its status and reason."""
+    """A model on devices, one record each; a failure is a record with its status and reason.
+
+    `build` makes the network from its name, where it is not made anew.
+    """
     started = datetime.now(UTC)
     try:
         passes = Passes(
-            network(name, request.phase, request.precision, request.img_size, request.num_classes, request.attention),
+            (build or network)(
+                name, request.phase, request.precision, request.img_size, request.num_classes, request.attention
+            ),
             request.optimizer,
+            compiled=request.runtime == "compile",
         )
         corrections = corrections or {}
         targets = [OnDevice(passes, gpu, calibration, corrections.get(gpu.name, NO_CORRECTION)) for gpu in devices]
@@ -202,7 +249,7 @@ def _record(passes: Passes, target: OnDevice, request: SimulationRequest, starte
         metrics = dict(simulated_metrics(target, request, batch_size, largest))
         if request.given_batch is None and request.phase == "training":
             environment["train_batch_size"] = batch_size  # as on the record of a measurement
-    conditions = _conditions(target.device, request, img_size) | operating_point(passes.network.model)
+    conditions = conditions_on(target.device, request, img_size) | operating_point(passes.network.model)
     return _made(passes.network.name, target.device, conditions, request, started, metrics, status, reason, environment)
 
 
@@ -218,13 +265,14 @@ def _inference(
     target: OnDevice, request: SimulationRequest, batch_size: int, largest: int
 ) -> Iterator[tuple[str, Reading]]:
     memory = target.passes.footprint
+    kept = ", as in eager mode: fusing saves some of it" if target.passes.compiled else ""
     yield "latency_p50", target.reading("latency_p50", target.seconds(1), 1, "batch size 1")
     rate = batch_size / target.seconds(batch_size)
     yield "throughput", target.reading("throughput", rate, batch_size, f"batch size {batch_size}")
-    yield "inference_memory", _memory("inference_memory", memory.peak(1), "batch size 1")
+    yield "inference_memory", _memory("inference_memory", memory.peak(1), f"batch size 1{kept}")
     if request.given_batch is None:
         yield "best_batch_size", reading("best_batch_size", batch_size, method="the search of measurements, simulated")
-        peak = _memory("inference_memory_best_batch", memory.peak(batch_size), f"batch size {batch_size}")
+        peak = _memory("inference_memory_best_batch", memory.peak(batch_size), f"batch size {batch_size}{kept}")
         yield "inference_memory_best_batch", peak
     yield "max_batch_size", _largest("max_batch_size", largest, target.device)
 
@@ -244,7 +292,12 @@ def _training(
     hours = at_reference * request.epoch_images / images / 3600
     an_epoch = f"{request.epoch_images} images, steps of {by_accumulation}"
     yield "train_hours_per_epoch", target.reading("train_hours_per_epoch", hours, batch_size, an_epoch)
+    if request.is_finetuning:
+        schedule = f"{FINETUNING_EPOCHS} epochs of {an_epoch}"
+        yield "finetune_time", target.reading("finetune_time", FINETUNING_EPOCHS * hours, batch_size, schedule)
     yield "train_memory", _memory("train_memory", target.passes.footprint.peak(batch_size), how)
+    at_once = _memory("train_memory_reference_batch", target.passes.footprint.peak(images), f"{images} images at once")
+    yield "train_memory_reference_batch", at_once
     yield "train_max_batch_size", _largest("train_max_batch_size", largest, target.device)
 
 
@@ -257,14 +310,14 @@ def _largest(metric: str, largest: int, gpu: Device) -> Reading:
     return reading(metric, largest, method=f"live storages within {room} of {gpu.memory_gib:g} GiB")
 
 
-def _conditions(gpu: Device, request: SimulationRequest, img_size: int) -> dict[str, Scalar]:
+def conditions_on(gpu: Device, request: SimulationRequest, img_size: int) -> dict[str, Scalar]:
     """The conditions of the same measurement; the device is the simulated one."""
     conditions: dict[str, Scalar] = {
         "img_size": img_size,
         "num_classes": request.num_classes,
         "device": gpu.name,
         "precision": resolve_precision(request.precision, "cuda"),
-        "compile": False,
+        "runtime": request.runtime,
         "batch": "best" if request.given_batch is None else "given",
         "fit_memory": gpu.memory,
         **attention_conditions(request.attention),
@@ -282,7 +335,7 @@ def _conditions(gpu: Device, request: SimulationRequest, img_size: int) -> dict[
 
 def _failed(name: str, gpu: Device, request: SimulationRequest, why: str, started: datetime) -> Record:
     img_size = request.img_size or card(name).image_sizes.default
-    conditions = _conditions(gpu, request, img_size)
+    conditions = conditions_on(gpu, request, img_size)
     return _made(name, gpu, conditions, request, started, {}, "failed", f"trace: {cut_to_line(why)}", {})
 
 

@@ -3,9 +3,10 @@
 from math import exp, hypot, log2
 from statistics import NormalDist
 
-from favor.simulation.calibration import Residuals
+from favor.simulation.calibration import Calibration
 from favor.simulation.correction import Correction
 from favor.simulation.devices import Device
+from favor.simulation.devices import device as described
 from favor.simulation.time_model import Estimate
 
 Z = NormalDist().inv_cdf(0.975)
@@ -16,21 +17,28 @@ was hidden behind memory traffic becomes visible)."""
 
 
 def spread(
-    estimated: Estimate, device: Device, reference: Device, residuals: Residuals, correction: Correction, training: bool
+    estimated: Estimate,
+    device: Device,
+    calibration: Calibration,
+    correction: Correction,
+    *,
+    training: bool = False,
+    compiled: bool = False,
 ) -> float:
     """The standard deviation of the logarithm of a simulated time.
 
-    On the device of the fit it is that of held-out families, plus that of what no table of the fit shows. On other
+    On the devices of the fit it is that of held-out families, plus that of what no table of the fit shows. On other
     devices the rates that bound the time are uncertain too, each for its share of the time. With measurements of the
     device, the standard error of the correction takes the place of these.
     """
+    residuals, reference = calibration.residuals, described(calibration.device)
     total = max(estimated.seconds, 1e-12)
-    own = [residuals.within, residuals.training if training else 0.0]
+    own = [residuals.compiled if compiled else residuals.within, residuals.training if training else 0.0]
     host = residuals.host * estimated.host / total
     if correction.measurements:
         return hypot(*own, host, correction.deviation)
     full = residuals.full * estimated.full / total
-    if device.name == reference.name:
+    if device.name in calibration.devices:
         return hypot(*own, host, full)
     denser = PRODUCTS_PER_DOUBLING * abs(log2(device.products_per_cycle / reference.products_per_cycle))
     wider = BYTES_PER_DOUBLING * max(0.0, log2(_bytes_per_operation(device) / _bytes_per_operation(reference)))
@@ -40,7 +48,7 @@ def spread(
         full,
         hypot(residuals.matrix, device.sustained_deviation, denser) * estimated.matrix / total,
         hypot(residuals.lanes, wider) * estimated.lanes / total,
-        hypot(residuals.memory, wider) * estimated.memory / total,
+        hypot(residuals.memory, device.bandwidth_deviation, wider) * estimated.memory / total,
     )
 
 

@@ -5,27 +5,37 @@ from collections.abc import Iterable, Sequence
 from favor.errors import FavorError
 from favor.records.schema import Record
 from favor.simulation.calibration import Calibration
-from favor.simulation.correction import LEAST, Correction, batch_size_of, correction_from, measurements_on
+from favor.simulation.correction import (
+    LEAST,
+    NO_CORRECTION,
+    Correction,
+    batch_size_of,
+    correction_from,
+    measurements_on,
+)
 from favor.simulation.devices import Device
-from favor.simulation.kernels import kernels_of
 from favor.simulation.networks import network
-from favor.simulation.time_model import estimate
+from favor.simulation.simulation import OnDevice, Passes
 
 MOST = 20
 """The most measurements that are used: each costs a trace, and more hardly improve one factor."""
 
 
 def local_corrections(
-    records: Iterable[Record], devices: Sequence[Device], precision: str, calibration: Calibration
+    records: Iterable[Record],
+    devices: Sequence[Device],
+    precision: str,
+    calibration: Calibration,
+    runtime: str = "eager",
 ) -> dict[str, Correction]:
-    """The correction of every device that has enough measurements."""
+    """The correction of every device that has enough measurements in a runtime."""
     listed = list(records)
     corrections = {}
     for device in devices:
-        measured = measurements_on(device, listed, precision)
+        measured = measurements_on(device, listed, precision, runtime)
         if len(measured) < LEAST:
             continue
-        ratios = [_ratio(record, device, calibration) for record in _spread_out(measured)]
+        ratios = [_ratio(record, device, calibration, runtime) for record in _spread_out(measured)]
         corrections[device.name] = correction_from([ratio for ratio in ratios if ratio is not None])
     return corrections
 
@@ -38,7 +48,7 @@ def _spread_out(records: Sequence[Record]) -> list[Record]:
     return [ordered[round(step * (len(ordered) - 1) / (MOST - 1))] for step in range(MOST)]
 
 
-def _ratio(record: Record, device: Device, calibration: Calibration) -> float | None:
+def _ratio(record: Record, device: Device, calibration: Calibration, runtime: str) -> float | None:
     """Measured over simulated time; None if the model is unknown (its plugin is not loaded) or cannot be traced."""
     batch_size, img_size = batch_size_of(record), record.conditions.get("img_size")
     if batch_size is None:
@@ -48,7 +58,8 @@ def _ratio(record: Record, device: Device, calibration: Calibration) -> float | 
     attention = str(record.conditions.get("attention", "fused"))
     try:
         traced = network(record.name, "inference", str(record.conditions["precision"]), side, classes, attention)
-        kernels = kernels_of(traced.batches().trace_at(batch_size).steps)
+        passes = Passes(traced, "lamb", compiled=runtime == "compile")
+        simulated = OnDevice(passes, device, calibration, NO_CORRECTION).seconds(batch_size)
     except FavorError:
         return None
-    return batch_size / record.metrics["throughput"].value / estimate(device, kernels, calibration).seconds
+    return batch_size / record.metrics["throughput"].value / simulated

@@ -17,10 +17,12 @@ Array = np.ndarray
 
 CACHE_COST = 0.3  # the cost of a byte from the cache relative to one from memory
 _EXPONENT = 2.0
+_LEAST_OVERLAP = 1.2  # the exponent of matrix products whose tiles wait until others are written
+_BLACKWELL = 12.0  # compute capability
 _PRODUCTS = frozenset(
     {
         *("gemm", "gemm_unaligned", "gemm_full", "gemm_tf32", "bmm", "bmm_unaligned", "bmm_full"),
-        *("conv_pointwise", "conv_full_pointwise"),
+        *("conv_pointwise", "conv_pointwise_last", "conv_full_pointwise"),
     }
 )
 _ON_MATRIX_UNITS = {
@@ -57,12 +59,14 @@ _READS = 3  # inputs whose reuse is followed; others are small, except those of 
 class Demands:
     """The demands of kernels on one device, in seconds at its peak rates, one entry per kernel.
 
-    `tiles` and `steps` are seconds per cycle of starting a tile or making a step. `cached` is the part of `memory`
-    whose bytes are still in the cache. `exponents` are those of the p-norm: 1 without overlap, larger the better
-    the parts overlap. `full` marks float32 products.
+    `classes` are the operator classes of the kinds of kernels there, `kind_of` the kind of each kernel. `tiles` and
+    `steps` are seconds per cycle of starting a tile or making a step. `cached` is the part of `memory` whose bytes are
+    still in the cache. `exponents` are those of the p-norm: 1 without overlap, larger the better the parts overlap.
+    `full` marks float32 products.
     """
 
-    groups: tuple[str, ...]
+    classes: tuple[str, ...]
+    kind_of: Array
     matrix: Array
     tiles: Array
     lanes: Array
@@ -71,6 +75,11 @@ class Demands:
     steps: Array
     exponents: Array
     full: Array
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The operator class of each kernel."""
+        return tuple(self.classes[kind] for kind in self.kind_of)
 
 
 @dataclass(frozen=True)
@@ -93,11 +102,12 @@ class Columns:
     """Kernels as columns, the same for all devices; `reads` and `distances` are those of the largest inputs.
 
     Distances are those of single bytes: a tensor is read in the order in which it was written, so its own size adds to
-    its reuse distance. `macs` and `blocks` have one column per tiling, the usual one first.
+    its reuse distance. `macs` and `blocks` have one column per tiling, the usual one first. `kinds` are the operator
+    classes and units that occur, `kind_of` the kind of each kernel: there are few kinds and many kernels.
     """
 
-    groups: tuple[str, ...]
-    units: tuple[Unit, ...]
+    kinds: tuple[tuple[str, Unit], ...]
+    kind_of: Array
     macs: Array
     padded: Array
     lanes: Array
@@ -108,7 +118,7 @@ class Columns:
     moved: Array
 
     def __len__(self) -> int:
-        return len(self.groups)
+        return len(self.kind_of)
 
 
 def columns_of(kernels: Sequence[Kernel]) -> Columns:
@@ -126,37 +136,58 @@ def columns_of(kernels: Sequence[Kernel]) -> Columns:
             macs[row, way], blocks[row, way] = cut
         for slot, (size, distance) in enumerate(sorted(kernel.reads, reverse=True)[:_READS]):
             reads[row, slot], distances[row, slot] = size, size + distance
-    groups, units = tuple(kernel.group for kernel in kernels), tuple(kernel.unit for kernel in kernels)
-    return Columns(groups, units, macs, padded, lanes, blocks, steps, reads, distances, moved)
+    kinds = {kind: place for place, kind in enumerate(dict.fromkeys((each.group, each.unit) for each in kernels))}
+    kind_of = np.array([kinds[kernel.group, kernel.unit] for kernel in kernels], dtype=int)
+    return Columns(tuple(kinds), kind_of, macs, padded, lanes, blocks, steps, reads, distances, moved)
 
 
 def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     """The demands of kernels on a device."""
     columns = kernels if isinstance(kernels, Columns) else columns_of(kernels)
-    groups = tuple(_group_on(device, group, unit) for group, unit in zip(columns.groups, columns.units, strict=True))
-    used = {unit for unit, macs in zip(columns.units, columns.macs[:, 0], strict=True) if macs}
-    peaks = {unit: device.peak_flops(unit) * _share(device, unit) for unit in used}
-    peak = np.array([peaks.get(unit, 1.0) for unit in columns.units])
-    if device.has_doubled_lanes:
-        on_lanes = [unit == "fp32" or (unit == "tf32" and not device.has_tf32) for unit in columns.units]
-        peak = np.where(on_lanes, _DOUBLED_LANES * peak, peak)
-    if device.has_early_matrix_units:
-        peak = np.where([group.endswith("_unaligned") for group in groups], _UNALIGNED_BEFORE_AMPERE * peak, peak)
-    macs, per_unit, rounding = _cut_for(device, columns, peak)
-    macs = np.where([group == "conv_tf32" for group in groups], np.maximum(macs, columns.padded), macs)
-    by_element = [group in ELEMENT_BY_ELEMENT for group in groups]
+    groups = tuple(_group_on(device, group, unit) for group, unit in columns.kinds)
+    kind_of = columns.kind_of
+    with_products = set(kind_of[columns.macs[:, 0] > 0].tolist())
+    peaks = [
+        _peak(device, group, unit) if kind in with_products else 1.0
+        for kind, (group, (_, unit)) in enumerate(zip(groups, columns.kinds, strict=True))
+    ]
+    macs, per_unit, rounding = _cut_for(device, columns, peak := _of_kinds(peaks, kind_of))
+    macs = np.where(
+        _of_kinds([group == "conv_tf32" for group in groups], kind_of), np.maximum(macs, columns.padded), macs
+    )
+    lane_rates = [
+        device.operations_per_second if group in ELEMENT_BY_ELEMENT else device.loads_per_second for group in groups
+    ]
+    exponents = [_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]
+    is_full = [unit in ("fp32", "tf32") for _, unit in columns.kinds]
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
-        groups=groups,
+        classes=groups,
+        kind_of=kind_of,
         matrix=2 * macs / peak * rounding,
         tiles=np.where(macs > 0, per_unit / device.clock, 0.0),
-        lanes=columns.lanes / np.where(by_element, device.operations_per_second, device.loads_per_second),
-        memory=columns.moved / device.bandwidth,
-        cached=cached / device.bandwidth,
+        lanes=columns.lanes / _of_kinds(lane_rates, kind_of),
+        memory=columns.moved / device.streaming_rate,
+        cached=cached / device.streaming_rate,
         steps=columns.steps * np.ceil(per_unit) / device.clock,
-        exponents=np.array([_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]),
-        full=np.array([unit in ("fp32", "tf32") for unit in columns.units]) & (macs > 0),
+        exponents=_of_kinds(exponents, kind_of),
+        full=_of_kinds(is_full, kind_of) & (macs > 0),
     )
+
+
+def _of_kinds(values: Sequence[float], kind_of: Array) -> Array:
+    """A value of every kernel from those of the kinds."""
+    return np.array(values)[kind_of]
+
+
+def _peak(device: Device, group: str, unit: Unit) -> float:
+    """The FLOP/s that large products of a class sustain."""
+    peak = device.peak_flops(unit) * _share(device, unit)
+    if device.has_doubled_lanes and (unit == "fp32" or (unit == "tf32" and not device.has_tf32)):
+        peak *= _DOUBLED_LANES
+    if device.has_early_matrix_units and group.endswith("_unaligned"):
+        peak *= _UNALIGNED_BEFORE_AMPERE
+    return peak
 
 
 def _share(device: Device, unit: Unit) -> float:
@@ -189,10 +220,13 @@ def _product_exponent(device: Device) -> float:
     """How well the memory traffic of a product overlaps with its arithmetic.
 
     All multiprocessors finish their tiles at about the same time and write them at once. A cache that holds a few such
-    bursts lets the next tiles start (RTX 4090); a smaller one makes them wait (RTX 3090).
+    bursts lets the next tiles start (RTX 4090); a smaller one makes them wait (RTX 3090). On the RTX 5090 they wait
+    too, in spite of its cache: its products take as long as with `_LEAST_OVERLAP`.
     """
+    if device.compute_capability >= _BLACKWELL:
+        return _LEAST_OVERLAP
     bursts = device.cache / (device.multiprocessors * _TILE_BYTES)
-    return 1 + 2 * (1 - min(1.0, 2 / bursts))
+    return max(_LEAST_OVERLAP, 1 + 2 * (1 - min(1.0, 2 / bursts)))
 
 
 def _share_in_cache(distance: Array, cache: float) -> Array:
@@ -202,7 +236,7 @@ def _share_in_cache(distance: Array, cache: float) -> Array:
 
 def kernel_seconds(demands: Demands, calibration: Calibration) -> tuple[Array, Array]:
     """Seconds of each kernel, and the terms of its p-norm (3 x kernels), whose shares say what bounds it."""
-    matrix, lanes, memory = calibration.prices(demands.groups)
+    matrix, lanes, memory = calibration.prices(demands.classes)[:, demands.kind_of]
     power = demands.exponents
     powers = np.stack(
         [

@@ -80,6 +80,11 @@ class Row:
         return f"{self.architecture}-{self.img_size}-{self.batch_size}"
 
     @property
+    def version(self) -> tuple[int, ...]:
+        """The version of PyTorch as numbers, such as (2, 4)."""
+        return _number_of(self.torch_version)
+
+    @property
     def is_fused(self) -> bool:
         """Whether it is simulated as compiled; training steps are always simulated as eager."""
         return self.compiled and not self.training
@@ -112,10 +117,10 @@ def rows_of(file: Path, *, by_timm: bool = True) -> list[Row]:
     same format follow PyTorch's defaults unless stated otherwise: norms in float32, and TF32 for convolutions only.
     """
     imported = import_timm(file)
-    if imported.task not in ("inference", "training"):
-        raise RequestError(f"{file.name} is a table of accuracies; give a benchmark-*.csv")
     if not imported.records:
         raise RequestError(f"{file.name} has no readable row")
+    if imported.records[0].task not in ("inference", "training"):
+        raise RequestError(f"{file.name} is a table of accuracies; give a benchmark-*.csv")
     if not {"cuda", "rocm"} & imported.records[0].environment.keys():
         raise RequestError(f"{file.name} is a table of a CPU; only GPUs are simulated")
     rows = [_row(record, by_timm) for record in imported.records]
@@ -138,7 +143,7 @@ def _row(record: Record, by_timm: bool) -> Row:
         training=training,
         precision=str(record.conditions["precision"]),
         channels_last=record.conditions["layout"] == "nhwc",
-        compiled=bool(record.conditions["compile"]),
+        compiled=record.conditions["runtime"] == "compile",
         seconds=batch_size / rate,
         macs=record.metrics["macs"].value if "macs" in record.metrics else None,
         activations=record.metrics["activations"].value if "activations" in record.metrics else None,
