@@ -11,7 +11,10 @@ from favor.records.schema import (
     STATUSES,
     TAKEN_COLUMNS,
     TASKS,
+    BatchPoint,
     CardFields,
+    LoadCurves,
+    RatePoint,
     Reading,
     Record,
 )
@@ -33,7 +36,8 @@ CONDITIONS = st.builds(dict.__or__, FLAT, st.dictionaries(st.sampled_from(SIZES)
 
 @st.composite
 def readings(draw: st.DrawFn, metric_name: str) -> Reading:
-    low, value, high = sorted(draw(st.tuples(POSITIVE, POSITIVE, POSITIVE)))
+    values = st.floats(0, 100) if METRICS[metric_name].unit == "%" else POSITIVE
+    low, value, high = sorted(draw(st.tuples(values, values, values)))
     return Reading(
         value=value,
         unit=METRICS[metric_name].unit,
@@ -58,6 +62,32 @@ def cards(draw: st.DrawFn) -> CardFields:
 
 
 @st.composite
+def load_curves(draw: st.DrawFn) -> LoadCurves:
+    above_zero = st.floats(min_value=1e-9, max_value=1e9)
+    counts = st.integers(0, 10**6)
+    rates = [
+        RatePoint(
+            rate=draw(above_zero),
+            largest_batch=draw(counts),
+            longest_wait=draw(POSITIVE),
+            p50=draw(POSITIVE),
+            p90=draw(POSITIVE),
+            p99=draw(POSITIVE),
+            answers=draw(counts),
+            late=draw(counts),
+            kept=draw(st.booleans()),
+            decided=draw(st.booleans()),
+        )
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    batches = [
+        BatchPoint(batch_size=draw(st.integers(1, 4096)), throughput=draw(above_zero), latency=draw(above_zero))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    return LoadCurves(tuple(rates), tuple(batches))
+
+
+@st.composite
 def records(draw: st.DrawFn) -> Record:
     status = draw(st.sampled_from(STATUSES))
     names = draw(st.lists(st.sampled_from(sorted(METRICS)), max_size=4, unique=True))
@@ -74,6 +104,7 @@ def records(draw: st.DrawFn) -> Record:
         provenance=draw(st.dictionaries(provenance_keys, st.one_of(TEXT, st.integers(0, 9999)), max_size=3)),
         environment=draw(FLAT),
         time=draw(st.sampled_from([None, "2026-11-15T21:40:00Z", "2026-11-15T21:40:00.25Z"])),
+        load=draw(st.one_of(st.none(), load_curves())),
     )
 
 

@@ -80,8 +80,8 @@ def test_a_torn_line_is_told_on_stderr_and_the_rest_is_in_the_table(app: typer.T
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([], "one of --csv and --parquet"),
-        (["--csv", "--parquet"], "one of --csv and --parquet"),
+        ([], "one of --csv, --parquet, --markdown and --latex"),
+        (["--csv", "--parquet"], "one of --csv, --parquet, --markdown and --latex"),
         (["--parquet"], "name a file"),
     ],
 )
@@ -233,3 +233,21 @@ def test_a_read_only_file_system_is_one_clear_error(tmp_path: Path, monkeypatch:
 def test_a_file_without_a_name_is_refused(name: str) -> None:
     with pytest.raises(RequestError, match="not a file name"):
         write_whole(Path(name), b"")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link"])
+def test_an_output_that_is_no_regular_file_is_refused_and_stays_what_it_is(tmp_path: Path, kind: str) -> None:
+    target, output = tmp_path / "target", tmp_path / "out.csv"
+    if kind == "link":
+        target.write_text("kept")
+    else:
+        os.mkfifo(target)  # stands for /dev/null, which became a regular file
+    if kind == "pipe":
+        target.rename(output)
+    else:
+        output.symlink_to(target)
+    before = output.lstat()
+    with pytest.raises(RequestError, match=r"cannot write .*: a link, a pipe or a device; name a regular file"):
+        write_whole(output, b"rows")
+    assert output.lstat().st_ino == before.st_ino
+    assert {file.name for file in tmp_path.iterdir()} <= {"target", "out.csv"}

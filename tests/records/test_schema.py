@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from favor.errors import RequestError
 from favor.records.schema import (
+    BatchPoint,
+    LoadCurves,
     NewerSchemaError,
     Record,
     Scalar,
@@ -104,6 +106,7 @@ SPOILED = {
     "a year without end": (lambda data: data | {"model": {"year": 10**400}}, "model.year"),
     "a schema that is true": (lambda data: data | {"schema": True}, "schema: True"),
     "a value below zero": (lambda data: data | {"metrics": {"top1": {"value": -1, "unit": "%"}}}, "below zero"),
+    "an accuracy above 100 %": (lambda data: data | {"metrics": {"top1": {"value": 150, "unit": "%"}}}, "above 100 %"),
     "an interval from below zero": (
         lambda data: data | {"metrics": {"top1": {"value": 1, "unit": "%", "low": -1}}},
         "below zero",
@@ -193,3 +196,28 @@ def test_no_message_repeats_more_than_200_characters_of_a_record(change: dict[st
     letters = str(error.value)
     assert max(letters.count(letter) for letter in "xy0") <= 200
     assert letters.count("x") + letters.count("y") <= 200 + 10
+
+
+def test_the_curves_of_a_load_test_are_kept_and_other_records_do_not_have_them() -> None:
+    curves = LoadCurves(batches=(BatchPoint(batch_size=2, throughput=20.0, latency=0.1),))
+    record = a_record(task="load", load=curves)
+    assert from_line(to_line(record)) == record
+    assert to_data(record)["load"]["batches"] == ({"batch_size": 2, "throughput": 20.0, "latency": 0.1},)
+    assert "load" not in to_data(a_record())
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [
+        ({"rates": [{"rate": -1}]}, r"load\.rates\[0\]\.rate: expected `float` > 0"),
+        (
+            {"batches": [{"batch_size": 1, "throughput": 1.0, "latency": "x"}]},
+            r"load\.batches\[0\]\.latency: expected `float`, got `str`",
+        ),
+        ({"curve": []}, "load: object contains unknown field `curve`"),
+        (3, "load: expected"),
+    ],
+)
+def test_curves_that_are_none_are_refused_with_their_place(load: object, why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        from_data(to_data(a_record(task="load")) | {"load": load})

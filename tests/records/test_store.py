@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,13 @@ def test_a_newer_schema_is_reported_as_such(tmp_path: Path) -> None:
     found = read(write(tmp_path / "study", newer + to_line(a_record())))
     assert [problem.kind for problem in found.problems] == ["newer_schema"]
     assert len(found.records) == 1
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    append(tmp_path, [a_record("one")])
+    os.truncate(tmp_path / "records.jsonl", 2**36)  # a hole of 64 GiB, which takes no space on the disk
+    with pytest.raises(RequestError, match=r"records.jsonl:2: a line of more than 67 MB"):
+        read(tmp_path)
 
 
 def test_a_path_without_records_is_refused_with_what_to_give(tmp_path: Path) -> None:

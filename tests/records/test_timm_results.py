@@ -55,7 +55,7 @@ def test_a_speed_row_takes_its_environment_from_the_files_name(tmp_path: Path) -
         "device": "rtx4090",
         "precision": "amp-fp16",
         "layout": "nchw",
-        "compile": True,
+        "runtime": "compile",
     }
     assert dict(record.environment) == {
         "device_name": "rtx4090",
@@ -103,6 +103,17 @@ def test_an_architecture_has_our_name_only_where_it_is_the_same_network(
 ) -> None:
     (record,) = import_timm(file_of(tmp_path, SPEED_NAME, f"{SPEED}{architecture},224,5,200,1,22.0,4.0,5.0\n")).records
     assert (record.name, record.model.family) == (name, family)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "how"),
+    [("vit_small_patch14_dinov2", "baseline"), ("resnet101d", "baseline"), ("swin_base_patch4_window7_224", "sparse")],
+)
+def test_an_architecture_of_no_family_of_ours_has_a_class_where_its_place_is_clear(
+    tmp_path: Path, architecture: str, how: str
+) -> None:
+    (record,) = import_timm(file_of(tmp_path, SPEED_NAME, f"{SPEED}{architecture},224,5,200,1,22.0,4.0,5.0\n")).records
+    assert record.model.how == how
 
 
 @pytest.mark.parametrize(

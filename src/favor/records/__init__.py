@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from favor.records.counted import counted_records, counted_table
-    from favor.records.loading import Gathered, gather, load_everything
+    from favor.records.loading import Gathered, gather
     from favor.records.published import published_table
     from favor.records.schema import CardFields, Reading, Record, from_data, reading, request_of, to_data
     from favor.records.store import Problem, ReadResult, append, read
@@ -27,7 +27,6 @@ _HOMES = {
     "counted_table": "favor.records.counted",
     "from_data": "favor.records.schema",
     "gather": "favor.records.loading",
-    "load_everything": "favor.records.loading",
     "load": "favor.records.table",
     "published_table": "favor.records.published",
     "read": "favor.records.store",
@@ -51,7 +50,6 @@ __all__ = [
     "from_data",
     "gather",
     "load",
-    "load_everything",
     "published_table",
     "read",
     "reading",

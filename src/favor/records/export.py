@@ -1,11 +1,13 @@
 """Exports of the wide table: CSV for people, Parquet for programs."""
 
 import csv
+import errno
 import io
 import json
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pandas as pd
@@ -68,12 +70,31 @@ def to_parquet(table: pd.DataFrame) -> bytes:
 
 def write_whole(file: Path, content: bytes) -> None:
     """Write a file atomically, so that no reader ever sees half of it."""
-    if not file.name:
-        raise RequestError(f"cannot write {str(file)!r}: not a file name")
-    part = file.with_name(f".{file.name}.part-{os.getpid()}")
-    try:
+    with _part_of(file) as part:
         part.write_bytes(content)
         part.replace(file)
+
+
+def require_writable(file: Path) -> None:
+    """Refuse a file that `write_whole` could not write, before the work that fills it."""
+    with _part_of(file) as part:
+        part.touch()
+        part.unlink()
+
+
+@contextmanager
+def _part_of(file: Path) -> Iterator[Path]:
+    """A temporary file beside a file that is to be written; errors name the file."""
+    if not file.name:
+        raise RequestError(f"cannot write {str(file)!r}: not a file name")
+    if file.is_symlink() or (file.exists() and not file.is_file() and not file.is_dir()):
+        # The temporary file would replace it: /dev/null would become a regular file for the whole machine.
+        raise RequestError(f"cannot write {file}: a link, a pipe or a device; name a regular file")
+    part = file.with_name(f".{file.name}.part-{os.getpid()}")
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        yield part
     except OSError as error:
         with suppress(OSError):  # on a read-only file system, removing the temporary file fails as well
             part.unlink(missing_ok=True)

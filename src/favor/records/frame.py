@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from favor.metrics import METRICS
+from favor.records.rounds import ROUND_KEYS
 from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, CardFields, Reading, Record, Scalar
 
 # The suffixes of a metric's columns, and the field of its reading that each holds.
@@ -28,6 +29,11 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
         for name in RECORD_COLUMNS
     }
     values["provenance"] = [provenance_text(record.provenance) for record in records]
+    values["flags"] = [_text(record.environment.get("flags") or None) for record in records]
+    if any("stretch" in record.environment for record in records):
+        values["stretch"] = [_text(record.environment.get("stretch")) for record in records]
+        for metric in ROUND_KEYS:
+            values[f"{metric}_rounds"] = [_quiet_rounds(record, metric) for record in records]
     for column, key in MACHINE_COLUMNS.items():
         values[column] = [record.environment.get(key) for record in records]
     for key in dict.fromkeys(chain.from_iterable(record.conditions for record in records)):
@@ -52,6 +58,18 @@ def _column(name: str, values: list[Any]) -> Any:
     if types <= {int, float, type(None)}:
         return np.array(values, dtype=np.float64)
     return np.array(values, dtype=object)
+
+
+def _quiet_rounds(record: Record, metric: str) -> str | None:
+    """A metric in each round, as the record has it; in rounds with other load it is nan."""
+    text = _text(record.environment.get(ROUND_KEYS[metric]))
+    busy = str(record.environment.get("busy_rounds", "")).split()
+    rounds = enumerate(text.split() if text else (), start=1)
+    return " ".join("nan" if str(number) in busy else value for number, value in rounds) or None
+
+
+def _text(value: Scalar | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def provenance_text(provenance: Mapping[str, Scalar]) -> str | None:

@@ -1,6 +1,6 @@
 """All records in one table: the papers' numbers, our counts, simulated ones, and the user's studies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from favor.records.counted import counted_records, counted_table
 from favor.records.published import published_table
 from favor.records.published import records as published_records
 from favor.records.schema import Record
-from favor.records.store import Problem, read
-from favor.records.table import load_reporting, table_of
+from favor.records.store import Problem
+from favor.records.table import read_current, table_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,26 +25,19 @@ class Gathered:
     problems: tuple[Problem, ...]
 
 
-def gather(paths: Sequence[Path], simulated: Iterable[Record] = ()) -> Gathered:
-    """All records and their table; see `load_everything`."""
-    table, problems = load_everything(paths, simulated)
-    own = read(*paths).records if paths else ()
-    return Gathered(
-        tuple(str(path) for path in paths), table, own, (*published_records(), *counted_records()), problems
-    )
+def gather(paths: Sequence[str | Path]) -> Gathered:
+    """All records of favor and of studies, and their table; each study is read once."""
+    own = read_current(*paths)
+    names = tuple(str(path) for path in paths)
+    shipped = (*published_records(), *counted_records())
+    return Gathered(names, with_shipped(own.records), own.records, shipped, own.problems)
 
 
-def load_everything(
-    studies: Sequence[str | Path] = (), simulated: Iterable[Record] = ()
-) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
-    """The wide table of favor's own records, `simulated` ones and studies, and the unreadable lines.
+def with_shipped(*others: Sequence[Record]) -> pd.DataFrame:
+    """The wide table of the records that come with favor, and of others.
 
-    >>> sorted(load_everything()[0]["source"].unique())
+    >>> sorted(with_shipped()["source"].unique())
     ['measured', 'published']
     """
-    own, problems = load_reporting(*studies) if studies else (None, ())
-    stand_ins = tuple(simulated)
-    tables = [published_table(), counted_table()]
-    tables += [] if own is None else [own]
-    tables += [table_of(stand_ins)] if stand_ins else []
-    return pd.concat(tables, ignore_index=True), problems
+    tables = [published_table(), counted_table(), *(table_of(records) for records in others if records)]
+    return pd.concat(tables, ignore_index=True)

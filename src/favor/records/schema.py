@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import inf
 from numbers import Integral, Real
+from sys import float_info
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from favor.zoo.registry import Card
 
 SCHEMA = 1
+EAGER = "eager"
+"""The runtime of numbers that do not name one."""
 
-Task = Literal["count", "inference", "training", "accuracy"]
+Task = Literal["count", "inference", "training", "accuracy", "load"]
 Source = Literal["measured", "published", "imported", "simulated"]
 Status = Literal["ok", "failed", "out_of_memory", "timeout"]
 Scalar = str | bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
@@ -37,7 +40,9 @@ RECORD_COLUMNS = (
 
 # Measurements of the same thing differ by the machine, its software and how it was used.
 MACHINE_COLUMNS = {f"environment.{key}": key for key in ("host", "device_name", "torch", "threads")}
-TABLE_COLUMNS = (*RECORD_COLUMNS, "machine")
+TABLE_COLUMNS = (*RECORD_COLUMNS, "flags", "machine")
+# The columns of models that were measured in turns: the stretch that they share, and what every round gave.
+ROUND_COLUMNS = ("stretch", "throughput_rounds", "latency_p50_rounds")
 
 # Conditions used in computations: a string here would break every analysis of the study.
 SIZES = ("img_size", "batch_size", "num_classes")
@@ -77,6 +82,45 @@ class CardFields(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         )
 
 
+Positive = Annotated[float, Meta(gt=0, le=float_info.max)]
+NotNegative = Annotated[float, Meta(ge=0, le=float_info.max)]
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class RatePoint(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """One probe of a load test: queries per second, dynamic batching, and latencies in seconds.
+
+    `kept` says whether 99 % of the answers came within the limit, `decided` whether a test says so or the share alone.
+    In other scenarios than `server` the rate is what was answered.
+    """
+
+    rate: Positive
+    largest_batch: Whole
+    longest_wait: NotNegative
+    p50: NotNegative
+    p90: NotNegative
+    p99: NotNegative
+    answers: Whole
+    late: Whole
+    kept: bool
+    decided: bool
+
+
+class BatchPoint(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """One batch size of a load test: its median time in seconds, and images per second."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    throughput: Positive
+    latency: Positive
+
+
+class LoadCurves(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a load test found besides its largest rate: latency against rate, throughput and latency against batch."""
+
+    rates: tuple[RatePoint, ...] = ()
+    batches: tuple[BatchPoint, ...] = ()
+
+
 def timestamp(moment: datetime | None = None) -> str:
     """A time, by default now, as records write it: UTC to the second.
 
@@ -100,6 +144,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     provenance: Mapping[str, Scalar] = {}
     environment: Mapping[str, Scalar] = {}
     time: str | None = None
+    load: LoadCurves | None = None
     written_request: str | None = msgspec.field(default=None, name="request")
 
     def __post_init__(self) -> None:
@@ -112,6 +157,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
             raise RequestError(
                 f"a failure needs a reason, a success has none: status {self.status!r} with reason {shown(self.reason)}"
             )
+        if "compile" in self.conditions:
+            msgspec.structs.force_setattr(self, "conditions", _with_runtime(self.conditions))
         model, conditions = self.model, self.conditions
         if (model.where, model.how) not in CARD_CLASSES:
             raise RequestError(
@@ -127,8 +174,10 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
             value, low, high = reading.value, reading.low, reading.high
             if reading.unit != (METRICS.get(name) or metric(name)).unit:
                 raise RequestError(f"metrics.{name}: stored in {metric(name).unit!r}, not in {shown(reading.unit)}")
-            if value < 0 or (low is not None and low < 0):
+            if (value < 0 or (low is not None and low < 0)) and not METRICS[name].signed:
                 raise RequestError(f"metrics.{name}: value {value!r}, low {low!r}: no metric is below zero")
+            if reading.unit == "%" and value > 100:
+                raise RequestError(f"metrics.{name}: {value!r} is above 100 %")
             if not (value if low is None else low) <= value <= (value if high is None else high) < inf:
                 raise RequestError(f"metrics.{name}: value {value!r} is not within low {low!r} and high {high!r}")
 
@@ -136,6 +185,20 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     def request(self) -> str:
         """The content hash of the request."""
         return request_of(self.name, self.task, self.conditions)
+
+
+def _with_runtime(conditions: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The conditions with the runtime that `compile` stood for in earlier records.
+
+    >>> _with_runtime({"device": "cpu", "compile": True})
+    {'device': 'cpu', 'runtime': 'compile'}
+    """
+    if "runtime" in conditions:
+        raise RequestError("conditions: `compile` is an earlier word for the runtime; keep `runtime` only")
+    runtime = "compile" if conditions["compile"] else EAGER
+    return {"runtime" if name == "compile" else name: value for name, value in conditions.items()} | {
+        "runtime": runtime
+    }
 
 
 class NewerSchemaError(RequestError):
@@ -173,6 +236,8 @@ def request_of(name: str, task: str, conditions: Mapping[str, Scalar]) -> str:
 def to_data(record: Record) -> dict[str, Any]:
     """The record as plain JSON data."""
     data: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain_number)
+    if record.load is None:  # as in records of other tasks
+        del data["load"]
     return data | {"request": record.request}
 
 
@@ -277,6 +342,9 @@ def _explained(error: msgspec.ValidationError, data: dict[str, Any]) -> RequestE
         return RequestError(one_line(error.__cause__))
     what, path = _parts(error)
     section = path[0] if path else "record"
+    if section == "load":
+        place = str(error).rpartition(" - at `$.")[2].removesuffix("`")
+        return RequestError(f"{place}: {what[0].lower()}{_short(what[1:])}")
     if "[...]" in path:  # msgspec does not say which entry
         for key, value in data[section].items():
             try:
@@ -325,5 +393,10 @@ CARD_CLASSES = frozenset(
 )
 # A condition with the name of one of these columns would overwrite it in the table.
 TAKEN_COLUMNS = frozenset(
-    {*TABLE_COLUMNS, *MACHINE_COLUMNS, *(name + end for name in METRICS for end in ("", "_low", "_high", "_source"))}
+    {
+        *TABLE_COLUMNS,
+        *ROUND_COLUMNS,
+        *MACHINE_COLUMNS,
+        *(name + end for name in METRICS for end in ("", "_low", "_high", "_source")),
+    }
 )

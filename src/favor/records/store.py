@@ -21,6 +21,7 @@ FILE_NAME = "records.jsonl"
 FOLDER_NAME = "records"
 
 _CHUNK_SIZE = 4 * 2**20
+_LONGEST_LINE = 2**26  # a record has a few kilobytes; a file without line breaks may be of any size
 
 # Seconds: far longer than writing a line takes.
 _ONE_WRITE = 0.01
@@ -123,7 +124,10 @@ def _chunks(file: Path) -> Iterator[_Chunk]:
         with file.open("rb") as content:
             if content.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
                 content.seek(0)
-            while data := content.read(_CHUNK_SIZE) + content.readline():
+            while data := content.read(_CHUNK_SIZE) + (rest := content.readline(_LONGEST_LINE)):
+                if len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
+                    line = first_line + data.count(b"\n")
+                    raise RequestError(f"{file}:{line}: a line of more than 67 MB, so this is not a file of records")
                 if is_unfinished := not data.endswith(b"\n"):
                     time.sleep(_ONE_WRITE)  # a writer may be writing this line now
                     data += content.readline()

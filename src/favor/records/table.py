@@ -2,15 +2,17 @@
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from favor.errors import RequestError
 from favor.metrics import METRICS
+from favor.records.contradictions import flagged
 from favor.records.frame import frame_of, machine_text
-from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, TABLE_COLUMNS, Record
-from favor.records.store import Problem, read
+from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, ROUND_COLUMNS, TABLE_COLUMNS, Record
+from favor.records.store import Problem, ReadResult, read
 
 MACHINE_NAMES = ("environment.host", "environment.device_name")
 """The columns that describe a machine; `machine` combines all of them in one string."""
@@ -29,7 +31,13 @@ def load(*paths: str | Path) -> pd.DataFrame:
 
 
 def load_reporting(*paths: str | Path) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
-    """The wide table and a problem for every skipped line.
+    """The wide table and a problem for every skipped line."""
+    result = read_current(*paths)
+    return table_of(result.records), result.problems
+
+
+def read_current(*paths: str | Path) -> ReadResult:
+    """All records of study folders or record files.
 
     A newer schema is refused: a table without the records of a newer favor would look complete.
     """
@@ -37,7 +45,7 @@ def load_reporting(*paths: str | Path) -> tuple[pd.DataFrame, tuple[Problem, ...
     for problem in result.problems:
         if problem.kind == "newer_schema":
             raise RequestError(f"{problem.file}:{problem.line}: {problem.why}")
-    return table_of(result.records), result.problems
+    return replace(result, records=flagged(result.records))
 
 
 def table_of(records: Iterable[Record]) -> pd.DataFrame:
@@ -50,11 +58,17 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     ends = {name: [f"{name}_low", f"{name}_high"] for name in metrics}
     unknown = {end for both in ends.values() for end in both if parts[both].isna().all(axis=None)}
     numbers = [column for name in metrics for column in (name, *ends[name])]
-    conditions = [name for name in parts.columns if name not in {*RECORD_COLUMNS, *MACHINE_COLUMNS, *numbers}]
+    in_turns = [name for name in ROUND_COLUMNS if name in parts.columns]
+    others = {*RECORD_COLUMNS, "flags", *in_turns, *MACHINE_COLUMNS, *numbers}
+    conditions = [name for name in parts.columns if name not in others]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
-    rows = rows.assign(machine=_machines(rows[list(MACHINE_COLUMNS)]))
+    rows = pd.concat([rows, _machines(rows[list(MACHINE_COLUMNS)]).rename("machine")], axis=1)
     named = [column for column in MACHINE_NAMES if rows[column].notna().any()]
-    return rows[[*TABLE_COLUMNS, *named, *conditions, *(name for name in numbers if name not in unknown)]]
+    return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
+
+
+def _all_flags(flags: pd.Series) -> str | None:
+    return " ".join(dict.fromkeys(" ".join(flags.dropna()).split())) or None
 
 
 def _machines(environment: pd.DataFrame) -> pd.Series:
@@ -74,11 +88,12 @@ def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.D
     if not repeated.any():
         return parts
     number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
-    newest = parts[repeated][~parts[repeated].assign(subject=number).duplicated(["subject", "task"], keep="last")]
+    tasks = pd.DataFrame({"subject": number, "task": parts.loc[repeated, "task"]})
+    newest = parts[repeated][~tasks.duplicated(keep="last")]
     number = number[newest.index]
     values_per_metric = newest[metrics].notna().groupby(number).transform("sum")
     apart = (values_per_metric > 1).any(axis=1) | (newest["status"] != "ok")
     groups = newest[~apart].groupby(number[~apart], sort=False)
-    together = groups.first().assign(task=groups["task"].agg("+".join))
+    together = groups.first().assign(task=groups["task"].agg("+".join), flags=groups["flags"].agg(_all_flags))
     together.index = groups.head(1).index
     return pd.concat([parts[~repeated], newest[apart], together]).sort_index().reset_index(drop=True)

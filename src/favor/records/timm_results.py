@@ -16,10 +16,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from favor.errors import RequestError, one_line, shown
+from favor.errors import RequestError, shown
 from favor.records.published import card_fields
-from favor.records.schema import CardFields, Reading, Record, Scalar, Task, reading
-from favor.regular_file import read_text
+from favor.records.result_file import ImportedFile, count, import_rows, positive
+from favor.records.schema import EAGER, CardFields, Reading, Record, Scalar, Task, reading
 
 _NAMES = "results-imagenet.csv or benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
 _BENCHMARK = re.compile(
@@ -36,30 +36,6 @@ _PRECISIONS = {"amp": "amp-fp16", "amp_fp16": "amp-fp16", "amp_bf16": "amp-bf16"
 _TWO_HEADS_IN_TIMM = ("efficientformerv2", "swiftformer")
 SHIPPED_ACCURACIES = "timm_accuracies.csv"
 _MILLION, _BILLION = 1e6, 1e9
-_MOST_BYTES = 2**24  # timm's largest has 0.2 MB
-
-
-@dataclass(frozen=True)
-class SkippedRow:
-    """A malformed row: where it is and why it was skipped."""
-
-    file: str
-    line: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: row skipped: {self.why}"
-
-
-@dataclass(frozen=True)
-class ImportedFile:
-    """The records of one file; `rows` is its number of rows, imported and skipped."""
-
-    file: str
-    task: Task
-    rows: int
-    records: tuple[Record, ...]
-    skipped: tuple[SkippedRow, ...]
 
 
 @dataclass(frozen=True)
@@ -75,25 +51,15 @@ class _FileKind:
 def import_timm(file: Path) -> ImportedFile:
     """All rows of one of timm's result files; other files are refused with a reason."""
     kind = _kind_of(file)
-    lines = read_text(file, _MOST_BYTES).split("\n")
-    try:
-        header = _cells(lines[0])
-    except csv.Error as error:
-        raise RequestError(f"{file}:1: not a header line: {one_line(error)}") from error
-    if len(set(header)) < len(header):
-        raise RequestError(f"{file}:1: the header names a column twice")
-    missing = [column for column in _COLUMNS[kind.columns] if column not in header]
-    if missing:
-        raise RequestError(f"{file} does not match its name: timm's {kind.columns} files have a column {missing[0]}")
-    records, skipped = [], []
-    rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
-    for number, line in rows:
-        try:
-            row = _row(header, _cells(line))
-            records.append(_record(kind, row, file.name))
-        except (ValueError, csv.Error) as error:
-            skipped.append(SkippedRow(str(file), number, str(error)))
-    return ImportedFile(str(file), kind.task, len(rows), tuple(records), tuple(skipped))
+
+    def check(header: Sequence[str]) -> None:
+        missing = [column for column in _COLUMNS[kind.columns] if column not in header]
+        if missing:
+            raise RequestError(
+                f"{file} does not match its name: timm's {kind.columns} files have a column {missing[0]}"
+            )
+
+    return import_rows(file, check, lambda row: [_record(kind, row, file.name)])
 
 
 @dataclass(frozen=True)
@@ -107,6 +73,11 @@ class CheckpointAccuracy:
     pretraining: str
     distilled: bool
 
+    @property
+    def architecture(self) -> str:
+        """The network, without the tag of the weights."""
+        return self.checkpoint.partition(".")[0]
+
 
 @cache
 def _shipped() -> Mapping[str, tuple[Mapping[str, str], ...]]:
@@ -115,10 +86,10 @@ def _shipped() -> Mapping[str, tuple[Mapping[str, str], ...]]:
     Columns that follow from others are left out.
     """
     text = (files("favor.records") / SHIPPED_ACCURACIES).read_text(encoding="utf-8")
-    found: dict[str, list[Mapping[str, str]]] = {}
+    by_architecture: dict[str, list[Mapping[str, str]]] = {}
     for row in csv.DictReader(text.splitlines()):
-        found.setdefault(row["model"].partition(".")[0], []).append(row)
-    return {architecture: tuple(rows) for architecture, rows in found.items()}
+        by_architecture.setdefault(row["model"].partition(".")[0], []).append(row)
+    return {architecture: tuple(rows) for architecture, rows in by_architecture.items()}
 
 
 def accuracy_records(name: str, card: CardFields, architectures: Iterable[str]) -> tuple[Record, ...]:
@@ -132,7 +103,7 @@ def accuracy_records(name: str, card: CardFields, architectures: Iterable[str]) 
     records = [_record(kind, row, SHIPPED_ACCURACIES) for row in rows]
     # timm counts a second head as well, whose mean with the first is one head in favor's model
     without = {"params"} if name.startswith(_TWO_HEADS_IN_TIMM) else set()
-    metrics = [{key: value for key, value in found.metrics.items() if key not in without} for found in records]
+    metrics = [{key: value for key, value in accuracy.metrics.items() if key not in without} for accuracy in records]
     return tuple(
         replace(record, name=name, model=card, metrics=own) for record, own in zip(records, metrics, strict=True)
     )
@@ -157,6 +128,29 @@ def checkpoint_accuracies(architectures: Iterable[str]) -> tuple[CheckpointAccur
     )
 
 
+def timm_card(architecture: str) -> CardFields:
+    """What is known of an architecture under timm's own name.
+
+    >>> timm_card("swin_tiny_patch4_window7_224").how
+    'sparse'
+    """
+    return replace(_named(architecture)[1], title=architecture, origin="timm")
+
+
+def named(architecture: str) -> str:
+    """The name of an architecture here: that of our model if it is the same network, else `timm:NAME`.
+
+    >>> named("swin_tiny_patch4_window7_224"), named("levit_256")
+    ('swin_ti', 'timm:levit_256')
+    """
+    return _named(architecture)[0]
+
+
+def shipped_architectures() -> tuple[str, ...]:
+    """timm's architectures with a published accuracy on ImageNet-1k."""
+    return tuple(_shipped())
+
+
 def _kind_of(file: Path) -> _FileKind:
     if match := _RESULTS.fullmatch(file.name):
         dataset = "imagenet-1k" if match["dataset"] == "imagenet" else match["dataset"]
@@ -166,7 +160,7 @@ def _kind_of(file: Path) -> _FileKind:
             "device": match["device"].replace("_", "-"),
             "precision": _PRECISIONS.get(match["precision"], match["precision"]),
             "layout": match["layout"],
-            "compile": match["compile"] is not None,
+            "runtime": "compile" if match["compile"] else EAGER,
         }
         environment: dict[str, Scalar] = {"device_name": match["device"], "torch": torch_version(match["torch"])}
         if match["platform"] != "cpu":
@@ -199,17 +193,6 @@ def platform_version(platform: str) -> dict[str, Scalar]:
     if platform.startswith("cu"):
         return {"cuda": f"{platform[2:-1]}.{platform[-1]}"}
     return {"rocm": platform.removeprefix("rocm")}
-
-
-def _cells(line: str) -> list[str]:
-    # Line by line, because a quote that is never closed would swallow all rows after it.
-    return next(csv.reader([line]), [])
-
-
-def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
-    if len(cells) != len(header):
-        raise ValueError(f"{len(cells)} cells where the header has {len(header)}")
-    return dict(zip(header, cells, strict=True))
 
 
 def _record(kind: _FileKind, row: Mapping[str, str], file: str) -> Record:
@@ -245,8 +228,8 @@ def _accuracy(row: Mapping[str, str]) -> _Found:
             f"top1 {shown(row['top1'])} and top5 {shown(row['top5'])} are not percentages of the same images"
         )
     conditions: dict[str, Scalar] = {
-        "img_size": _count(row, "img_size"),
-        "crop_pct": _positive(row, "crop_pct"),
+        "img_size": count(row, "img_size"),
+        "crop_pct": positive(row, "crop_pct"),
         "interpolation": row["interpolation"],
     }
     if not re.fullmatch(r"[\w-]{1,100}", row["interpolation"], re.ASCII):
@@ -256,8 +239,8 @@ def _accuracy(row: Mapping[str, str]) -> _Found:
 
 def _inference(row: Mapping[str, str]) -> _Found:
     conditions: dict[str, Scalar] = {
-        "img_size": _count(row, "infer_img_size"),
-        "batch_size": _count(row, "infer_batch_size"),
+        "img_size": count(row, "infer_img_size"),
+        "batch_size": count(row, "infer_batch_size"),
     }
     metrics = {"throughput": _number(row, "infer_samples_per_sec", "throughput")}
     # timm leaves these two empty where its counter failed.
@@ -270,8 +253,8 @@ def _inference(row: Mapping[str, str]) -> _Found:
 
 def _training(row: Mapping[str, str]) -> _Found:
     conditions: dict[str, Scalar] = {
-        "img_size": _count(row, "train_img_size"),
-        "batch_size": _count(row, "train_batch_size"),
+        "img_size": count(row, "train_img_size"),
+        "batch_size": count(row, "train_batch_size"),
     }
     return conditions, {"train_throughput": _number(row, "train_samples_per_sec", "train_throughput")}
 
@@ -283,42 +266,32 @@ _READERS: dict[str, Callable[[Mapping[str, str]], _Found]] = {
 }
 
 
-def _positive(row: Mapping[str, str], column: str) -> float:
-    text = row[column].replace(",", "")
-    if len(text) > 30 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII) or float(text) == 0:
-        raise ValueError(f"{column} {shown(row[column])} is not a number above zero")
-    return float(text)
-
-
-def _count(row: Mapping[str, str], column: str) -> int:
-    value = _positive(row, column)
-    if not value.is_integer() or value >= 2**31:
-        raise ValueError(f"{column} {shown(row[column])} is not an integer below 2^31")
-    return int(value)
-
-
 def _number(row: Mapping[str, str], column: str, metric_name: str, scale: float = 1.0, printed_in: str = "") -> Reading:
     """A metric from a cell, with its method; scaled values become integers.
 
     >>> _number({"param_count": "1,013.01"}, "param_count", "params", 1e6, "millions").value
     1013010000
     """
-    value = _positive(row, column)
+    value = positive(row, column)
     method = f"timm's {column}" + (f", printed in {printed_in}" if printed_in else "")
     return reading(metric_name, round(value * scale) if printed_in else value, method=method)
 
 
 @dataclass(frozen=True)
 class _Mapped:
+    """What is known of architectures: our name, the family, or only a family whose place in the taxonomy they share."""
+
     pattern: str
     name: str
     family: str
+    class_of: str
 
 
 @cache
 def _mapping() -> tuple[_Mapped, ...]:
     text = (files("favor.records") / "timm_architectures.csv").read_text(encoding="utf-8")
-    return tuple(_Mapped(row["architecture"], row["name"], row["family"]) for row in csv.DictReader(text.splitlines()))
+    columns = ("architecture", "name", "family", "class_of")
+    return tuple(_Mapped(*(row[column] for column in columns)) for row in csv.DictReader(text.splitlines()))
 
 
 @cache
@@ -326,7 +299,9 @@ def _named(architecture: str) -> tuple[str, CardFields]:
     """Our name if our model is the same network, else `timm:NAME`, and the known fields of its family."""
     for known in _mapping():
         if fnmatchcase(architecture, known.pattern):
-            return known.name or f"timm:{architecture}", _family_card(known.family, architecture, bool(known.name))
+            card = _family_card(known.family or known.class_of, architecture, bool(known.name))
+            own = card if known.family else replace(card, family=None, year=None)
+            return known.name or f"timm:{architecture}", own
     return f"timm:{architecture}", CardFields(title=architecture, origin="timm")
 
 
@@ -416,7 +391,7 @@ def _joined(name: str, img_size: int, group: Sequence[Record]) -> Joined:
 def speed_title(record: Record) -> str:
     """The conditions of a speed in short, such as `inference rtx4090 amp compiled`."""
     parts = (record.task, record.conditions["device"], record.conditions["precision"])
-    return " ".join((*map(str, parts), *(["compiled"] if record.conditions["compile"] else [])))
+    return " ".join((*map(str, parts), *(["compiled"] if record.conditions["runtime"] == "compile" else [])))
 
 
 def _first(group: Iterable[Record], metric_name: str) -> float | None:

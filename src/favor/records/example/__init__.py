@@ -24,7 +24,7 @@ def example_names() -> tuple[str, ...]:
 def example_file(name: str) -> Path:
     """The records file of a study that comes with favor."""
     if name not in example_names():
-        known = ", ".join(PREFIX + each for each in example_names()) or "none"
+        known = ", ".join(PREFIX + example for example in example_names()) or "none"
         raise unknown_name("example study", name, example_names(), f"there is {known}")
     return _folder() / (name + ENDING)
 

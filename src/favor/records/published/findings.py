@@ -12,6 +12,7 @@ Constraint = Literal["speed", "memory"]
 Phase = Literal["inference", "training"]
 Kind = Literal["pearson", "spearman"]
 Between = Literal["metrics", "datasets", "devices"]
+USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,27 @@ class MeanGain:
     pairs: int
     place: str = "Section 5.1"
     paper: str = FAVOR
+
+
+@dataclass(frozen=True)
+class OriginalAccuracy:
+    """A row of Table 1: a model's accuracy on ImageNet-1k in its own paper, and how it was trained there.
+
+    >>> str(OriginalAccuracy("cvt_13", "CvT-13", 83.3, 384, False, False))
+    'CvT-13 (384 px)'
+    """
+
+    name: str
+    row: str
+    top1: float
+    img_size: int
+    distillation: bool
+    ema: bool
+
+    def __str__(self) -> str:
+        marks = [f"{self.img_size} px"] if self.img_size != USUAL_SIZE else []
+        marks += [mark for mark, given in (("distilled", self.distillation), ("EMA", self.ema)) if given]
+        return f"{self.row} ({', '.join(marks)})" if marks else self.row
 
 
 @dataclass(frozen=True)
@@ -187,6 +209,22 @@ def advice() -> tuple[Advice, ...]:
             place=row["place"],
         )
         for row in rows("favor_advice.csv")
+    )
+
+
+@cache
+def original_accuracies() -> tuple[OriginalAccuracy, ...]:
+    """The accuracies that Table 1 quotes from the models' own papers."""
+    return tuple(
+        OriginalAccuracy(
+            name=row["name"],
+            row=row["row"],
+            top1=float(row["original_top1"]),
+            img_size=int(row["original_img_size"]),
+            distillation=row["original_distillation"] == "yes",
+            ema=row["original_ema"] == "yes",
+        )
+        for row in rows("favor_table1.csv")
     )
 
 

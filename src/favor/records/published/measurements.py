@@ -57,7 +57,7 @@ def records() -> tuple[Record, ...]:
 
 def _favor_table1() -> list[Record]:
     """The accuracy in the original paper and in the new pipeline; both have the same provenance, which pairs them."""
-    found = []
+    records = []
     for row in rows("favor_table1.csv"):
         original: dict[str, Scalar] = {
             "dataset": "imagenet-1k",
@@ -69,8 +69,8 @@ def _favor_table1() -> list[Record]:
         }
         ours = {"dataset": "imagenet-1k", **_FAVOR_TRAINING}
         for conditions, value in ((original, row["original_top1"]), (ours, row["top1"])):
-            found.append(_record(FAVOR, "1", row, "accuracy", conditions, {"top1": _printed("top1", value)}))
-    return found
+            records.append(_record(FAVOR, "1", row, "accuracy", conditions, {"top1": _printed("top1", value)}))
+    return records
 
 
 def _favor_table5() -> list[Record]:
@@ -152,7 +152,7 @@ def _throughput(milliseconds: str) -> Reading:
 
 
 def _x_formers_tables() -> list[Record]:
-    found = []
+    records = []
     for row in rows("xformers_tables.csv"):
         metrics = {name: _printed(name, row[name]) for name in ("top1", "top5")}
         metrics["train_memory"] = reading(
@@ -173,8 +173,8 @@ def _x_formers_tables() -> list[Record]:
             "device": "p100 or t4",
             "distillation": False,
         }
-        found.append(_record(X_FORMERS, row["table"], row, "accuracy", conditions, metrics))
-    return found
+        records.append(_record(X_FORMERS, row["table"], row, "accuracy", conditions, metrics))
+    return records
 
 
 def _record(

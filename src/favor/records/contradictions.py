@@ -1,0 +1,160 @@
+"""Results that contradict each other: at least one of them was disturbed, so they are flagged and measured again.
+
+They are found when records are read, because a later measurement can resolve them. Imports no torch.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+
+from favor.metrics import METRICS
+from favor.records.counted import counted_records
+from favor.records.schema import EAGER, MACHINE_COLUMNS, Reading, Record
+from favor.units import format_quantity
+
+CONTRADICTORY = "contradictory"
+REASON = "contradictions"
+"""The key of `environment` with the reasons in words."""
+
+TOLERANCE = 0.2
+"""The share by which numbers of one model may contradict each other, since they were measured one after the other."""
+
+LARGER = 2.0
+"""How many times the multiply-adds make a model of the same family the larger one, whatever its shape."""
+
+LEAST_OF_WEIGHTS = 0.8
+"""The share of the weights that the inference form may have left, where it fuses layers."""
+
+_SHARED = ("img_size", "device", "precision", "runtime", "attention", "batch", "batch_size", "optimizer")
+_SPEED = {"inference": "throughput", "training": "train_throughput"}
+
+
+def flagged(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records, those that contradict themselves or others with flags such as `throughput:contradictory`.
+
+    Only the newest successful measurement of each model counts, as in the table.
+    """
+    newest = {
+        (record.name, record.task, frozenset(record.conditions.items()), _machine(record)): number
+        for number, record in enumerate(records)
+        if record.source == "measured" and record.status == "ok" and record.task in _SPEED
+    }
+    if not newest:
+        return tuple(records)
+    counts = _counts(records)
+    contradictions: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for number in newest.values():
+        contradictions[number] += [*_within(records[number]), *_with_the_trace(records[number], counts)]
+    for family in _comparable(records, newest.values()):
+        for one, other in combinations(family, 2):
+            for number, contradiction in _by_size(one, other, records, counts):
+                contradictions[number].append(contradiction)
+    return tuple(_with_flags(record, contradictions.get(number, [])) for number, record in enumerate(records))
+
+
+def _with_flags(record: Record, contradictions: list[tuple[str, str]]) -> Record:
+    if not contradictions:
+        return record
+    flags = dict.fromkeys([*str(record.environment.get("flags", "")).split(), *(flag for flag, _ in contradictions)])
+    reasons = "; ".join(dict.fromkeys(reason for _, reason in contradictions))
+    return msgspec.structs.replace(
+        record, environment={**record.environment, "flags": " ".join(flags), REASON: reasons}
+    )
+
+
+def _within(record: Record) -> Iterator[tuple[str, str]]:
+    """Throughput against latency: the best batch is at least as good as single images, and takes longer than one."""
+    throughput, latency = record.metrics.get("throughput"), record.metrics.get("latency_p50")
+    best = record.metrics.get("best_batch_size")
+    if throughput is None or latency is None or best is None or record.conditions.get("batch") != "best":
+        return
+    if _high(throughput) * _high(latency) < 1 - TOLERANCE:
+        fast, slow = _text("throughput", throughput), _text("latency_p50", latency)
+        yield _flag("throughput"), f"{fast} at the best batch size is less than single images reach ({slow} each)"
+    if _low(throughput) * _low(latency) > (1 + TOLERANCE) * best.value:
+        fast, slow = _text("throughput", throughput), _text("latency_p50", latency)
+        yield _flag("latency"), f"{slow} for one image is longer than a batch of {best.value:g} takes at {fast}"
+
+
+def _with_the_trace(record: Record, counts: Mapping[str, Record]) -> Iterator[tuple[str, str]]:
+    """Exact memory against the counts: the weights at least, and all activations at most."""
+    memory, counted = record.metrics.get("inference_memory"), counts.get(record.name)
+    if memory is None or counted is None or not memory.method.startswith("exact"):
+        return
+    of_count, of_record = counted.conditions, record.conditions
+    same = all(of_count.get(key) == of_record.get(key) for key in ("img_size", "num_classes"))
+    if not same or of_record.get("precision") != "fp32" or of_record.get("runtime", EAGER) != EAGER:
+        return
+    weights, activations = (counted.metrics[name].value for name in ("weight_bytes", "activations"))
+    side = float(of_record["img_size"])
+    images = 3 * side * side
+    least, most = LEAST_OF_WEIGHTS * weights, weights + 4 * (activations + 2 * images)
+    if not least <= memory.value <= most:
+        bounds = " to ".join(format_quantity(bound, "B") for bound in (least, most))
+        yield (
+            _flag("inference_memory"),
+            f"{_text('inference_memory', memory)} is outside of what its trace allows ({bounds})",
+        )
+
+
+def _comparable(records: Sequence[Record], newest: Iterable[int]) -> list[Collection[int]]:
+    """The newest measurements of each family, one per model, under the same conditions on the same machine."""
+    families: dict[object, dict[str, int]] = defaultdict(dict)
+    for number in newest:
+        record = records[number]
+        if record.model.family is not None:
+            conditions = tuple(map(record.conditions.get, _SHARED))
+            families[record.model.family, record.task, conditions, _machine(record)][record.name] = number
+    return [models.values() for models in families.values()]
+
+
+def _machine(record: Record) -> tuple[object, ...]:
+    return tuple(map(record.environment.get, MACHINE_COLUMNS.values()))
+
+
+def _by_size(
+    one: int, other: int, records: Sequence[Record], counts: Mapping[str, Record]
+) -> Iterator[tuple[int, tuple[str, str]]]:
+    """A much larger model that is faster than a smaller one of its family, beyond their intervals."""
+    if records[one].name not in counts or records[other].name not in counts:
+        return
+    work = {number: counts[records[number].name].metrics["macs"].value for number in (one, other)}
+    small, large = sorted((one, other), key=lambda number: work[number])
+    metric = _SPEED[records[one].task]
+    speed = {number: records[number].metrics.get(metric) for number in (small, large)}
+    slow, fast = speed[small], speed[large]
+    if slow is None or fast is None or not 0 < LARGER * work[small] <= work[large] or _low(fast) <= _high(slow):
+        return
+    reason = (
+        f"{records[large].name} ({work[large] / work[small]:.1f} times the multiply-adds) is faster than "
+        f"{records[small].name}: {_text(metric, fast)} against {_text(metric, slow)}"
+    )
+    for number in (small, large):
+        yield number, (_flag(metric), reason)
+
+
+def _counts(records: Sequence[Record]) -> dict[str, Record]:
+    """The counts of each model that has them; a study's own go before those that ship with favor."""
+    return {
+        record.name: record
+        for record in (*counted_records(), *records)
+        if record.task == "count" and {"macs", "weight_bytes", "activations"} <= record.metrics.keys()
+    }
+
+
+def _flag(metric: str) -> str:
+    return f"{metric}:{CONTRADICTORY}"
+
+
+def _text(metric: str, reading: Reading) -> str:
+    return format_quantity(reading.value, METRICS[metric].unit)
+
+
+def _low(reading: Reading) -> float:
+    return reading.value if reading.low is None else reading.low
+
+
+def _high(reading: Reading) -> float:
+    return reading.value if reading.high is None else reading.high
