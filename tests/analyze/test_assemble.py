@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from favor.analyze.comparison import Scope, accuracy_basis, assemble, comparable, run_setting, with_failures
+from favor.analyze.assembling import assemble, comparable, with_failures
 from favor.analyze.devices import device_kind
+from favor.analyze.run_settings import RunSettings
 from favor.analyze.setting import Setting
+from favor.analyze.trainings import Scope, accuracy_basis
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -163,7 +165,7 @@ def test_the_setting_is_of_the_machine_with_the_most_models_unless_another_is_as
         ),
         *(throughput(name, 9.0, "imported", "cpu", machine="theirs") for name in "abcdefg"),
     )
-    by_default, asked = run_setting(table, ["throughput"]), run_setting(table, ["throughput"], "work")
+    by_default, asked = RunSettings(table).best(["throughput"]), RunSettings(table).best(["throughput"], "work")
     assert by_default is not None
     assert asked is not None
     assert (by_default.machine, asked.machine) == ("home", "a chip, host work")
@@ -212,4 +214,4 @@ def test_what_is_counted_needs_no_device(wide_table: WideTable) -> None:
     )
     (row,) = assemble(table, device="cpu").to_dict("records")
     assert (row["model_size_paper"], row["model_size_paper_setting"]) == (1e8, Setting())
-    assert run_setting(table, ["model_size_paper"]) is None
+    assert RunSettings(table).best(["model_size_paper"]) is None

@@ -131,3 +131,32 @@ def test_one_over_a_metric_is_correlated_as_the_papers_inference_time_is() -> No
     assert still.n == 3
     with pytest.raises(RequestError, match="unknown metric of this table 'thruput'"):
         correlate(table, ["macs", "1/thruput"])
+
+
+def test_own_trainings_on_two_data_sets_are_correlated_though_each_has_its_own_recipe() -> None:
+    imagenet = {"dataset": "imagenet-1k", "pipeline": "deit3-finetune@1", "pretraining": "imagenet-21k"}
+    cars = {"dataset": "cars", "pipeline": "cars@1", "pretraining": "imagenet-21k+imagenet-1k"}
+    accuracies = {"a": (70.0, 80.0), "b": (75.0, 84.0), "c": (80.0, 92.0)}
+    rows = [
+        {"name": name, "source": "measured", "img_size": 224, "final": True, "top1": top1, **trained}
+        for name, values in accuracies.items()
+        for trained, top1 in zip((imagenet, cars), values, strict=True)
+    ]
+    larger = [{"name": name, "source": "measured", "img_size": 384, "top1": 10.0, **imagenet} for name in accuracies]
+    printed = [
+        {
+            "name": name,
+            "source": "published",
+            "img_size": 224,
+            "pipeline": "p",
+            "dataset": dataset,
+            "top1": 50.0 + i * j,
+        }
+        for i, name in enumerate("defgh")
+        for j, dataset in enumerate(("imagenet-1k", "cars"))
+    ]
+    result = correlate_datasets(pd.DataFrame([*rows, *larger, *printed]))
+    pair = result.pair("imagenet-1k", "cars")
+    assert (result.source, pair.n) == ("measured", 3)
+    assert pair.pearson == pytest.approx(np.corrcoef(*zip(*accuracies.values(), strict=True))[0, 1])
+    assert correlate_datasets(pd.DataFrame(printed)).source is None

@@ -116,3 +116,44 @@ def test_models_on_two_machines_or_of_two_heads_are_not_alike() -> None:
     assert [pair.difference for pair in pairs] == [2.0]
     with pytest.raises(RequestError, match="no two rows"):
         effect_of_model(pd.DataFrame(rows[:2]), "nystrom", [("vix_vit", "vix_vin")], "throughput")
+
+
+def test_accuracies_from_two_machines_are_paired() -> None:
+    trained = {"dataset": "cifar10", "source": "measured", "pipeline": "mine@1", "final": True}
+    rows = [
+        {"name": "vix_vit", "machine": "laptop", "precision": "fp32", "top1": 56.0, **trained},
+        {"name": "vix_vin", "machine": "server", "precision": "amp-fp16", "top1": 65.0, **trained},
+    ]
+    assert [pair.difference for pair in effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")]).pairs] == [
+        9.0
+    ]
+
+
+def test_trainings_of_equal_minutes_are_paired_whatever_epochs_they_reached() -> None:
+    trained = {"dataset": "cifar10", "source": "measured", "pipeline": "mine@1 minutes=5", "minutes": 5, "final": True}
+    rows = [
+        {"name": "vix_vit", "epochs": 2.5, "top1": 56.0, **trained},
+        {"name": "vix_vin", "epochs": 4.1, "top1": 65.0, **trained},
+    ]
+    assert effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")]).mean == 9.0
+
+
+def test_throughputs_at_each_models_best_batch_are_paired() -> None:
+    rows = [
+        {"name": "vix_vit", "source": "measured", "device": "cpu", "batch_size": 16, "throughput": 10.0},
+        {"name": "vix_vin", "source": "measured", "device": "cpu", "batch_size": 64, "throughput": 13.0},
+    ]
+    assert effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")], "throughput").mean == 3.0
+
+
+def test_a_cost_that_was_measured_twice_is_one_pair() -> None:
+    """A study records the memory of a training step when it measures the step, and again when it trains."""
+    costs = {("vix_vit", "vix_vin"): (500.0, 300.0), ("vix_hybrid_vit", "vix_hybrid_vin"): (520.0, 310.0)}
+    rows = []
+    for pair, values in costs.items():
+        for name, value in zip(pair, values, strict=True):
+            run = {"name": name, "source": "measured", "img_size": 32, "device": "cuda", "batch_size": 64}
+            rows.append(run | {"task": "training", "num_classes": 10, "train_memory": value})
+            rows.append(run | {"task": "accuracy", "dataset": "cifar10", "final": True, "train_memory": value})
+    effect = effect_of_model(pd.DataFrame(rows), "n", list(costs), "train_memory")
+    assert [pair.difference for pair in effect.pairs] == [-200.0, -210.0]

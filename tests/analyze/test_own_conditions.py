@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from favor.analyze.comparison import assemble, comparable, run_setting
+from favor.analyze.assembling import assemble, comparable
+from favor.analyze.run_settings import RunSettings
 from favor.analyze.setting import in_run_setting
 from favor.records.schema import CardFields, Record, Task, reading
 from favor.records.table import table_of
@@ -62,7 +63,7 @@ def test_the_throughput_at_the_best_batch_size_stands_for_the_model_even_if_it_i
     ]
     table = table_of(records)
     assert value_of(assemble(table), "a", "throughput") == 50.0
-    assert value_of(assemble(table, setting=run_setting(table, ["throughput"])), "a", "throughput") == 50.0
+    assert value_of(assemble(table, setting=RunSettings(table).best(["throughput"])), "a", "throughput") == 50.0
 
 
 def test_the_batch_size_of_what_others_measured_makes_no_setting_of_its_own() -> None:
@@ -95,7 +96,7 @@ def test_what_depends_on_a_limit_or_a_price_says_which() -> None:
 def test_a_run_setting_covers_a_metric_under_whatever_own_conditions() -> None:
     records = [a_record("a", "inference", {"throughput": 5.0, "max_batch_size": 4.0}, fit_memory=10, batch="best")]
     table = table_of(records)
-    setting = run_setting(table, ["throughput", "max_batch_size"])
+    setting = RunSettings(table).best(["throughput", "max_batch_size"])
     assert setting is not None
     assembled = assemble(table, setting=setting)
     assert in_run_setting(assembled["max_batch_size_setting"], setting).all()

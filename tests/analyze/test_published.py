@@ -7,17 +7,13 @@ import pandas as pd
 import pytest
 
 from favor.analyze import (
-    convolutional_embedding_pairs,
     correlate_datasets,
     depth_or_width,
     disagreement,
     effect_of_condition,
-    effect_of_model,
-    growth_with_tokens,
-    linear_attention_pairs,
-    rotary_position_pairs,
 )
 from favor.analyze.deviations import known_deviations
+from favor.analyze.effects import x_former_effects
 from favor.records import published_table
 from favor.records.published import correlations
 
@@ -87,20 +83,17 @@ def test_table_1_gains_0_81_on_average_where_0_85_is_printed(published: pd.DataF
 
 
 def test_what_the_x_formers_changes_buy_all_else_equal(published: pd.DataFrame) -> None:
-    names = set(published["name"])
-    embedding = effect_of_model(published, "convolutional embedding", convolutional_embedding_pairs(names))
-    assert embedding.n == 19
-    assert embedding.verdict == "better"
+    by_accuracy, by_memory = (
+        {effect.change: effect for effect in x_former_effects(published, metric)} for metric in ("top1", "train_memory")
+    )
+    embedding, rotary = by_accuracy["convolutional embedding"], by_accuracy["rotary positions"]
+    assert (embedding.n, embedding.verdict) == (19, "better")
     assert embedding.mean == pytest.approx(7.95, abs=0.01)
-    nystrom = effect_of_model(published, "nystrom", linear_attention_pairs(names, "nystrom"))
-    linformer = effect_of_model(published, "linformer", linear_attention_pairs(names, "linformer"))
-    performer = effect_of_model(published, "performer", linear_attention_pairs(names, "performer"))
-    assert (nystrom.verdict, linformer.verdict, performer.verdict) == ("better", "worse", "undecided")
+    verdicts = [by_accuracy[f"{mixer} attention"].verdict for mixer in ("Nystrom", "Linformer", "Performer")]
+    assert verdicts == ["better", "worse", "undecided"]
     # The paper says that rotary positions further increase the performance; over its own eight pairs no test says so.
-    rotary = effect_of_model(published, "rotary positions", rotary_position_pairs(names))
     assert (rotary.n, rotary.verdict) == (8, "undecided")
-    memory = effect_of_model(published, "nystrom", linear_attention_pairs(names, "nystrom"), "train_memory")
-    assert memory.verdict == "better"
+    assert by_memory["Nystrom attention"].verdict == "better"
 
 
 def test_depth_or_width_depends_on_the_indicator(published: pd.DataFrame) -> None:
@@ -123,14 +116,6 @@ def test_depth_or_width_depends_on_the_indicator(published: pd.DataFrame) -> Non
         disagreement(of_table(published, "the_efficiency_misnomer", "2"), ["params", "throughput"]).pairs[0].strongest
     )
     assert ("misnomer_d48", "misnomer_w3072") in {(flip.cheaper_by_x, flip.cheaper_by_y) for flip in flips}
-
-
-def test_multiply_adds_of_vit_grow_a_little_faster_than_its_tokens(published: pd.DataFrame) -> None:
-    rows = of_table(published, "the_efficiency_misnomer", "1")
-    growth = growth_with_tokens(rows, "macs")
-    assert growth.n == 4
-    assert 1.0 < growth.exponent < 1.3
-    assert growth_with_tokens(rows, "params").exponent < 0
 
 
 def test_every_known_deviation_is_of_a_model_that_was_or_should_have_been_published(published: pd.DataFrame) -> None:

@@ -49,7 +49,6 @@ def test_the_fastest_model_that_keeps_all_limits_is_favored(zoo: pd.DataFrame) -
     assert answer.ranked_by == "numbers"
     assert answer.favored.metrics["throughput"].source == "measured"
     assert answer.favored.metrics["top1"].source == "published"
-    assert answer.favored.command == 'favor.create_model("good")'
 
 
 def test_the_reason_names_what_binds_what_is_dominated_and_what_is_given_up(zoo: pd.DataFrame) -> None:
@@ -122,14 +121,14 @@ def test_one_ranking_uses_one_pipeline_unless_asked_otherwise(wide_table: WideTa
     table = wide_table(
         {"name": "vit_s16", "top1": 82.5},
         {"name": "distilled", "top1": 86.0, "pipeline": "original", "distillation": True},
-        {"name": "larger", "top1": 86.5, "img_size": 384},
+        {"name": "vit_b16", "top1": 86.5, "img_size": 384},
         {"name": "more", "top1": 81.0},
     )
     assert recommend(table, Request()).favored.name == "vit_s16"  # type: ignore[union-attr]
     anyhow = recommend(table, Request(any_pipeline=True))
     assert anyhow.favored is not None
-    assert (anyhow.favored.name, anyhow.favored.img_size) == ("larger", 384)
-    assert anyhow.favored.command == 'favor.create_model("larger", img_size=384)'
+    assert (anyhow.favored.name, anyhow.favored.img_size) == ("vit_b16", 384)
+    assert anyhow.favored.command == 'favor.create_model("vit_b16", img_size=384)'
 
 
 SPEED_FRONT = tuple(
@@ -245,7 +244,7 @@ def test_a_limit_is_checked_in_the_setting_of_the_objective(wide_table: WideTabl
         *({"name": name, "top1": 82.5} for name in ("a", "b")),
         measured("a", throughput=10.0, inference_memory=2 * GIB),
         measured("b", throughput=5.0, inference_memory=0.9 * GIB),
-        # Half the precision keeps the limit, but it is not what gives 10 img/s; later rows would win otherwise.
+        # Half the precision meets the limit, but it is not what gives 10 img/s; later rows would win otherwise.
         {**measured("a", inference_memory=0.5 * GIB), "precision": "amp"},
         {**measured("b", inference_memory=0.4 * GIB), "precision": "amp"},
     )
@@ -269,7 +268,7 @@ def test_a_limit_known_only_in_another_setting_cannot_be_checked(wide_table: Wid
 
 def test_ties_are_named(wide_table: WideTable) -> None:
     rows = [{"name": name, "top1": top1} for name, top1 in (("a", 82.5), ("b", 82.5), ("c", 82.4))]
-    why = recommend(wide_table(*rows), Request()).why
+    why = recommend(wide_table(*rows), Request(), draws=0).why
     assert why is not None
     assert why.ties == ("b",)
     assert "tied with b" in why.summary
@@ -346,13 +345,12 @@ def test_the_chance_of_being_best_follows_the_intervals(wide_table: WideTable) -
 def test_a_model_at_the_edge_of_a_limit_is_not_surely_the_best(wide_table: WideTable) -> None:
     table = wide_table(
         *({"name": name, "top1": top1} for name, top1 in (("edge", 82.0), ("safe", 84.0))),
-        measured("edge", throughput=100.0),
-        measured("safe", throughput=90.0),
+        measured("edge", throughput=100.0, throughput_low=99.0, throughput_high=101.0),
+        measured("safe", throughput=90.0, throughput_low=89.0, throughput_high=91.0),
     )
     answer = recommend(table, Request(prefer="throughput", limits=(AT_LEAST_82,)))
-    assert answer.favored is not None
-    assert answer.favored.name == "edge"
-    assert 0.4 < (answer.favored.probability_best or 0) < 0.6
+    assert {choice.name for choice in answer.choices} == {"edge", "safe"}
+    assert all(0.4 < (choice.probability_best or 0) < 0.6 for choice in answer.choices)
 
 
 def test_among_takes_names_and_families_and_refuses_what_fits_nothing(zoo: pd.DataFrame) -> None:
@@ -425,7 +423,7 @@ def test_the_suggested_command_asks_for_the_same_again() -> None:
     assert request.options() == [
         "--prefer memory",
         "--min-accuracy 82",
-        "--max-latency 0.05s",
+        "--max-latency 50ms",
         "--dataset cifar10",
         "--among 'vit* odd'",
         "--any-pipeline",

@@ -3,8 +3,7 @@
 Paper: Nauen et al., "Which Transformer to Favor", section 5.2 and appendix D.7, Figures 3 and 15.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -14,7 +13,7 @@ from favor.errors import RequestError
 
 @dataclass(frozen=True)
 class ParameterEfficiency:
-    """A model's accuracy (%) per parameter, and its ratio to the median of all models."""
+    """A model's accuracy (%) per parameter, and its ratios to the median of all models."""
 
     name: str
     top1: float
@@ -31,10 +30,6 @@ class AccuracyPerParameter:
     median: float
     excluded: Excluded
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
-
 
 def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     """Accuracy per parameter of every model that has both, the least accurate first.
@@ -49,10 +44,10 @@ def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     if len(params) and params.min() <= 0:
         impossible = ", ".join(str(name) for name in usable["name"][params <= 0])
         raise RequestError(f"accuracy per parameter needs at least one parameter; {impossible} has none in the records")
-    ratio = top1 / params
-    median = float(pd.Series(ratio).median())
+    ratios = top1 / params
+    median = float(pd.Series(ratios).median())
     models = tuple(
-        ParameterEfficiency(str(name), float(accuracy), float(count), float(each), float(each) / median)
-        for name, accuracy, count, each in zip(usable["name"], top1, params, ratio, strict=True)
+        ParameterEfficiency(str(name), float(accuracy), float(count), float(ratio), float(ratio) / median)
+        for name, accuracy, count, ratio in zip(usable["name"], top1, params, ratios, strict=True)
     )
     return AccuracyPerParameter(models, median, excluded)

@@ -1,11 +1,11 @@
 """The probability that a model is the best one, given the intervals of all numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.intervals import draw, has_intervals
+from favor.analyze.intervals import draw, has_known_uncertainty
 from favor.analyze.limits import Limit
 from favor.metrics import METRICS
 
@@ -13,22 +13,36 @@ from favor.metrics import METRICS
 def chance_of_being_best(
     rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
 ) -> np.ndarray | None:
-    """Share of draws in which each row is the best of those that meet all limits; None without any interval.
+    """Share of draws in which each row is the best of those that meet all limits; None if nothing can be drawn.
 
-    Ties go to the earlier row. Draws in which no row meets the limits count for no row.
+    A row with a number of unknown uncertainty has no share (NaN), but takes part. Ties go to the earlier row. Draws in
+    which no row meets the limits count for no row.
 
     >>> rows = pd.DataFrame({"top1": [80.0, 79.0], "top1_low": [79.0, 78.0], "top1_high": [81.0, 80.0]})
     >>> bool(chance_of_being_best(rows, "top1", ())[0] > 0.85)
     True
     """
-    involved = dict.fromkeys([objective, *(limit.metric for limit in limits)])
-    if not len(rows) or not any(has_intervals(rows, metric) for metric in involved):
+    involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
+    if not len(rows) or not draws:
+        return None
+    known = np.logical_and.reduce([has_known_uncertainty(rows, column) for column in involved])
+    if not known.any():
         return None
     rng = np.random.default_rng(seed)
-    drawn = {metric: draw(rows, metric, draws, rng) for metric in involved}
-    cost = drawn[objective] * (-1 if METRICS[objective].better == "higher" else 1)
-    keeps = np.ones(cost.shape, dtype=bool)
+    drawn = {column: draw(rows, column, draws, rng) for column in involved}
+    return np.where(known, shares_of_best(drawn, objective, limits), np.nan)
+
+
+def shares_of_best(
+    drawn: Mapping[str, np.ndarray], objective: str, limits: Sequence[Limit], possible: np.ndarray | None = None
+) -> np.ndarray:
+    """Share of draws in which each model is the best that meets all limits, of those that are possible at all.
+
+    `drawn` has one row per draw and one column per model, for every column of numbers that decides.
+    """
+    cost = drawn[objective] * METRICS[objective].sign
+    keeps = np.ones(cost.shape, dtype=bool) if possible is None else np.broadcast_to(possible, cost.shape).copy()
     for limit in limits:
-        keeps &= limit.kept_by(drawn[limit.metric])
+        keeps &= limit.kept_by(drawn[limit.column])
     best = np.where(keeps, cost, np.inf).argmin(axis=1)[keeps.any(axis=1)]
-    return np.bincount(best, minlength=len(rows)) / draws
+    return np.bincount(best, minlength=cost.shape[1]) / len(cost)

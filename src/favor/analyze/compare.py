@@ -3,18 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from types import MappingProxyType
 from typing import Any, Literal
 
 import pandas as pd
 
 from favor.analyze.effects import SIGNIFICANT
-from favor.analyze.intervals import Z, with_quality_intervals
+from favor.analyze.flags import is_disturbed
+from favor.analyze.intervals import LEAST_ROUNDS, deviations, shared_variance, with_quality_intervals
 from favor.analyze.recommendation import Reading, Seeds, reading_of
+from favor.analyze.trainings import unequal_lengths
 from favor.errors import unknown_name
 from favor.metrics import METRICS
 
 Verdict = Literal["a", "b", "undecided", "equal", "untested"]
+_EXACT = ("counted", "published counts, rounded", "exact", "published, rounded")
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,20 @@ def compare(
     *,
     dataset: str | None = None,
     flags: Mapping[str, str] = MappingProxyType({}),
+    rounds: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> PairComparison:
     """Compare two models of an assembled table in every metric that both have.
 
-    Counts are exact. If both models have several seeds, Welch's t-test over the seeds decides. An accuracy without an
-    interval gets the one that follows from the number of test images. Other numbers without intervals, or from two
-    settings, are shown but not tested; nor is the accuracy of a model in `flags` (name to reason), which is from
-    another configuration.
+    Counts and memory are exact. If both models have several seeds, Welch's t-test over the seeds decides. An accuracy
+    without an interval gets the one that follows from the number of test images. What both share, such as the test
+    images, does not count. Other numbers without intervals, from two settings, of trainings of unequal length or
+    measured on a busy machine are shown but not tested; nor is the accuracy of a model in `flags` (name to reason),
+    which is from another configuration.
+
+    `rounds` has by metric the ratios b over a of rounds in which the two took turns: they decide before the intervals.
     """
-    row_a, row_b, img_size = _rows_at_one_size(with_quality_intervals(assembled, dataset), a, b)
+    assembled = with_quality_intervals(assembled, dataset)
+    row_a, row_b, img_size = _rows_at_one_size(assembled, a, b)
     metrics = [metric for metric in METRICS if metric in assembled.columns]
     has_a, has_b = ({metric for metric in metrics if pd.notna(row[metric])} for row in (row_a, row_b))
     flagged = {name: flags[name] for name in (a, b) if name in flags}
@@ -77,7 +86,7 @@ def compare(
         b=b,
         img_size=img_size,
         metrics=tuple(
-            _compare_metric(metric, reading_of(row_a, metric), reading_of(row_b, metric), tuple(flagged))
+            _compare_metric(metric, row_a, row_b, tuple(flagged), rounds.get(metric, ()))
             for metric in metrics
             if metric in has_a & has_b
         ),
@@ -106,18 +115,31 @@ def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Serie
     return row_a, row_b, int(row_a["img_size"]) if same else None
 
 
-def _compare_metric(metric: str, a: Reading, b: Reading, flagged: Sequence[str]) -> MetricComparison:
-    entry = METRICS[metric]
-    p, test = _test(metric, a, b)
+def _compare_metric(
+    metric: str, row_a: pd.Series, row_b: pd.Series, flagged: Sequence[str], ratios: Sequence[float]
+) -> MetricComparison:
+    entry, a, b = METRICS[metric], reading_of(row_a, metric), reading_of(row_b, metric)
+    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting
+    p, test = _in_turns(ratios) if in_turns else _test(metric, a, b, pd.DataFrame([row_a, row_b]))
+    ratio = median(ratios) if in_turns else b.value / a.value if a.value else None
     if entry.group == "quality" and flagged:
         p, test = None, f"not tested: the accuracy of {' and '.join(flagged)} is flagged"
     verdict: Verdict = "untested"
-    if entry.group == "counted":
+    if test in _EXACT:
         verdict = _leader(a.value, b.value, entry.better)
     elif p is not None:
-        verdict = _leader(a.value, b.value, entry.better) if p < SIGNIFICANT else "undecided"
-    ratio = b.value / a.value if a.value else None
+        values = (1.0, median(ratios)) if in_turns else (a.value, b.value)
+        verdict = _leader(*values, entry.better) if p < SIGNIFICANT else "undecided"
     return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test)
+
+
+def _in_turns(ratios: Sequence[float]) -> tuple[float, str]:
+    """The p-value of rounds in which two models took turns: load that lasts longer than a round slows both alike."""
+    from scipy.stats import wilcoxon
+
+    logs = [math.log(ratio) for ratio in ratios]
+    p = float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+    return p, f"Wilcoxon's signed-rank test of {len(ratios)} rounds in turns"
 
 
 def _leader(a: float, b: float, better: str) -> Verdict:
@@ -128,22 +150,39 @@ def _leader(a: float, b: float, better: str) -> Verdict:
     return "a" if (a > b) == (better == "higher") else "b"
 
 
-def _test(metric: str, a: Reading, b: Reading) -> tuple[float | None, str]:
+def _test(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> tuple[float | None, str]:
     """The p-value of a two-sided test, over seeds or else from the intervals, and its name or why there is none."""
-    if METRICS[metric].group == "counted":
+    entry = METRICS[metric]
+    if entry.group == "counted":
         return None, "counted" if a.source == b.source == "measured" else "published counts, rounded"
     if a.setting != b.setting:
         return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} differ"
+    if entry.exact and a.low is None and b.low is None:
+        return None, "exact" if a.source == "measured" else "published, rounded"
+    if unequal := unequal_lengths(rows) if entry.group == "quality" else None:
+        return None, f"not tested: {unequal}"
+    if is_disturbed(a.flags) or is_disturbed(b.flags):
+        return None, "not tested: measured on a busy machine"
     if a.seeds and b.seeds and a.seeds.std is not None and b.seeds.std is not None:
         return _welch(a.seeds, b.seeds), f"Welch's t-test of the means over {a.seeds.n} and {b.seeds.n} seeds"
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return None, "not tested: no interval"
-    error = math.hypot(a.high - a.low, b.high - b.low) / (2 * Z)
-    if error == 0:
-        return float(a.value == b.value), "z-test of the intervals"
-    quality = METRICS[metric].group == "quality"
-    test = "z-test, interval from the number of test images" if quality else "z-test of the intervals"
-    return math.erfc(abs(b.value - a.value) / error / math.sqrt(2)), test
+    z = _distance(metric, a, b, rows)
+    test = "z-test, on the same test images" if entry.group == "quality" else "z-test of the intervals"
+    return math.erfc(z / math.sqrt(2)), test
+
+
+def _distance(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> float:
+    """The difference in standard deviations of what the models do not share, on the scale that is drawn on."""
+    below, above = deviations(rows, metric)
+    first_is_lower = a.value < b.value
+    facing = (above[0], below[1]) if first_is_lower else (below[0], above[1])
+    shared = shared_variance(rows, metric)
+    own = math.hypot(*(side * math.sqrt(1 - share) for side, share in zip(facing, shared, strict=True)))
+    common = abs(facing[0] * math.sqrt(shared[0]) - facing[1] * math.sqrt(shared[1]))
+    apart = abs(b.value - a.value) if METRICS[metric].unit == "%" else abs(math.log(b.value / a.value))
+    error = math.hypot(own, common)
+    return (0.0 if apart == 0 else math.inf) if error == 0 else apart / error
 
 
 def _welch(a: Seeds, b: Seeds) -> float:

@@ -5,16 +5,16 @@ Paper: Nauen et al., "Which Transformer to Favor", Tables 2, 5 and 6 and appendi
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.comparison import results
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
-from favor.analyze.setting import RUN_CONDITIONS, column_of, numbered_settings
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings
+from favor.analyze.trainings import results, trainings
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
 
@@ -40,12 +40,16 @@ class Correlation:
 
 @dataclass(frozen=True)
 class CorrelationResult:
-    """All pairs of columns; Pearson's intervals by Fisher's z, Spearman's by a seeded bootstrap, both at 95 %."""
+    """All pairs of columns; Pearson's intervals by Fisher's z, Spearman's by a seeded bootstrap, both at 95 %.
+
+    `source` is where all values come from, if it is one source.
+    """
 
     columns: tuple[str, ...]
     pairs: tuple[Correlation, ...]
     without: tuple[str, ...]
     excluded: Excluded
+    source: str | None = None
 
     def pair(self, x: str, y: str) -> Correlation:
         """The pair of two columns, in either order."""
@@ -70,6 +74,7 @@ def correlate(
 ) -> CorrelationResult:
     """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
 
+    Spearman's interval takes `draws` resamplings of the rows; with 0 it is left out.
     `1/METRIC` is a metric, too: `1/throughput` is the inference time of the paper's Table 2.
 
     >>> table = pd.DataFrame({"name": list("abcd"), "macs": [1.0, 2.0, 3.0, 4.0], "params": [1.0, 3.0, 2.0, 4.0]})
@@ -84,17 +89,21 @@ def correlate(
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
 
 
-def correlate_datasets(
-    table: pd.DataFrame, metric: str = "top1", *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
-) -> CorrelationResult:
-    """Correlations of one metric between data sets, over models trained alike: same pipeline and pretraining.
+def correlate_datasets(table: pd.DataFrame, *, without: Sequence[str] = (), draws: int = 500) -> CorrelationResult:
+    """Correlations of top-1 between data sets, over models trained alike: same pipeline and pretraining.
 
     If a model has several values on a data set, those reported together with the most other data sets are used, since
-    they come from one training; remaining duplicates are averaged.
+    they come from one training; remaining duplicates are averaged. The user's own trainings go first: each data set has
+    its own recipe there, so of each the training that decides comparisons is used.
     """
+    metric = "top1"
     require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
     usable, excluded = complete_rows(results(_leave_out(table, without)), [metric])
     usable = usable[usable["dataset"].notna()]
+    own = _own_by_dataset(usable)
+    if len(own.dropna(thresh=2)) >= _LEAST_ROWS:
+        columns = {str(dataset): own[dataset].to_numpy(dtype=float) for dataset in own}
+        return replace(_all_pairs(columns, tuple(without), excluded, draws), source="measured")
     same_model = [column for column in _SAME_MODEL if column in usable.columns]
     usable = _stated_together(usable, same_model)
     by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
@@ -105,11 +114,11 @@ def correlate_datasets(
     # The data set with the most models comes first: the others are compared with it.
     order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
-    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+    return _all_pairs(columns, tuple(without), excluded, draws)
 
 
 def correlate_devices(
-    table: pd.DataFrame, metric: str = "throughput", *, without: Sequence[str] = (), draws: int = 500, seed: int = 0
+    table: pd.DataFrame, metric: str = "throughput", *, without: Sequence[str] = (), draws: int = 500
 ) -> CorrelationResult:
     """Correlations of one metric between devices, over models at one image size; `without` names outliers (D.3).
 
@@ -139,7 +148,7 @@ def correlate_devices(
     for number in order:
         text = brief[number] if brief.count(brief[number]) == 1 else str(settings[number])
         columns[text + (" (simulated)" if simulated[number] else "")] = by_setting[number].to_numpy(dtype=float)
-    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+    return _all_pairs(columns, tuple(without), excluded, draws)
 
 
 def _values(table: pd.DataFrame, name: str) -> np.ndarray:
@@ -147,6 +156,17 @@ def _values(table: pd.DataFrame, name: str) -> np.ndarray:
         return numbers(table, name)
     values = numbers(table, name.removeprefix(ONE_OVER))
     return np.divide(1.0, values, out=np.full(len(values), np.nan), where=values != 0)
+
+
+def _own_by_dataset(rows: pd.DataFrame) -> pd.DataFrame:
+    """The accuracies of the user's own trainings: a row for each model, a column for each data set."""
+    own = rows[column_of(rows, "source") == "measured"]
+    columns = {}
+    for dataset, trained in own.groupby("dataset"):
+        number, settings = numbered_settings(trained, (*QUALITY_CONDITIONS, "img_size"))
+        deciding = settings.index(trainings(trained, str(dataset))[0].setting)
+        columns[dataset] = trained[number == deciding].groupby("name")["top1"].mean()
+    return pd.DataFrame(columns)
 
 
 def _stated_together(rows: pd.DataFrame, same_model: Sequence[str]) -> pd.DataFrame:
@@ -169,7 +189,7 @@ def _leave_out(table: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
 
 
 def _all_pairs(
-    columns: dict[str, np.ndarray], without: tuple[str, ...], excluded: Excluded, draws: int, seed: int
+    columns: dict[str, np.ndarray], without: tuple[str, ...], excluded: Excluded, draws: int, seed: int = 0
 ) -> CorrelationResult:
     names = list(columns)
     pairs = tuple(
@@ -188,7 +208,7 @@ def _correlation(x_name: str, y_name: str, x: np.ndarray, y: np.ndarray, draws: 
     pearson = float(stats.pearsonr(x, y).statistic)
     spearman = float(stats.spearmanr(x, y).statistic)
     pearson_low, pearson_high = _fisher_interval(pearson, len(x))
-    spearman_low, spearman_high = _bootstrap_interval(x, y, draws, seed)
+    spearman_low, spearman_high = _bootstrap_interval(x, y, draws, seed) if draws else (None, None)
     return Correlation(
         x_name, y_name, len(x), pearson, pearson_low, pearson_high, spearman, spearman_low, spearman_high
     )

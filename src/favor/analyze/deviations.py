@@ -1,7 +1,8 @@
 """Accuracies that belong to another configuration than our model.
 
 A published accuracy belongs to the configuration that was trained. If that is known to differ from ours, or if its
-parameters or multiply-adds differ by more than 2 %, the accuracy must not decide. Where the zoo has that
+parameters or multiply-adds differ by more than 2 %, the accuracy must not decide. Nor must a published accuracy that a
+teacher helped to reach, whichever pipelines are compared. Where the zoo has that
 configuration as a name with settings (`trained_as`), a record of it has the accuracy and is not flagged.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from favor.analyze.setting import Setting, column_of
 from favor.analyze.trained_as import DEFAULT_PIPELINE, package_rows, trained_as
 
 TOLERANCE = 0.02
@@ -18,6 +20,7 @@ TOLERANCE = 0.02
 _COUNTS_TO_COMPARE = ("params", "params_paper", "macs", "macs_matmul")
 _TRAINING = ["name", "top1_source", "top1_pipeline"]  # identifies an accuracy of an assembled table
 _FOREIGN = ("published", "imported")
+_DISTILLED = "trained with a teacher (distillation), unlike the models it is compared with"
 _IMG_SIZE, _NUM_CLASSES = 224, 1000  # at which the benchmark's configurations were counted
 
 
@@ -84,10 +87,15 @@ def deviations_by_row(table: pd.DataFrame, assembled: pd.DataFrame) -> list[str 
         name: f"{why} (in the benchmark's implementation)" for name, why in known_deviations().items()
     }
     of_counts = _count_deviations(table, foreign)
+    distilled = [
+        source == "published" and isinstance(setting, Setting) and setting.distillation is True
+        for source, setting in zip(assembled["top1_source"], column_of(assembled, "top1_setting"), strict=True)
+    ]
     return [
         (of_benchmark.get(name) if pipeline == DEFAULT_PIPELINE and source in _FOREIGN else None)
         or of_counts.get((name, source, str(pipeline)))
-        for name, source, pipeline in trainings
+        or (_DISTILLED if with_teacher else None)
+        for (name, source, pipeline), with_teacher in zip(trainings, distilled, strict=True)
     ]
 
 
@@ -95,7 +103,7 @@ def _benchmark_deviations(table: pd.DataFrame, names: Iterable[str]) -> dict[str
     """The models whose counts differ from the configuration that the benchmark trained."""
     ours = _at_benchmark_conditions(table[table["source"] == "measured"]) if "source" in table.columns else table[:0]
     own = {count: _latest(ours, count) for count in ("params", "macs_matmul")}
-    found: dict[str, str] = {}
+    deviations: dict[str, str] = {}
     for name in sorted(set(names) & set(benchmark_configurations())):
         theirs = benchmark_configurations()[name]
         # The benchmark counts no element-wise work except norms, so its count is compared with our matrix products.
@@ -103,8 +111,8 @@ def _benchmark_deviations(table: pd.DataFrame, names: Iterable[str]) -> dict[str
         for count, figure in (("params", theirs.params), ("macs_matmul", macs)):
             our_count = own[count].get(name)
             if figure is not None and our_count is not None and (said := _apart(count, figure, our_count)):
-                found[name] = said
-    return found
+                deviations[name] = said
+    return deviations
 
 
 def _latest(rows: pd.DataFrame, count: str) -> dict[str, float]:
@@ -136,7 +144,7 @@ def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[
     if "pipeline" in stated.columns:
         stated = stated[stated["pipeline"].isna() | (stated["pipeline"] == stated["top1_pipeline"])]
     ours = table[table["source"] == "measured"]
-    found: dict[tuple[str, str, str], str] = {}
+    deviations: dict[tuple[str, str, str], str] = {}
     for count in _COUNTS_TO_COMPARE:
         if count not in table.columns:
             continue
@@ -151,8 +159,8 @@ def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[
         counts = zip(*(both[column] for column in (*_TRAINING, count, f"{count}_ours")), strict=True)
         for name, source, pipeline, theirs, our_count in counts:
             if said := _apart(count, float(theirs), float(our_count)):
-                found[str(name), str(source), str(pipeline)] = said
-    return found
+                deviations[str(name), str(source), str(pipeline)] = said
+    return deviations
 
 
 def _apart(count: str, theirs: float, ours: float) -> str | None:

@@ -138,14 +138,14 @@ def _two_faced(names: np.ndarray, costs: dict[str, np.ndarray]) -> tuple[TwoFace
     no_dearer = {name: np.searchsorted(np.sort(cost), cost, side="right") for name, cost in costs.items()}
     # Models of equal cost share the mean of their ranks, so that many equal models are neither best nor worst.
     middle = {name: (cheaper[name] + no_dearer[name] + 1) / 2 for name in costs}
-    found = [
+    two_faced = [
         TwoFaced(str(names[i]), x, int(cheaper[x][i]) + 1, y, int(cheaper[y][i]) + 1, n)
         for x in costs
         for y in costs
         for i in range(n)
         if middle[x][i] <= _BEST_QUARTER * n and middle[y][i] > _WORST_QUARTER * n
     ]
-    return tuple(sorted(found, key=lambda entry: entry.rank_best - entry.rank_bad))
+    return tuple(sorted(two_faced, key=lambda entry: entry.rank_best - entry.rank_bad))
 
 
 def _warning(pairs: tuple[PairDisagreement, ...]) -> str | None:

@@ -123,8 +123,8 @@ def _sweep(points: np.ndarray, values: np.ndarray, targets: np.ndarray, least: n
     """One coordinate: sort the points, keep the running minimum of their values, look each target up."""
     order = np.argsort(points, kind="stable")
     running = np.concatenate([[np.inf], np.minimum.accumulate(values[order])])
-    found = running[np.searchsorted(points[order], targets, side="right")]
-    least[into] = np.minimum(least[into], found)
+    lowest = running[np.searchsorted(points[order], targets, side="right")]
+    least[into] = np.minimum(least[into], lowest)
 
 
 def _compare_all_pairs(
@@ -133,5 +133,5 @@ def _compare_all_pairs(
     below = points[:, :1] <= targets[:, 0]
     for k in range(1, points.shape[1]):
         below &= points[:, k : k + 1] <= targets[:, k]
-    found = np.where(below, values[:, None], np.inf).min(axis=0)
-    least[into] = np.minimum(least[into], found)
+    lowest = np.where(below, values[:, None], np.inf).min(axis=0)
+    least[into] = np.minimum(least[into], lowest)

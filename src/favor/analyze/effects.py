@@ -5,23 +5,27 @@ rotary positions); Nauen et al., "Which Transformer to Favor", Table 1 (the new 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.comparison import results
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SOURCES, known_conditions
+from favor.analyze.trainings import results
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
 
 SIGNIFICANT = 1 - CONFIDENCE
 
-_ALIKE = ("source", "img_size", "num_classes", "batch_size", *QUALITY_CONDITIONS, *RUN_CONDITIONS)
+# An accuracy depends on the training and not on the machine, a cost on the machine and not on the training.
+_ALIKE_IN_QUALITY = ("source", "img_size", *QUALITY_CONDITIONS)
+_ALIKE_IN_COST = ("source", "img_size", "num_classes", *RUN_CONDITIONS)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class PairedEffect:
 
     `p_rank` is the p of Wilcoxon's signed-rank test, which an outlier cannot sway. Interval and tests are None where
     they are not defined (fewer than two pairs). `verdict` is "better" or "worse" only where the t-test is significant.
+    `source` is where all values come from, if it is one source.
     """
 
     change: str
@@ -59,6 +64,7 @@ class PairedEffect:
     p_rank: float | None
     verdict: Literal["better", "worse", "undecided"]
     pairs: tuple[PairedDifference, ...]
+    source: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -113,22 +119,33 @@ def _verdict(mean: float, p: float | None, better: str) -> Literal["better", "wo
 def effect_of_model(
     table: pd.DataFrame, change: str, pairs: Iterable[tuple[str, str]], metric: str = "top1"
 ) -> PairedEffect:
-    """The effect of swapping one model for another (base, changed), each pair under equal conditions."""
+    """The effect of swapping one model for another (base, changed), each pair under equal conditions.
+
+    Of a cost that was measured in several settings, the one that the most pairs share is used for each image size:
+    two measurements of the same pair are not two pairs.
+    """
     require_columns(table, ["name", metric], "a paired comparison")
     usable, _ = complete_rows(results(table), [metric])
-    alike = [column for column in _ALIKE if column in usable.columns]
-    means = usable.groupby(["name", *alike], dropna=False)[metric].mean()
+    is_quality = glossary_entry(metric).group == "quality"
+    alike = known_conditions(usable, _ALIKE_IN_QUALITY if is_quality else _ALIKE_IN_COST, metric)
+    keyed = alike.assign(name=usable["name"], value=usable[metric])
+    means = keyed.groupby(["name", *alike.columns], dropna=False)["value"].mean()
     by_name: dict[str, dict[tuple[str, ...], float]] = {}
     for key, value in means.items():
         parts = key if isinstance(key, tuple) else (key,)
         by_name.setdefault(str(parts[0]), {})[tuple(_text(part) for part in parts[1:])] = float(value)
     found = [
-        PairedDifference(base, changed, ", ".join(filter(None, conditions)), value, other, other - value)
+        (conditions, PairedDifference(base, changed, ", ".join(filter(None, conditions)), value, other, other - value))
         for base, changed in pairs
         for conditions, value in by_name.get(base, {}).items()
         if (other := by_name.get(changed, {}).get(conditions)) is not None
     ]
-    return paired_effect(change, metric, found)
+    kept = {conditions for conditions, _ in found}
+    if not is_quality:
+        fixed = [list(alike.columns).index(name) for name in ("source", "img_size") if name in alike]
+        shared = Counter(conditions for conditions, _ in found).most_common()
+        kept = set({tuple(key[i] for i in fixed): key for key, _ in reversed(shared)}.values())
+    return paired_effect(change, metric, [pair for conditions, pair in found if conditions in kept])
 
 
 def effect_of_condition(
@@ -150,7 +167,7 @@ def effect_of_condition(
     values = usable.groupby([*by, condition], dropna=False)[metric].mean().unstack(condition).dropna()
     if not {base, changed} <= set(values.columns):
         raise RequestError(f"no rows with {condition} {base!r} and {changed!r} agree in {', '.join(by)}")
-    found = [
+    differences = [
         PairedDifference(
             base=base,
             changed=changed,
@@ -162,7 +179,7 @@ def effect_of_condition(
         )
         for key, row in values.iterrows()
     ]
-    return paired_effect(f"{condition}: {base} to {changed}", metric, found)
+    return paired_effect(f"{condition}: {base} to {changed}", metric, differences)
 
 
 def _text(value: object) -> str:
@@ -202,6 +219,29 @@ def rotary_position_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     [('vix_vin', 'vix_vin_rope')]
     """
     return _known_pairs(names, lambda name: f"{name}_rope")
+
+
+def x_former_effects(table: pd.DataFrame, metric: str = "top1") -> list[PairedEffect]:
+    """What linear attention, convolutional embedding and rotary positions change, the reader's own results first.
+
+    Results of different sources are not mixed; changes without a pair are left out.
+    """
+    table = table[table["name"].astype(str).str.startswith("vix_")]
+    names = [str(name) for name in table["name"].unique()]
+    changes = {
+        "Performer attention": linear_attention_pairs(names, "performer"),
+        "Linformer attention": linear_attention_pairs(names, "linformer"),
+        "Nystrom attention": linear_attention_pairs(names, "nystrom"),
+        "convolutional embedding": convolutional_embedding_pairs(names),
+        "rotary positions": rotary_position_pairs(names),
+    }
+    effects = []
+    for source in sorted(table["source"].unique(), key=SOURCES.index):
+        of_source = table[table["source"] == source]
+        for change, pairs in changes.items():
+            with suppress(RequestError):  # no pair has the metric
+                effects.append(replace(effect_of_model(of_source, change, pairs, metric), source=str(source)))
+    return effects
 
 
 def _known_pairs(names: Iterable[str], swapped: Callable[[str], str | None]) -> list[tuple[str, str]]:

@@ -44,9 +44,12 @@ class FoundOnFront(Protocol):
     def img_size(self) -> int: ...
 
 
-def guide_entries(found: Iterable[FoundOnFront]) -> list[GuideEntry]:
+def guide_entries(members: Iterable[FoundOnFront]) -> list[GuideEntry]:
     """The entries of a table of fronts, such as the published one."""
-    return [GuideEntry(one.constraint, one.phase, one.how, one.family, one.title, one.img_size) for one in found]
+    return [
+        GuideEntry(member.constraint, member.phase, member.how, member.family, member.title, member.img_size)
+        for member in members
+    ]
 
 
 @dataclass(frozen=True)

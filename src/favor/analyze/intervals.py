@@ -1,4 +1,9 @@
-"""Intervals: those in a table, draws from them, and the interval of an accuracy from the size of its test set."""
+"""Intervals: those in a table, joint draws from them, and the interval of an accuracy from the size of its test set.
+
+A number without an interval is unknown, unless its metric is exact. What all models of a draw share is drawn once:
+the rates of a simulated device, the test images of accuracies, and the drift of a machine while models took turns
+(docs/decisions.md).
+"""
 
 import math
 from statistics import NormalDist
@@ -6,11 +11,24 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
+from favor.analyze.flags import DISTURBED, UNSTEADY, is_disturbed, is_unsteady, marked
 from favor.analyze.selection import numbers
-from favor.metrics import METRICS, QUALITIES
+from favor.analyze.setting import Setting, column_of
+from favor.errors import RequestError, shown
+from favor.metrics import METRICS, QUALITIES, Metric
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)  # standard deviations from the middle of an interval to its end
+
+SIMULATED_OWN, COMPILED_OWN, TRAINING_OWN = 0.10, 0.135, 0.165
+"""The deviation of the logarithm of simulated times that models do not share, in eager mode, compiled and in training:
+the spread of residuals within a card (docs/simulation-accuracy.md). The rest of an interval is the card's and the
+host's."""
+_OF_TRAINING = ("train_", "finetune_")
+
+LEAST_ROUNDS = 6  # fewer rounds in turns tell neither an order nor a correlation
+SAME_IMAGES = 0.4
+"""The correlation between the accuracies of two models that the choice of test images makes (docs/decisions.md)."""
 
 # Number of test images per data set, which bounds the precision of an accuracy.
 TEST_IMAGES = {
@@ -19,33 +37,179 @@ TEST_IMAGES = {
     "cars": 8_041,
     "flowers102": 6_149,
     "places365": 36_500,
+    "digits": 360,
     "cifar10": 10_000,
+    "cifar100": 10_000,
+    "fashion-mnist": 10_000,
     "tiny-imagenet": 10_000,
+    "synthetic": 512,
 }
 
 
 def has_intervals(table: pd.DataFrame, metric: str) -> bool:
     """Whether any row knows an interval of the metric."""
+    return bool(_with_both_ends(table, metric).any())
+
+
+def has_known_uncertainty(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """Mask of the rows whose uncertainty is known: they have an interval, or the metric is exact.
+
+    >>> rows = pd.DataFrame({"params": [5e6], "throughput": [80.0]})
+    >>> has_known_uncertainty(rows, "params").tolist(), has_known_uncertainty(rows, "throughput").tolist()
+    ([True], [False])
+    """
+    return _with_both_ends(table, metric) | (_is_exact(metric) & np.isfinite(numbers(table, metric)))
+
+
+def _with_both_ends(table: pd.DataFrame, metric: str) -> np.ndarray:
     low, high = f"{metric}_low", f"{metric}_high"
-    return low in table.columns and high in table.columns and bool((table[low].notna() & table[high].notna()).any())
+    if low not in table.columns or high not in table.columns:
+        return np.zeros(len(table), dtype=bool)
+    return (table[low].notna() & table[high].notna()).to_numpy()
+
+
+def _metric(column: str) -> Metric | None:
+    """The metric of a column; `throughput@t4` is the throughput on another device."""
+    return METRICS.get(column.partition("@")[0])
+
+
+def _is_exact(column: str) -> bool:
+    metric = _metric(column)
+    return metric is not None and metric.exact
+
+
+def _is_linear(column: str) -> bool:
+    """Whether differences matter, as for percentages, and not ratios."""
+    metric = _metric(column)
+    return metric is not None and metric.unit == "%"
+
+
+def deviations(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """The standard deviations below and above each value: of percentages in points, of all else of the logarithm.
+
+    Flags widen them. A number whose uncertainty is unknown is assumed to be as uncertain as the most uncertain one
+    that is known.
+    """
+    value = numbers(table, metric)
+    if not has_intervals(table, metric):
+        below = above = np.zeros(len(table))
+    else:
+        low, high = (numbers(table, f"{metric}_{end}") for end in ("low", "high"))
+        if _is_linear(metric):
+            below, above = value - low, high - value
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                below, above = np.log(value / np.maximum(low, 1e-3 * value)), np.log(high / value)
+        known = _with_both_ends(table, metric)
+        below, above = (np.where(known, np.clip(np.nan_to_num(side), 0, None), np.nan) / Z for side in (below, above))
+        unknown = 0.0 if _is_exact(metric) else np.nanmax([below, above])
+        below, above = (np.where(known, side, unknown) for side in (below, above))
+    return _widened(table, metric, below, above)
+
+
+def _widened(table: pd.DataFrame, metric: str, below: np.ndarray, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The deviations with the doubt that flags on the measurements raise."""
+    flags = column_of(table, f"{metric}_flags")
+    if not flags.notna().any():
+        return below, above
+    unsteady = np.where(marked(flags, is_unsteady), UNSTEADY, 0.0)
+    below, above = np.hypot(below, unsteady), np.hypot(above, unsteady)
+    disturbed = np.where(marked(flags, is_disturbed), DISTURBED / Z, 0.0)
+    described = _metric(metric)
+    if described is not None and described.better == "higher":
+        return below, np.hypot(above, disturbed)
+    return np.hypot(below, disturbed), above
+
+
+def shared_variance(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """The share of each row's variance that it has in common with the other models of its cause.
+
+    Measured numbers share nothing, since each was measured at another time, unless the models took turns.
+    """
+    if f"{metric}_shared" in table.columns:
+        return np.nan_to_num(numbers(table, f"{metric}_shared"))
+    if f"{metric}_stretch" in table.columns:
+        return _shared_in_turns(table, metric)
+    simulated = (column_of(table, f"{metric}_source") == "simulated").fillna(False).to_numpy(dtype=bool)
+    if not simulated.any() or _is_exact(metric):
+        return np.zeros(len(table))
+    widest = np.maximum(*deviations(table, metric))
+    own = _simulated_own(table, metric)
+    share = np.divide(own, widest, out=np.ones(len(table)), where=widest > own)
+    return np.where(simulated, 1 - share**2, 0.0)
+
+
+def _simulated_own(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """The deviation of each row that is its model's own, if it is simulated."""
+    if metric.startswith(_OF_TRAINING):
+        return np.full(len(table), TRAINING_OWN)
+    settings = column_of(table, f"{metric}_setting")
+    compiled = [isinstance(setting, Setting) and setting.runtime == "compile" for setting in settings]
+    return np.where(compiled, COMPILED_OWN, SIMULATED_OWN)
+
+
+def _shared_in_turns(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """The mean correlation, over rounds, between models that took turns: the drift of the machine."""
+    shared = np.zeros(len(table))
+    stretches = table[f"{metric}_stretch"]
+    for stretch in stretches.dropna().unique():
+        members = np.flatnonzero((stretches == stretch).to_numpy())
+        rounds = [_rounds(text) for text in table[f"{metric}_rounds"].iloc[members]]
+        logs = np.log([values[: min(map(len, rounds))] for values in rounds])
+        logs = logs[:, np.isfinite(logs).all(axis=0)]
+        if len(members) > 1 and logs.shape[1] >= LEAST_ROUNDS and (logs.std(axis=1) > 0).all():
+            correlations = np.corrcoef(logs)[np.triu_indices(len(members), 1)]
+            shared[members] = np.clip(correlations.mean(), 0.0, 1.0)
+    return shared
+
+
+def _rounds(text: object) -> list[float]:
+    """The values of rounds, as a table has them; nan for one that was disturbed."""
+    try:
+        values = [float(value) for value in str(text).split()]
+    except ValueError:
+        values = [0.0]
+    if any(value <= 0 for value in values):
+        raise RequestError(f"rounds must be numbers above zero, not {shown(text)}; measure the model again")
+    return values
+
+
+def _causes(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
+    """For every row the number of the cause that it shares with others, and how many causes there are."""
+    if f"{metric}_stretch" not in table.columns:
+        return np.zeros(len(table), dtype=int), 1
+    codes, stretches = pd.factorize(table[f"{metric}_stretch"])
+    return codes + 1, len(stretches) + 1
 
 
 def draw(table: pd.DataFrame, metric: str, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws (draws × rows) of a metric from its 95 % intervals; a row without an interval stays at its value.
+    """Joint draws (draws × rows) of a metric from its 95 % intervals; an exact number stays at its value.
 
     A two-piece normal: each side of the interval is 1.96 standard deviations of that side wide.
     """
     value = numbers(table, metric)
-    if not has_intervals(table, metric):
+    below, above = deviations(table, metric)
+    if not below.any() and not above.any():
         return np.broadcast_to(value, (draws, len(value)))
-    below = _deviation(value - numbers(table, f"{metric}_low"))
-    above = _deviation(numbers(table, f"{metric}_high") - value)
-    z = rng.standard_normal((draws, len(value)))
-    return value + z * np.where(z > 0, above, below)
+    number, networks = _networks(table, metric)
+    shared = shared_variance(table, metric)
+    z = np.sqrt(1 - shared) * rng.standard_normal((draws, networks))[:, number]
+    if shared.any():
+        cause, causes = _causes(table, metric)
+        z = z + np.sqrt(shared) * rng.standard_normal((draws, causes))[:, cause]
+    moved = z * np.where(z > 0, above, below)
+    return value + moved if _is_linear(metric) else value * np.exp(moved)
 
 
-def _deviation(half_width: np.ndarray) -> np.ndarray:
-    return np.clip(np.nan_to_num(half_width), 0, None) / Z
+def _networks(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
+    """For every row the number of its network, and how many there are: equal simulations are of the same network."""
+    simulated = (column_of(table, f"{metric}_source") == "simulated").fillna(False)
+    if not simulated.any():
+        return np.arange(len(table)), len(table)
+    columns = [metric, *(end for end in (f"{metric}_low", f"{metric}_high") if end in table.columns)]
+    apart = pd.Series(np.arange(len(table)), index=table.index).mask(simulated, -1)
+    number = table[columns].assign(_apart=apart).groupby([*columns, "_apart"], dropna=False, sort=False).ngroup()
+    return number.to_numpy(), int(number.max()) + 1
 
 
 def accuracy_interval(accuracy: float, images: int) -> tuple[float, float]:
@@ -65,6 +229,7 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
 
     An accuracy varies with the sample of test images, and every quality with the seed of its training. A model with one
     seed is assumed to vary like those with several; without any of these, the variation between seeds is left out.
+    `<metric>_shared` is the share of the variance that comes from test images that all models have in common.
     """
     columns = {}
     for metric in [name for name in QUALITIES if name in table.columns]:
@@ -72,13 +237,18 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
         below = above = np.zeros(len(table))
         images = TEST_IMAGES.get(dataset or "") if METRICS[metric].unit == "%" else None
         if images is not None:
-            ends = np.array([accuracy_interval(each, images) for each in value]).reshape(-1, 2)
+            ends = np.array([accuracy_interval(accuracy, images) for accuracy in value]).reshape(-1, 2)
             below, above = value - ends[:, 0], ends[:, 1] - value
         known = (half > 0) | (images is not None)
         bounds = {"_low": value - np.hypot(below, half), "_high": value + np.hypot(above, half)}
+        estimated = np.zeros(len(table), dtype=bool)
         for end, bound in bounds.items():
             given = numbers(table, metric + end) if metric + end in table.columns else np.full(len(table), np.nan)
+            estimated |= np.isnan(given) & known
             columns[metric + end] = np.where(np.isnan(given) & known, bound, given)
+        if images is not None:
+            by_images = np.divide(below**2, below**2 + half**2, out=np.zeros(len(table)), where=below > 0)
+            columns[f"{metric}_shared"] = np.where(estimated, SAME_IMAGES * by_images, 0.0)
     return table.assign(**{name: ends for name, ends in columns.items() if not np.isnan(ends).all()})
 
 

@@ -1,51 +1,91 @@
 """Limits that a model must meet, and how far to relax them if none does."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from favor.analyze.selection import numbers
+from favor.errors import RequestError
 from favor.metrics import METRICS
+from favor.units import format_quantity
 
-# The limits that can be asked for, and the metric that each is about.
+# The limits that can be asked for, and the metric that each is about. The page asks for those of `LIMITED`.
 LIMITED = {
     "min_accuracy": "top1",
     "max_memory": "inference_memory",
     "max_latency": "latency_p50",
     "max_params": "params",
 }
+ALL_LIMITED = {**LIMITED, "max_p99": "latency_p99", "max_process_memory": "memory_process", "qps": "max_qps"}
+
+_TESTED = {
+    "max_memory": "tensors of a forward pass; --max-process-memory limits the whole process",
+    "max_latency": "the median of single images; --max-p99 limits the 99th percentile",
+    "max_p99": "the 99th percentile of single images",
+    "max_process_memory": "peak resident memory of the process at inference",
+}
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit, named as the user's option is (`max_memory`), in the stored unit of its metric."""
+    """One limit, named as the user's option is (`max_memory`), in the stored unit of its metric.
+
+    `device` is None on the device that the models are ranked on, and the name of any further one. `p99` are the
+    seconds within which 99 % of the answers come at a load.
+    """
 
     option: str
     metric: str
     bound: Literal["min", "max"]
     value: float
+    device: str | None = None
+    p99: float | None = None
 
     @classmethod
     def named(cls, option: str, value: float) -> "Limit":
         """The limit of an option; the option's name says which way it bounds.
 
         >>> Limit.named("min_accuracy", 82.0)
-        Limit(option='min_accuracy', metric='top1', bound='min', value=82.0)
+        Limit(option='min_accuracy', metric='top1', bound='min', value=82.0, device=None, p99=None)
         """
-        return cls(option, LIMITED[option], "min" if option.startswith("min") else "max", value)
+        return cls(option, ALL_LIMITED[option], "max" if option.startswith("max") else "min", value)
 
     @property
     def unit(self) -> str:
         """The unit of the limit's value."""
         return METRICS[self.metric].unit
 
+    @property
+    def column(self) -> str:
+        """The column of the numbers that the limit is about."""
+        return self.metric if self.device is None else f"{self.metric}@{self.device}"
+
+    @property
+    def tested(self) -> str | None:
+        """Which number is tested, where the option alone does not tell.
+
+        >>> Limit.named("max_p99", 0.05).tested
+        'the 99th percentile of single images'
+        """
+        if self.p99 is not None:
+            return f"the largest load with 99 % of the answers within {format_quantity(self.p99, 's')}"
+        return _TESTED.get(self.option)
+
+    def __str__(self) -> str:
+        """The option as people name it.
+
+        >>> str(Limit("max_latency", "latency_p50", "max", 0.05, "t4"))
+        'max_latency on t4'
+        """
+        return self.option if self.device is None else f"{self.option} on {self.device}"
+
     def values_of(self, rows: pd.DataFrame) -> np.ndarray:
         """The rows' numbers that the limit is about, NaN where unknown."""
-        return numbers(rows, self.metric) if self.metric in rows.columns else np.full(len(rows), np.nan)
+        return numbers(rows, self.column) if self.column in rows.columns else np.full(len(rows), np.nan)
 
     def kept_by(self, values: np.ndarray) -> np.ndarray:
         """Mask of the values that meet the limit; an unknown value does not."""
@@ -64,6 +104,24 @@ class Limit:
             allowed, actual = 1 / max(self.value, math.ulp(1.0)), 1 / np.maximum(values, math.ulp(1.0))
         excess = np.log(np.maximum(actual, math.ulp(1.0)) / max(allowed, math.ulp(1.0)))
         return np.where(self.kept_by(values), 0.0, np.maximum(excess, math.ulp(1.0)))
+
+
+def under_load(limits: Iterable[Limit]) -> tuple[Limit, ...]:
+    """The limits with a load and its latency as one: queries wait for each other, so the latency depends on the load.
+
+    >>> [str(limit) for limit in under_load([Limit.named("max_p99", 0.05), Limit.named("qps", 20.0)])]
+    ['qps']
+    """
+    asked = tuple(limits)
+    by_option = {limit.option: limit for limit in asked}
+    if "qps" not in by_option:
+        return asked
+    if "max_p99" not in by_option:
+        raise RequestError("--qps needs a latency limit for 99 % of the answers; add --max-p99, for example 50ms")
+    p99 = by_option["max_p99"].value
+    return tuple(
+        replace(limit, p99=p99) if limit.option == "qps" else limit for limit in asked if limit.option != "max_p99"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,29 +162,29 @@ def relax(rows: pd.DataFrame, limits: Sequence[Limit]) -> Relax:
 
     Rows without a number for a limit are counted and not considered.
     """
-    values = {limit.option: limit.values_of(rows) for limit in limits}
-    known = np.logical_and.reduce([np.isfinite(values[limit.option]) for limit in limits])
+    values = {limit: limit.values_of(rows) for limit in limits}
+    known = np.logical_and.reduce([np.isfinite(values[limit]) for limit in limits])
     if not len(rows) or not known.any():
         return Relax((), None, len(rows))
-    kept = {limit.option: limit.kept_by(values[limit.option]) for limit in limits}
-    excess = {limit.option: limit.excess(values[limit.option]) for limit in limits}
-    each = []
+    kept = {limit: limit.kept_by(values[limit]) for limit in limits}
+    excess = {limit: limit.excess(values[limit]) for limit in limits}
+    single = []
     for limit in limits:
-        others_kept = np.logical_and.reduce([known, *(kept[other.option] for other in limits if other is not limit)])
+        others_kept = np.logical_and.reduce([known, *(kept[other] for other in limits if other is not limit)])
         candidates = np.flatnonzero(others_kept)
         if len(candidates):
-            nearest = int(candidates[np.argmin(excess[limit.option][candidates])])
-            each.append(_relaxation(rows, nearest, limits))
+            nearest = int(candidates[np.argmin(excess[limit][candidates])])
+            single.append(_relaxation(rows, nearest, limits))
     total = np.where(known, sum(excess.values()), np.inf)
-    return Relax(tuple(each), _relaxation(rows, int(np.argmin(total)), limits), int((~known).sum()))
+    return Relax(tuple(single), _relaxation(rows, int(np.argmin(total)), limits), int((~known).sum()))
 
 
 def _relaxation(rows: pd.DataFrame, position: int, limits: Sequence[Limit]) -> Relaxation:
     row = rows.iloc[position]
     moved = []
     for limit in limits:
-        value = float(row[limit.metric])
+        value = float(row[limit.column])
         if not limit.kept_by(np.array([value]))[0]:
             by = abs(value - limit.value)
-            moved.append(RelaxedLimit(limit.option, limit.metric, limit.unit, limit.value, value, by))
+            moved.append(RelaxedLimit(str(limit), limit.metric, limit.unit, limit.value, value, by))
     return Relaxation(str(row["name"]), None if pd.isna(row["img_size"]) else int(row["img_size"]), tuple(moved))

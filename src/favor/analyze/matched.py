@@ -34,10 +34,6 @@ class MatchedComparison:
     models_b: int
     effect: PairedEffect
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class MatchedResult:
@@ -78,7 +74,7 @@ def matched(
     require_columns(table, [group, quality, indicator], "a matched comparison")
     usable, _ = complete_rows(table, [quality, indicator])
     side_a, side_b = (_side(table, usable, group, key) for key in (a, b))
-    pairs = _closest_pairs(np.log(numbers(side_a, indicator)), np.log(numbers(side_b, indicator)), np.log1p(tolerance))
+    pairs = closest_pairs(np.log(numbers(side_a, indicator)), np.log(numbers(side_b, indicator)), np.log1p(tolerance))
     if not pairs:
         raise RequestError(f"no model of {a} is within {tolerance:.0%} of one of {b} by {indicator}")
     differences = [
@@ -96,10 +92,9 @@ def matched(
     return MatchedComparison(match or indicator, indicator, tolerance, a, b, len(side_a), len(side_b), effect)
 
 
-def matched_every_way(
-    table: pd.DataFrame, a: str, b: str, *, group: str = "family", quality: str = "top1", tolerance: float = 0.1
-) -> MatchedResult:
+def matched_every_way(table: pd.DataFrame, a: str, b: str, *, group: str = "family") -> MatchedResult:
     """The comparison parameter-matched, compute-matched and speed-matched, as far as the table allows."""
+    quality = "top1"
     comparisons, missing = [], []
     for match, indicators in MATCHES.items():
         indicator = next((name for name in indicators if _both_have(table, a, b, group, name, quality)), None)
@@ -107,11 +102,11 @@ def matched_every_way(
             missing.append(f"{match}: no {' or '.join(indicators)} with {quality} on both sides")
             continue
         try:
-            found = matched(table, a, b, indicator, group=group, quality=quality, tolerance=tolerance, match=match)
+            comparison = matched(table, a, b, indicator, group=group, quality=quality, match=match)
         except RequestError as reason:
             missing.append(f"{match}: {reason}")
             continue
-        comparisons.append(found)
+        comparisons.append(comparison)
     return MatchedResult(a, b, quality, tuple(comparisons), tuple(missing), _overall(a, b, comparisons))
 
 
@@ -128,7 +123,7 @@ def _both_have(table: pd.DataFrame, a: str, b: str, group: str, indicator: str, 
     return {a, b} <= set(usable[group])
 
 
-def _closest_pairs(a: np.ndarray, b: np.ndarray, widest: float) -> list[tuple[int, int]]:
+def closest_pairs(a: np.ndarray, b: np.ndarray, widest: float) -> list[tuple[int, int]]:
     """One-to-one pairs within `widest`: first as many as possible, then the least total distance."""
     from scipy.optimize import linear_sum_assignment
 

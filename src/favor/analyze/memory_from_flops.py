@@ -4,14 +4,14 @@ Paper: Nauen et al., "Which Transformer to Favor", appendix D.9, Figure 20: VRAM
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import Excluded, complete_rows, numbers
 from favor.errors import RequestError
+from favor.metrics import metric
 
 _GIGA = 1e9
 
@@ -29,7 +29,7 @@ class MemoryEstimate:
 class MemoryFit:
     """Memory [GB] = slope * operations [G] + intercept, over n rows at one batch size; intervals at 95 %."""
 
-    operations: str
+    memory: str
     batch_size: int | None
     n: int
     slope: float
@@ -54,13 +54,9 @@ class MemoryFit:
         half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, self.n - 2)) * self.residual * math.sqrt(leverage)
         return MemoryEstimate(expected * _GIGA, (expected - half) * _GIGA, (expected + half) * _GIGA)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
 
-
-def memory_from_flops(table: pd.DataFrame, operations: str = "ops_mixed") -> MemoryFit:
-    """Fit training memory against operations; all rows must have the same batch size.
+def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> MemoryFit:
+    """Fit training memory against operations; memory of the batch in the rows must be of the same batch size in all.
 
     >>> table = pd.DataFrame({"ops_mixed": [1e9, 2e9, 3e9, 4e9], "train_memory": [52e9, 75e9, 103e9, 126e9]})
     >>> round(memory_from_flops(table).slope, 1)
@@ -68,19 +64,17 @@ def memory_from_flops(table: pd.DataFrame, operations: str = "ops_mixed") -> Mem
     """
     from scipy import stats
 
-    usable, excluded = complete_rows(table, [operations, "train_memory"])
-    batch_size = _only_batch_size(usable)
-    x, y = numbers(usable, operations) / _GIGA, numbers(usable, "train_memory") / _GIGA
+    usable, excluded = complete_rows(table, ["ops_mixed", memory])
+    batch_size = _only_batch_size(usable) if "batch_size" in metric(memory).conditions else None
+    x, y = numbers(usable, "ops_mixed") / _GIGA, numbers(usable, memory) / _GIGA
     n = len(x)
     if n < 3 or x.max() == x.min():
-        raise RequestError(
-            f"a line with an interval needs three or more rows with {operations} and train_memory, found {n}"
-        )
+        raise RequestError(f"a line with an interval needs three or more rows with ops_mixed and {memory}, found {n}")
     fit = stats.linregress(x, y)
     t = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 2))
     residuals = y - (fit.slope * x + fit.intercept)
     return MemoryFit(
-        operations=operations,
+        memory=memory,
         batch_size=batch_size,
         n=n,
         slope=float(fit.slope),

@@ -2,7 +2,8 @@
 
 A row is dominated if another row is at least as good in every metric and better in one (the standard rule), or, with
 `strict=True`, only if another row is better in every metric (the rule of "Which Transformer to Favor"). Equal rows do
-not dominate each other, so ties stay on the front. Rows that failed or lack a number are left out and counted.
+not dominate each other, so ties stay on the front. Rows that failed or lack a number are left out and counted. A row
+whose accuracy is flagged is neither on the front nor dominates another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.dominance import least_value_below, nondominated
-from favor.analyze.intervals import draw, has_intervals
+from favor.analyze.intervals import draw, has_intervals, has_known_uncertainty
 from favor.analyze.selection import Excluded, complete_rows, numbers
 from favor.errors import RequestError
 from favor.metrics import METRICS, metric
@@ -33,6 +34,7 @@ class ParetoPoint:
     member: bool
     probability: float | None
     distance: dict[str, float]
+    flag: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,8 @@ class ParetoResult:
     """The front of a table. Columns are kept as arrays, because a table may have a million rows; `points` reads them.
 
     `rows` are positions in the table given. `probability` is the share of draws from the intervals in which a row is
-    on the front, None where no interval is known. `sources` has for each metric where its values come from, None where
+    on the front, NaN for a row with a number of unknown uncertainty, None without any interval. `flags` has the
+    reasons why an accuracy must not decide. `sources` has for each metric where its values come from, None where
     the table does not tell. `distance[i, k]` is how much row i has to improve in metric k alone
     to be no longer dominated, in the metric's unit.
     """
@@ -56,6 +59,7 @@ class ParetoResult:
     member: np.ndarray
     probability: np.ndarray | None
     distance: np.ndarray
+    flags: tuple[str | None, ...]
     excluded: Excluded
 
     @property
@@ -84,8 +88,9 @@ class ParetoResult:
             values=dict(zip(self.metrics, self.values[position].tolist(), strict=True)),
             sources=dict(zip(self.metrics, self._sources(position), strict=True)),
             member=bool(self.member[position]),
-            probability=None if self.probability is None else float(self.probability[position]),
+            probability=None if self.probability is None else _known(float(self.probability[position])),
             distance=dict(zip(self.metrics, self.distance[position].tolist(), strict=True)),
+            flag=self.flags[position],
         )
 
     def _sources(self, position: int) -> Iterator[str | None]:
@@ -111,10 +116,13 @@ def pareto(
     *,
     better: Mapping[str, Direction] | None = None,
     strict: bool = False,
+    flags: Sequence[str | None] | None = None,
     draws: int = 1000,
     seed: int = 0,
 ) -> ParetoResult:
     """The Pareto front of a table; `better` gives the direction where the glossary's is not meant or not known.
+
+    `flags` says for every row why its accuracy must not decide, None where it may.
 
     >>> table = pd.DataFrame({"name": ["a", "b", "c"], "top1": [80.0, 82.0, 79.0], "params": [5e6, 9e6, 6e6]})
     >>> pareto(table, ["top1", "params"]).members
@@ -127,7 +135,10 @@ def pareto(
     values = np.column_stack([numbers(usable, name) for name in metrics])
     signs = np.array([-1.0 if direction == "higher" else 1.0 for direction in directions])
     costs = values * signs
-    member = nondominated(costs, strict=strict)
+    reasons = tuple((None,) * len(usable) if flags is None else (flags[row] for row in usable["_row"]))
+    admitted = np.array([reason is None for reason in reasons], dtype=bool)
+    member = np.zeros(len(usable), dtype=bool)
+    member[admitted] = nondominated(costs[admitted], strict=strict)
     return ParetoResult(
         metrics=tuple(metrics),
         better=directions,
@@ -138,8 +149,9 @@ def pareto(
         values=values,
         sources=tuple(usable[f"{name}_source"].to_numpy() if f"{name}_source" in usable else None for name in metrics),
         member=member,
-        probability=_membership_probability(usable, metrics, signs, strict, draws, seed),
+        probability=_membership_probability(usable, admitted, metrics, signs, strict, draws, seed),
         distance=_distance_to_front(costs, member, strict),
+        flags=reasons,
         excluded=excluded,
     )
 
@@ -153,18 +165,31 @@ def _direction(name: str, given: Mapping[str, Direction]) -> Direction:
     return direction
 
 
+def _known(probability: float) -> float | None:
+    return None if np.isnan(probability) else probability
+
+
 def _membership_probability(
-    table: pd.DataFrame, metrics: Sequence[str], signs: np.ndarray, strict: bool, draws: int, seed: int
+    table: pd.DataFrame,
+    admitted: np.ndarray,
+    metrics: Sequence[str],
+    signs: np.ndarray,
+    strict: bool,
+    draws: int,
+    seed: int,
 ) -> np.ndarray | None:
     """Share of draws from the metrics' intervals in which each row is on the front; None without any interval."""
-    if not any(has_intervals(table, name) for name in metrics):
+    if not draws or not any(has_intervals(table, name) for name in metrics):
+        return None
+    known = np.logical_and.reduce([has_known_uncertainty(table, name) for name in metrics])
+    if not known.any():
         return None
     rng = np.random.default_rng(seed)
-    drawn = np.stack([draw(table, name, draws, rng) for name in metrics], axis=-1) * signs
+    drawn = np.stack([draw(table, name, draws, rng) for name in metrics], axis=-1)[:, admitted] * signs
     hits = np.zeros(len(table))
     for costs in drawn:
-        hits += nondominated(costs, strict=strict)
-    return hits / draws
+        hits[admitted] += nondominated(costs, strict=strict)
+    return np.where(known, hits / draws, np.nan)
 
 
 def _distance_to_front(costs: np.ndarray, member: np.ndarray, strict: bool) -> np.ndarray:
@@ -179,4 +204,5 @@ def _distance_to_front(costs: np.ndarray, member: np.ndarray, strict: bool) -> n
     for k in range(costs.shape[1]):
         rest = [j for j in range(costs.shape[1]) if j != k]
         distance[~member, k] = others[:, k] - least_value_below(blockers[:, rest], front[:, k], others[:, rest])
-    return distance
+    # A flagged row may lie beyond the front that it does not make.
+    return np.clip(distance, 0, None)

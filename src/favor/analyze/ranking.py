@@ -3,26 +3,25 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
-from favor.analyze.comparison import (
-    LEAST_TO_COMPARE,
-    Comparison,
-    Scope,
-    left_out_devices,
-    left_out_machines,
-)
+from favor.analyze.comparison import Comparison
 from favor.analyze.devices import has_place
 from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.limits import Limit
+from favor.analyze.origins import left_out_devices, left_out_machines, origin_notes
 from favor.analyze.selection import fitting
 from favor.analyze.setting import Setting, column_of
+from favor.analyze.trainings import LEAST_TO_COMPARE, Scope
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
+from favor.units import option_text
+from favor.zoo.cards import TIMM
 
-# What can be preferred, and the metrics that stand for it: the one that most models have is taken.
+# What can be preferred, and the metrics that stand for it.
 PREFERENCES: dict[str, tuple[str, ...]] = {
     "throughput": ("throughput",),
     "latency": ("latency_p50",),
@@ -41,13 +40,16 @@ _FRONT_OF: dict[str, tuple[Constraint, Phase]] = {
 }
 
 PUBLISHED_DEVICE = "a100"  # on which the published fronts were measured
+SIMULATED_ONES = "; a GPU such as --device t4 has simulated ones"
 
 
 @dataclass(frozen=True)
 class Request:
     """What the user asks for. `among` is a pattern for names or families, as "swin*"; `top` counts the favored one.
 
-    With `with_weights` the table holds the accuracies of pretrained weights, each of a pipeline of its own.
+    With `with_weights`, or among networks of timm, the table holds the accuracies of pretrained weights, each of a
+    pipeline of its own. Models are ranked on `device` and meet the limits on the devices in `also_on`, too. `study` is
+    where measurements would go. Without a `runtime` each model is considered in its best one.
     """
 
     prefer: str | None = None
@@ -61,29 +63,58 @@ class Request:
     unfinished: bool = False
     seeds: Literal["mean", "best"] = "mean"
     with_weights: bool = False
+    also_on: tuple[str, ...] = ()
+    study: str = "my-study"
+    runtime: str | None = None
 
     def __post_init__(self) -> None:
         if self.prefer is not None and self.prefer not in PREFERENCES:
             raise unknown_name("preference", self.prefer, PREFERENCES, f"choose from {', '.join(PREFERENCES)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
+        if self.also_on and not any(METRICS[limit.metric].depends_on_device for limit in self.limits):
+            raise RequestError(
+                f"models are ranked on one device, {self.device}; others need a limit, for example --max-latency 50ms"
+            )
         if self.with_weights and (self.dataset != Request.dataset or self.pipeline or self.any_pipeline):
             raise RequestError(
                 f"--with-weights ranks by the accuracy of each model's own weights on {Request.dataset}; "
                 "leave out --dataset, --pipeline and --any-pipeline"
             )
 
+    def into(self, studies: Sequence[Path]) -> "Request":
+        """The same request, with measurements suggested for the first of the user's own studies."""
+        own = [str(study) for study in studies if not str(study).startswith("example:")]
+        return replace(self, study=shlex.quote(own[0])) if own else self
+
+    @property
+    def of_timm(self) -> bool:
+        """Whether the candidates are timm's networks with their published weights.
+
+        >>> Request(among="timm").of_timm, Request(among="timm:*", dataset="digits").of_timm
+        (True, False)
+        """
+        plain = self.dataset == Request.dataset and not (self.pipeline or self.any_pipeline)
+        return plain and self.among is not None and f"{self.among}:".startswith(TIMM)
+
+    @property
+    def by_weights(self) -> bool:
+        """Whether models are ranked by the accuracy of published weights."""
+        return self.with_weights or self.of_timm
+
     @property
     def scope(self) -> Scope:
         """Which accuracies are compared."""
-        any_pipeline = self.any_pipeline or self.with_weights
+        any_pipeline = self.any_pipeline or self.by_weights
         return Scope(self.dataset, self.pipeline, any_pipeline, self.unfinished, self.seeds)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """What decides, is limited or is shown."""
         limited = (limit.metric for limit in self.limits)
-        return tuple(dict.fromkeys(["top1", "params", *PREFERENCES.get(self.prefer or "", ()), *limited]))
+        return tuple(
+            dict.fromkeys(["top1", "top1_change", "params", *PREFERENCES.get(self.prefer or "", ()), *limited])
+        )
 
     def options(self) -> list[str]:
         """The words of the command line that ask for the same, the device and the number of models left out.
@@ -91,10 +122,9 @@ class Request:
         >>> Request("memory", (Limit("min_accuracy", "top1", "min", 82.0),)).options()
         ['--prefer memory', '--min-accuracy 82']
         """
-        words = [f"--prefer {self.prefer}"] if self.prefer else []
-        words += [
-            f"--{limit.option.replace('_', '-')} {limit.value:.12g}{_SUFFIX[limit.unit]}" for limit in self.limits
-        ]
+        words = [f"--{option} {value}" for option, value in self._asked().items()]
+        words += [f"--device {device}" for device in (self.device, *self.also_on) if self.also_on]
+        words += [f"--runtime {self.runtime}"] if self.runtime else []
         words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []
         words += ["--any-pipeline"] if self.any_pipeline else []
@@ -103,9 +133,20 @@ class Request:
         words += ["--unfinished"] if self.unfinished else []
         return words + ([f"--seeds {self.seeds}"] if self.seeds != "mean" else [])
 
+    def question(self) -> str:
+        """Preference and limits as `favor measure --for` takes them.
 
-_SUFFIX = {"%": "", "1": "", "B": "B", "s": "s"}
-"""How the command line wants the units that limits are stored in."""
+        >>> Request("memory", (Limit("min_accuracy", "top1", "min", 82.0),)).question()
+        'prefer=memory min-accuracy=82'
+        """
+        return " ".join(f"{option}={value}" for option, value in self._asked().items())
+
+    def _asked(self) -> dict[str, str]:
+        """Preference and limits by their options."""
+        preferred = {"prefer": self.prefer} if self.prefer else {}
+        limits = {limit.option.replace("_", "-"): option_text(limit.value, limit.unit) for limit in self.limits}
+        at_load = next((limit.p99 for limit in self.limits if limit.p99 is not None), None)
+        return preferred | limits | ({} if at_load is None else {"max-p99": option_text(at_load, "s")})
 
 
 def candidates(comparison: Comparison, request: Request, run: Setting | None = None) -> pd.DataFrame:
@@ -127,7 +168,8 @@ def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request) -> 
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
     remedy = "" if request.scope.any_pipeline else "; --any-pipeline includes accuracies of other pipelines"
-    return RequestError(f"no model that matches {request.among!r} has an accuracy on {where}{tried}{remedy}")
+    matching = "" if request.among is None else f" that matches {request.among!r}"
+    return RequestError(f"no model{matching} has an accuracy on {where}{tried}{remedy}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +185,7 @@ class Ranking:
     ranked_by: Literal["numbers", "published front"]
     setting: Setting | None
     notes: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
     undecided: str | None = None
 
 
@@ -153,9 +196,9 @@ def rank(comparison: Comparison, request: Request, published_fronts: Sequence[Gu
     _require_a_run(of_candidates, request)
     if request.prefer is None:
         return _in_one_setting(of_candidates, request, "top1")
-    # Of several metrics that stand for a preference, the first is taken among those that equally many models have.
+    # Of several metrics that stand for a preference, the user's own numbers go first, then what most models have.
     rankings = [_in_one_setting(of_candidates, request, metric) for metric in PREFERENCES[request.prefer]]
-    best = max(rankings, key=lambda ranking: _count(ranking.rows, ranking.objective))
+    best = max(rankings, key=lambda ranking: (_is_own(ranking), _count(ranking.rows, ranking.objective)))
     count = _count(best.rows, best.objective)
     if count >= LEAST_TO_COMPARE:
         without = len(best.rows) - count
@@ -163,6 +206,8 @@ def rank(comparison: Comparison, request: Request, published_fronts: Sequence[Gu
         ranked = best.rows[best.rows[best.objective].notna()]
         return replace(best, rows=ranked, notes=(*best.notes, *notes))
     lack = lack_of_numbers(best.objective, count, request.device)
+    if request.of_timm and request.device is None:
+        lack += SIMULATED_ONES
     return _on_published_front(best, request, lack, published_fronts) or replace(
         best, undecided=f"{request.prefer} cannot be ranked: {lack}"
     )
@@ -190,7 +235,30 @@ def _in_one_setting(comparison: Comparison, request: Request, objective: str) ->
         if others:
             where = compared.settings[metric] or setting or "one setting"
             notes.append(f"not ranked: {others} of {len(rows)} models, whose {metric} is not from {where}")
-    return Ranking(rows, objective, "numbers", setting, tuple(notes))
+    return Ranking(rows, objective, "numbers", setting, tuple(notes), request.limits)
+
+
+def with_further_devices(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
+    """The ranking with the limits on further devices, and the models' numbers there as columns of their own."""
+    running = [limit for limit in request.limits if METRICS[limit.metric].depends_on_device]
+    for device in request.also_on:
+        of_candidates = comparison.narrowed(ranking.rows["name"])
+        compared = of_candidates.compare([limit.metric for limit in running], device)
+        there = compared.rows.set_index(["name", "img_size"])
+        models = pd.MultiIndex.from_frame(ranking.rows[["name", "img_size"]])
+        columns = {}
+        for metric in {limit.metric for limit in running}:
+            for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
+                if f"{metric}{end}" in there.columns:
+                    columns[f"{metric}@{device}{end}"] = there[f"{metric}{end}"].reindex(models).to_numpy()
+        notes = [f"{note} (limits only)" for note in origin_notes(compared.rows, [limit.metric for limit in running])]
+        ranking = replace(
+            ranking,
+            rows=ranking.rows.assign(**columns),
+            limits=(*ranking.limits, *(replace(limit, device=device) for limit in running)),
+            notes=(*ranking.notes, *notes),
+        )
+    return ranking
 
 
 def left_out(comparison: Comparison, ranking: Ranking, request: Request) -> list[str]:
@@ -255,6 +323,12 @@ def lack_of_numbers(metric: str, count: int, device: str | None) -> str:
     """
     where = f" on {device} or a similar device" if device else ""
     return f"{'only one model has' if count else 'no model has'} a number for {metric}{where}"
+
+
+def _is_own(ranking: Ranking) -> bool:
+    """Whether the user has measured enough models by the objective to compare them."""
+    own = column_of(ranking.rows, f"{ranking.objective}_source") == "measured"
+    return int((own & column_of(ranking.rows, ranking.objective).notna()).sum()) >= LEAST_TO_COMPARE
 
 
 def _count(rows: pd.DataFrame, metric: str) -> int:

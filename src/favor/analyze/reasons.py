@@ -28,7 +28,7 @@ def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str])
 
 def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:
     """Where another row of the pool is better than its first one, by metric, and which row is the best there."""
-    found = []
+    reasons = []
     for metric in metrics:
         values = pool[metric].to_numpy(dtype=float)
         if np.isnan(values[0]):
@@ -36,8 +36,8 @@ def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:
         best = int(np.nanargmin(values * _signs([metric])))
         if values[best] != values[0]:
             unit, name = METRICS[metric].unit, str(pool["name"].iloc[best])
-            found.append(GivesUp(metric, unit, float(values[0]), float(values[best]), name))
-    return tuple(found)
+            reasons.append(GivesUp(metric, unit, float(values[0]), float(values[best]), name))
+    return tuple(reasons)
 
 
 def _signs(metrics: Sequence[str]) -> np.ndarray:

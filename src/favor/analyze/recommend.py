@@ -1,30 +1,56 @@
 """Which model to favor under the user's limits, and why.
 
 A ranking uses accuracies of one pipeline and costs of one setting. A model whose accuracy belongs to another
-configuration is flagged and never favored. A model without a number for a limit does not meet it; if no model has one,
-nothing is favored and the answer says what to measure. Without numbers for the preferred cost, the paper's advice for
-its device is used if there is any, and the answer says so.
+configuration is flagged and never favored. A model is favored if it is the best in most draws from the intervals;
+otherwise the answer names the models that it is undecided between, and what to measure. A model without a number for a
+limit does not meet it; if no model has one, nothing is favored. Without numbers for the preferred cost, the paper's
+advice for its device is used if there is any, and the answer says so.
 """
 
-from collections.abc import Hashable, Sequence
+import math
+import shlex
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.chances import chance_of_being_best
-from favor.analyze.comparison import Comparison, origin_notes
+from favor.analyze.best_runtime import in_best_runtime, in_runtime
+from favor.analyze.comparison import Comparison
+from favor.analyze.creation import creation
 from favor.analyze.deviations import deviations_by_row
+from favor.analyze.flags import is_disturbed
 from favor.analyze.guide import GuideEntry
+from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.limits import Limit, relax
-from favor.analyze.ranking import PREFERENCES, PUBLISHED_DEVICE, Ranking, Request, left_out, rank
+from favor.analyze.load_estimate import at_load
+from favor.analyze.origins import origin_notes, said_source
+from favor.analyze.pareto import pareto
+from favor.analyze.ranking import (
+    PREFERENCES,
+    PUBLISHED_DEVICE,
+    SIMULATED_ONES,
+    Ranking,
+    Request,
+    left_out,
+    rank,
+    with_further_devices,
+)
 from favor.analyze.reasons import dominated_by, given_up
-from favor.analyze.recommendation import Binding, Choice, Recommendation, Why, reading_of, text_in
+from favor.analyze.recommendation import Binding, Choice, Recommendation, ToDecide, Why, reading_of, text_in, weights_of
 from favor.analyze.selection import fitting, numbers
+from favor.analyze.setting import column_of
+from favor.analyze.trainings import unequal_lengths
+from favor.analyze.verdict import LIKELY, Verdict, judge, what_decides
 from favor.metrics import METRICS
-from favor.units import format_quantity
+from favor.text import first_few, plural
+from favor.units import format_quantity, option_text
+from favor.zoo.cards import TIMM
 
-_CLASSES = {"cars": 196, "flowers102": 102, "places365": 365, "cifar10": 10, "tiny-imagenet": 200}
-_USUAL_IMG_SIZE = 224
+_MOST_NAMED = 5
+_OF_WEIGHTS = (
+    "accuracy: published by timm for each checkpoint; they differ in training data, teacher and length of training, so "
+    "this ranks weights, not architectures"
+)
 
 
 def recommend(
@@ -33,26 +59,33 @@ def recommend(
     published_fronts: Sequence[GuideEntry] = (),
     *,
     draws: int = 1000,
-    seed: int = 0,
 ) -> Recommendation:
-    """The favored model of a wide table under a request."""
+    """The favored model of a wide table under a request; without `draws` the best by the numbers alone."""
     of = None if request.among is None else fitting(table, request.among)
-    comparison = Comparison(table, request.scope, metrics=request.metrics, of=of)
-    ranking = rank(comparison, request, published_fronts)
+    at_limits = at_load(at_inference(table, request.limits), request.limits)
+    considered = in_runtime(at_limits, request.runtime)
+    comparison = Comparison(considered, request.scope, metrics=request.metrics, of=of)
+    fronts = () if request.of_timm else published_fronts
+    ranked = in_best_runtime(rank(comparison, request, fronts), comparison, request)
+    ranking = with_further_devices(ranked, comparison, request)
     decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
-    undecided = decision.undecided()
-    pool = decision.eligible[:0] if undecided else decision.keeping(decision.eligible, request.limits)
-    chances = decision.chances(draws, seed)
-    choices = tuple(decision.choice(at, row, chances) for at, row in pool.head(request.top).iterrows())
-    flagged = decision.keeping(decision.flagged, request.limits).head(0 if undecided else request.top)
+    missing = decision.undecided()
+    pool = decision.eligible[:0] if missing else decision.keeping(decision.eligible, decision.limits)
+    verdict = decision.verdict(pool, draws)
+    shown = [at for at in pool.index.tolist() if at != verdict.favored and at not in verdict.contenders]
+    shown = shown[: max(0, request.top - max(1, len(verdict.contenders)))]
+    flagged = decision.keeping(decision.flagged, decision.limits).head(0 if missing else request.top)
+    choose = decision.chooser(verdict)
     return Recommendation(
-        favored=choices[0] if choices else None,
-        runners_up=choices[1:],
-        flagged=tuple(decision.choice(at, row, None) for at, row in flagged.iterrows()),
-        limits=request.limits,
-        relax=relax(decision.eligible, request.limits) if request.limits and not choices and not undecided else None,
-        undecided=undecided,
-        why=decision.why(pool) if choices else None,
+        favored=None if verdict.favored is None else choose(verdict.favored),
+        undecided_between=tuple(choose(at) for at in verdict.contenders),
+        to_decide=decision.to_decide(verdict, comparison, draws),
+        runners_up=tuple(choose(at) for at in shown),
+        flagged=tuple(choose(at) for at in flagged.index.tolist()),
+        limits=decision.limits,
+        relax=relax(decision.eligible, decision.limits) if decision.limits and not len(pool) and not missing else None,
+        undecided=(*missing, *decision.undecided_between(verdict, pool, choose)),
+        why=None if verdict.favored is None else decision.why(pool, verdict, choose),
         objective=decision.objective,
         ranked_by=decision.ranking.ranked_by,
         accuracy_basis=str(comparison.basis or f"{request.dataset}, any pipeline"),
@@ -60,17 +93,24 @@ def recommend(
         notes=(
             *ranking.notes,
             *left_out(comparison, ranking, request),
-            *decision.notes(pool, comparison, chances),
+            *decision.notes(pool, comparison, verdict),
         ),
         next_steps=decision.next_steps(pool),
     )
+
+
+def at_inference(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
+    """The table without the process memory of trainings, where that of inference is limited."""
+    if not any(limit.metric == "memory_process" for limit in limits) or "memory_process" not in table.columns:
+        return table
+    return table.assign(memory_process=table["memory_process"].where(table["task"].str.startswith("inference")))
 
 
 class _Decision:
     """A ranking with its flags, under a request."""
 
     def __init__(self, ranking: Ranking, flags: Sequence[str | None], request: Request) -> None:
-        self.ranking, self.request = ranking, request
+        self.ranking, self.request, self.limits = ranking, request, ranking.limits
         self.flags = dict(zip(ranking.rows.index, flags, strict=True))
         self.objective = ranking.objective
         ordered = self._best_first(ranking.rows)
@@ -91,18 +131,56 @@ class _Decision:
         return rows.loc[keys.sort_values(list(keys.columns), kind="stable").index]
 
     def undecided(self) -> tuple[str, ...]:
-        """What cannot be checked or ranked for lack of numbers; a limit is never ignored."""
+        """Why no model can be favored: what cannot be checked, ranked or compared. A limit is never ignored."""
         where = f" in {self.ranking.setting}" if self.ranking.setting and str(self.ranking.setting) else ""
+        if self.request.of_timm and self.request.device is None:
+            where += SIMULATED_ONES
         unchecked = [
-            f"{limit.option} cannot be checked: no numbers for {limit.metric}"
-            f"{where if METRICS[limit.metric].depends_on_device else ''}"
-            for limit in self.request.limits
+            f"{limit} cannot be checked: no numbers for {limit.metric}"
+            f"{where if METRICS[limit.metric].depends_on_device and limit.device is None else ''}"
+            for limit in self.limits
             if len(self.eligible) and np.isnan(limit.values_of(self.eligible)).all()
         ]
-        return (*([self.ranking.undecided] if self.ranking.undecided else []), *unchecked)
+        unequal = unequal_lengths(self.eligible) if self._accuracy_decides else None
+        uncompared = [f"accuracies cannot be compared: {unequal}; train with --epochs"] if unequal else []
+        return (*([self.ranking.undecided] if self.ranking.undecided else []), *unchecked, *uncompared)
+
+    @property
+    def _accuracy_decides(self) -> bool:
+        return self.objective == "top1" or any(limit.metric == "top1" for limit in self.limits)
+
+    def verdict(self, pool: pd.DataFrame, draws: int) -> Verdict:
+        """Who is the best in most draws; a published front has no numbers to draw, and the first of it is favored."""
+        if self.undecided():
+            return Verdict(None, None, (), 0.0)
+        if self.ranking.ranked_by == "published front":
+            draws = 0
+        return judge(self._complete, pool, self.objective, self.limits, draws=draws)
+
+    @property
+    def _complete(self) -> pd.DataFrame:
+        """The eligible rows with all numbers that decide."""
+        present = [limit.column for limit in self.limits if limit.column in self.eligible.columns]
+        return self.eligible.dropna(subset=present)
+
+    def undecided_between(self, verdict: Verdict, pool: pd.DataFrame, choose: Callable[[int], Choice]) -> list[str]:
+        """The models that the answer lies between, in words."""
+        if not verdict.contenders or verdict.chances is None:
+            return []
+        beyond = {at: "" if at in pool.index else ", just beyond a limit" for at in verdict.contenders}
+        names = [f"{choose(at).called} ({verdict.chances[at]:.0%}{what})" for at, what in beyond.items()]
+        nobody = [f"no model that meets the limits ({verdict.nobody:.0%})"] if verdict.nobody >= LIKELY else []
+        return [f"undecided between {', '.join([*names, *nobody])}: none is the best in most draws from the intervals"]
+
+    def to_decide(self, verdict: Verdict, comparison: Comparison, draws: int) -> ToDecide | None:
+        """What to measure if the answer is open."""
+        if not verdict.contenders:
+            return None
+        rows = _with_training_times(self._complete, comparison.whole)
+        return what_decides(rows, verdict, self.objective, self.limits, self.request, draws=draws)
 
     def keeping(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
-        """The rows that are known to keep all limits."""
+        """The rows that are known to meet all limits."""
         return rows[
             np.logical_and.reduce([np.full(len(rows), True), *(lim.kept_by(lim.values_of(rows)) for lim in limits)])
         ]
@@ -115,93 +193,153 @@ class _Decision:
             unbroken &= limit.kept_by(values) | np.isnan(values)
         return rows[unbroken]
 
-    def chances(self, draws: int, seed: int) -> dict[Hashable, float] | None:
-        """By row, how often it is the best in draws from the intervals; a published front has no numbers to draw."""
-        if self.ranking.ranked_by == "published front" or self.undecided():
+    def chooser(self, verdict: Verdict) -> Callable[[int], Choice]:
+        """What makes a choice of a row."""
+        chances, front = verdict.chances or {}, self._front()
+
+        def choice(at: int) -> Choice:
+            row = self.ranking.rows.loc[[at]].iloc[0]
+            shown = dict.fromkeys(["top1", self.objective, *(limit.column for limit in self.limits), "params"])
+            chance = chances.get(at, math.nan)
+            img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
+            weights = weights_of(row)
+            tag = None if weights is None else weights.tag
+            command = creation(str(row["name"]), img_size, self.request.dataset, text_in(row, "origin"), tag)
+            return Choice(
+                name=str(row["name"]),
+                title=text_in(row, "title"),
+                family=text_in(row, "family"),
+                how=text_in(row, "how"),
+                img_size=img_size,
+                metrics={column: reading_of(row, column) for column in shown if pd.notna(row.get(column))},
+                probability_best=None if math.isnan(chance) else chance,
+                on_front=None if front is None else at in front,
+                flag=self.flags[at],
+                runtime=text_in(row, "runtime"),
+                precision=text_in(row, "run_precision"),
+                command=command,
+                weights=weights,
+            )
+
+        return choice
+
+    def _front(self) -> set[int] | None:
+        """The rows on the Pareto front of accuracy and what is preferred; None if nothing is."""
+        rows, cost = self.ranking.rows, self.objective
+        if cost == "top1" or self.ranking.undecided or not len(rows):
             return None
-        complete = self.eligible.dropna(subset=[limit.metric for limit in self.request.limits])
-        chances = chance_of_being_best(complete, self.objective, self.request.limits, draws=draws, seed=seed)
-        return None if chances is None else dict(zip(complete.index, chances.tolist(), strict=True))
+        front = pareto(rows, ["top1", cost], flags=[self.flags[at] for at in rows.index], draws=0)
+        return set(rows.index[front.rows[front.member]].tolist())
 
-    def choice(self, at: Hashable, row: pd.Series, chances: dict[Hashable, float] | None) -> Choice:
-        shown = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.request.limits), "params"])
-        readings = {metric: reading_of(row, metric) for metric in shown if pd.notna(row.get(metric))}
-        img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
-        return Choice(
-            name=str(row["name"]),
-            title=text_in(row, "title"),
-            family=text_in(row, "family"),
-            how=text_in(row, "how"),
-            img_size=img_size,
-            metrics=readings,
-            probability_best=None if chances is None else chances.get(at),
-            flag=self.flags[at],
-            command=_command(
-                str(row["name"]),
-                img_size,
-                self.request.dataset,
-                text_in(row, "top1_pipeline") if self.request.with_weights else None,
-            ),
-        )
-
-    def why(self, pool: pd.DataFrame) -> Why:
+    def why(self, pool: pd.DataFrame, verdict: Verdict, choose: Callable[[int], Choice]) -> Why:
+        called = {at: choose(at).called for at in (pool.index.tolist()[0], verdict.favored) if at is not None}
+        first, pool = pool.iloc[0], pd.concat([pool.loc[[verdict.favored]], pool.drop(index=verdict.favored)])
         favored = pool.iloc[0]
-        wanted = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.request.limits)])
+        wanted = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.limits)])
         compared = [metric for metric in wanted if metric in self.eligible.columns]
         others = [*compared, *(["params"] if "params" in self.eligible.columns else [])]
         ties = tuple(pool["name"].iloc[1:][(pool[self.objective] == favored[self.objective]).to_numpy()[1:]])
         return Why(
-            summary=self._summary(pool, ties),
+            summary=self._summary(pool, ties, first, verdict, called),
             ties=ties,
-            binding=self._binding(str(favored["name"])),
+            binding=self._binding(str(first["name"])),
             dominates=dominated_by(favored, self.eligible, compared),
             gives_up=given_up(pool, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
         )
 
-    def _summary(self, pool: pd.DataFrame, ties: Sequence[str]) -> str:
+    def _summary(
+        self,
+        pool: pd.DataFrame,
+        ties: Sequence[str],
+        first: pd.Series,
+        verdict: Verdict,
+        called: Mapping[Hashable, str],
+    ) -> str:
         favored, best = pool.iloc[0], "highest" if METRICS[self.objective].better == "higher" else "lowest"
-        of = _models(len(self.eligible))
+        of = plural(len(self.eligible), "model")
         if self.ranking.ranked_by == "published front":
             of = f"{of} in families on the paper's {PUBLISHED_DEVICE.upper()} front"
-        if self.request.limits:
-            of = f"{_models(len(pool))} within the limits (of {of})"
+        if self.limits:
+            of = f"{plural(len(pool), 'model')} within the limits (of {of})"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
+        if first["name"] != favored["name"] and verdict.chances is not None:
+            value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
+            share = f"{verdict.chances[pool.index.tolist()[0]]:.0%}"
+            best_by_numbers = f"by the numbers alone it is {called[first.name]} ({value})"
+            return f"{called[favored.name]} is the best of the {of} in {share} of draws; {best_by_numbers}"
         tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
-        return f"{favored['name']} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
+        return (
+            f"{called[favored.name]} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
+        )
 
-    def _binding(self, favored: str) -> tuple[Binding, ...]:
-        """The limits without which another model would be favored."""
+    def _binding(self, first: str) -> tuple[Binding, ...]:
+        """The limits without which another model than the first would be the best by the numbers."""
         binding = []
-        for limit in self.request.limits:
-            rows = self.keeping(self.eligible, [other for other in self.request.limits if other is not limit])
-            if len(rows) and str(rows["name"].iloc[0]) != favored:
-                binding.append(Binding(limit.option, str(rows["name"].iloc[0])))
+        for limit in self.limits:
+            rows = self.keeping(self.eligible, [other for other in self.limits if other is not limit])
+            if len(rows) and str(rows["name"].iloc[0]) != first:
+                binding.append(Binding(str(limit), str(rows["name"].iloc[0])))
         return tuple(binding)
 
-    def notes(self, pool: pd.DataFrame, comparison: Comparison, chances: dict[Hashable, float] | None) -> list[str]:
+    def notes(self, pool: pd.DataFrame, comparison: Comparison, verdict: Verdict) -> list[str]:
         """What the reader has to know about the numbers."""
         notes = []
-        unknown = len(self.not_breaking(self.eligible, self.request.limits)) - len(pool)
-        if self.request.limits and unknown and not self.undecided():
-            notes.append(f"not considered: {_models(unknown)} without a number for one of the limits")
+        unknown = len(self.not_breaking(self.eligible, self.limits)) - len(pool)
+        if self.limits and unknown and not self.undecided():
+            notes.append(f"not considered: {plural(unknown, 'model')} without a number for one of the limits")
         if self.request.prefer is None:
-            which = " within the limits" if self.request.limits else ""
+            which = " within the limits" if self.limits else ""
             notes.append(f"no preference is given, so the most accurate model{which} is favored")
-        elif not any(limit.metric == "top1" for limit in self.request.limits):
+        elif not any(limit.metric == "top1" for limit in self.limits):
             notes.append("accuracy is not limited; --min-accuracy sets a limit")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
-        notes.append(comparison.accuracy_note(sources))
+        notes.append(_OF_WEIGHTS if self.request.by_weights else comparison.accuracy_note(sources))
+        notes += self._sources_note()
         notes += self._seed_notes()
         notes += self._device_notes()
-        if chances and not (self.eligible["top1_seeds"] > 1).any():
-            notes.append("probabilities cover test images and measurement noise, not the variation between trainings")
+        notes += self._load_notes()
+        notes += self._certainty_notes(verdict)
         if len(self.flagged):
-            notes.append(
-                f"flagged and not favored: {_models(len(self.flagged))} with the accuracy of another configuration"
-            )
+            flagged = plural(len(self.flagged), "model")
+            notes.append(f"flagged and not favored: {flagged} with the accuracy of another configuration")
         if not len(self.eligible):
             notes.append("no model is left to favor: all are flagged" if len(self.flagged) else "no model is known")
+        if not self.request.of_timm and (more := _others_of_timm(comparison, self.request)):
+            notes.append(f"{plural(more, 'network')} of timm with records can be ranked, too: --among timm")
         return notes
+
+    def _sources_note(self) -> list[str]:
+        """How many numbers were measured, published and simulated, where they differ."""
+        notes = []
+        for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.limits)]):
+            sources = column_of(self.eligible, f"{metric}_source").dropna().map(said_source).value_counts()
+            if len(sources) > 1:
+                notes.append(f"{metric}: " + ", ".join(f"{count} {source}" for source, count in sources.items()))
+        return notes
+
+    def _certainty_notes(self, verdict: Verdict) -> list[str]:
+        """What the probabilities cover, and whose numbers are of unknown uncertainty."""
+        decisive = list(dict.fromkeys([self.objective, *(limit.column for limit in self.limits)]))
+        present = [column for column in decisive if column in self.eligible.columns]
+        notes = []
+        if self.ranking.ranked_by == "numbers" and verdict.favored is not None:
+            favored = self.eligible.loc[[verdict.favored]]
+            unknown = [column for column in present if not has_known_uncertainty(favored, column).all()]
+            if unknown:
+                notes.append(f"certainty unknown: no interval of {', '.join(unknown)} is known")
+        if verdict.chances and not (self.eligible["top1_seeds"] > 1).any():
+            notes.append("probabilities cover test images and measurement noise, not the variation between trainings")
+        disturbed = {
+            str(name)
+            for column in present
+            for name, flags in zip(self.eligible["name"], column_of(self.eligible, f"{column}_flags"), strict=True)
+            if is_disturbed(flags)
+        }
+        if disturbed:
+            names = first_few(sorted(disturbed), _MOST_NAMED)
+            notes.append(f"measured on a busy machine, so their numbers may be better: {names}")
+        unequal = None if self._accuracy_decides else unequal_lengths(self.eligible)
+        return [*notes, f"accuracies do not decide here: {unequal}"] if unequal else notes
 
     def _seed_notes(self) -> list[str]:
         """How many seeds stand behind the accuracies, and who has not finished training."""
@@ -209,7 +347,7 @@ class _Decision:
         if (seeds > 1).any():
             how = "the mean" if self.request.seeds == "mean" else "the best"
             several = int((seeds > 1).sum())
-            notes.append(f"accuracy is {how} over seeds ({seeds.max():.0f} at most) for {_models(several)}")
+            notes.append(f"accuracy is {how} over seeds ({seeds.max():.0f} at most) for {plural(several, 'model')}")
         early = self.eligible.loc[self.eligible["top1_unfinished"].notna(), "name"]
         return [*notes, f"unfinished trainings: {', '.join(early)}"] if len(early) else notes
 
@@ -218,47 +356,79 @@ class _Decision:
         setting, device, notes = self.ranking.setting, self.request.device, []
         if setting is None:
             return []
-        for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.request.limits)]):
+        for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.limits)]):
             origin = origin_notes(self.eligible, [metric])
             notes += origin
             if origin and device is not None and not setting.is_on(device):
                 notes.append(f"{metric} is not known on {device}; a similar device is used instead")
         return notes
 
+    def _load_notes(self) -> list[str]:
+        """Whose load was not measured."""
+        if not any(limit.metric == "max_qps" for limit in self.limits):
+            return []
+        predicted = self.eligible.loc[column_of(self.eligible, "max_qps_source") == "predicted", "name"]
+        how = "max_qps is estimated by queueing theory from service times, not measured, for"
+        return (
+            [f"{how} {first_few([str(name) for name in predicted], _MOST_NAMED)} (docs/load.md)"]
+            if len(predicted)
+            else []
+        )
+
     def next_steps(self, pool: pd.DataFrame) -> tuple[str, ...]:
         """What to run so that this decision rests on the user's own measurements."""
         preferred = PREFERENCES[self.request.prefer][0] if self.request.prefer else self.objective
-        used = dict.fromkeys([preferred, self.objective, *(limit.metric for limit in self.request.limits)])
-        measurable = [metric for metric in used if METRICS[metric].group != "quality"]
-        shown = pool if len(pool) else self.not_breaking(self.eligible, self.request.limits)
-        names = [
-            str(row["name"])
-            for _, row in (shown if len(shown) else self.eligible).head(self.request.top).iterrows()
-            if any(row.get(f"{metric}_source") != "measured" for metric in measurable)
-        ]
-        if not names:
-            return ()
-        measure = f"favor measure {' '.join(dict.fromkeys(names))} --study my-study"
-        return measure, " ".join(["favor recommend --study my-study", *self.request.options()])
+        used = dict.fromkeys([preferred, self.objective, *(limit.metric for limit in self.limits)])
+        measurable = [metric for metric in used if METRICS[metric].group != "quality" and metric != "max_qps"]
+        shown = pool if len(pool) else self.not_breaking(self.eligible, self.limits)
+        rows = (shown if len(shown) else self.eligible).head(self.request.top)
+
+        def without(metrics: Sequence[str]) -> str:
+            """The models that the user has not measured by all of these metrics."""
+            lacking = [
+                str(row["name"])
+                for _, row in rows.iterrows()
+                if any(row.get(f"{metric}_source") != "measured" for metric in metrics)
+            ]
+            return " ".join(dict.fromkeys(lacking))
+
+        study, commands = self.request.study, []
+        running = [metric for metric in measurable if METRICS[metric].depends_on_device]
+        # Parameters of published weights are known.
+        if (running or not self.request.of_timm) and (names := without(measurable)):
+            commands.append(self._measuring(names, running))
+        latencies = [limit.p99 for limit in self.limits if limit.p99 is not None and limit.device is None]
+        if latencies and (names := without(["max_qps"])):
+            p99 = option_text(latencies[0], "s")
+            commands.append(f"favor load {names} --p99 {p99} --study {study}{self._in_runtime}")
+        again = " ".join([f"favor recommend --study {study}", *self.request.options()])
+        return (*commands, again) if commands else ()
+
+    def _measuring(self, names: str, running: Sequence[str]) -> str:
+        """The command that measures models; timm's networks are too many to name, so that `--for` chooses."""
+        is_inference = running and not any(metric.startswith(("train", "finetune")) for metric in running)
+        if is_inference and TIMM in names:
+            names = f'--for "{self.request.question()}" --among {shlex.quote(self.request.among or "timm")}'
+        runtime = self._in_runtime if is_inference else ""
+        return f"favor measure {names} --study {self.request.study}{runtime}"
+
+    @property
+    def _in_runtime(self) -> str:
+        return "" if self.request.runtime is None else f" --runtime {self.request.runtime}"
 
 
-def _models(count: int) -> str:
-    return f"{count} model" + ("" if count == 1 else "s")
+def _with_training_times(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the hours that an epoch of the model took, from the user's own trainings."""
+    if "train_hours_per_epoch" not in table.columns:
+        return rows
+    own = table[(table["source"] == "measured") & (table["task"] == "accuracy")] if "task" in table else table[:0]
+    hours = own.groupby("name")["train_hours_per_epoch"].last()
+    return rows.assign(train_hours_per_epoch=rows["name"].map(hours))
 
 
-def _command(name: str, img_size: int | None, dataset: str, weights: str | None = None) -> str:
-    """The Python that makes the model for the data set, with the weights of a pipeline of timm where it is given.
-
-    >>> _command("vit_s16", 384, "cifar10")
-    'favor.create_model("vit_s16", num_classes=10, img_size=384)'
-    >>> _command("resnet50", 224, "imagenet-1k", "timm:a1_in1k")
-    'favor.create_model("resnet50", pretrained="a1_in1k")'
-    """
-    arguments = [f'"{name}"']
-    if dataset in _CLASSES:
-        arguments.append(f"num_classes={_CLASSES[dataset]}")
-    if img_size not in (None, _USUAL_IMG_SIZE):
-        arguments.append(f"img_size={img_size}")
-    if weights is not None:
-        arguments.append(f'pretrained="{weights.removeprefix("timm:")}"')
-    return f"favor.create_model({', '.join(arguments)})"
+def _others_of_timm(comparison: Comparison, request: Request) -> int:
+    """How many of timm's networks with records are not among the candidates; their accuracies ship with favor."""
+    if request.dataset != Request.dataset or request.any_pipeline or request.among is not None:
+        return 0
+    names = comparison.table["name"]
+    return int(names[names.str.startswith(TIMM)].nunique())

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from favor.analyze.limits import Limit, Relax
+from favor.analyze.setting import EAGER, QUANTIZED, Setting
 from favor.metrics import METRICS
 from favor.units import format_quantity
+from favor.zoo.cards import TIMM
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Seeds:
 class Reading:
     """One number of a model with everything it needs: unit, interval, source, setting, origin.
 
-    `unfinished` is after how many epochs a training that has not ended was evaluated.
+    `unfinished` is after how many epochs a training that has not ended was evaluated; `epochs` are the lengths of the
+    shortest and the longest training behind it; `flags` are reasons to distrust a measurement.
     """
 
     value: float
@@ -37,14 +40,32 @@ class Reading:
     provenance: str | None
     seeds: Seeds | None = None
     unfinished: float | None = None
+    epochs: tuple[float, float] | None = None
+    flags: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainedWeights:
+    """The published weights that an accuracy belongs to: the tag of the checkpoint, and what the tag says of them."""
+
+    tag: str
+    pretraining: str | None
+    distilled: bool
+
+    def __str__(self) -> str:
+        further = [] if self.pretraining in (None, "imagenet-1k") else [f"from {self.pretraining}"]
+        return ", ".join([self.tag, *further, *(["distilled"] if self.distilled else [])])
 
 
 @dataclass(frozen=True)
 class Choice:
     """A model that could be favored.
 
-    `probability_best` is the share of draws from the intervals in which it is the best that keeps all limits. `flag`
-    says why its accuracy must not decide.
+    `probability_best` is the share of draws from the intervals in which it is the best that meets all limits; None if
+    the uncertainty of one of its numbers is unknown. `on_front` tells whether it is on the Pareto front of accuracy
+    and what is preferred. `flag` says why its accuracy must not decide. `command` creates it, if favor has it.
+    `runtime` and `precision` are those of its costs; None where no cost is compared.
+    `weights` are those that its accuracy belongs to, where it is the accuracy of published weights.
     """
 
     name: str
@@ -54,8 +75,39 @@ class Choice:
     img_size: int | None
     metrics: dict[str, Reading]
     probability_best: float | None
+    on_front: bool | None
     flag: str | None
-    command: str
+    command: str | None
+    runtime: str | None = None
+    precision: str | None = None
+    weights: TrainedWeights | None = None
+
+    @property
+    def run(self) -> str:
+        """What it runs in, in words: the precision only where it is integers."""
+        return " ".join(filter(None, (self.runtime, QUANTIZED if self.precision == QUANTIZED else None)))
+
+    @property
+    def called(self) -> str:
+        """The model and, unless it is eager mode, what it runs in.
+
+        >>> Choice("vit_s16", None, None, None, 224, {}, None, None, None, None, "openvino", "int8").called
+        'vit_s16 in openvino int8'
+        """
+        return self.name if self.runtime in (None, EAGER) else f"{self.name} in {self.run}"
+
+
+@dataclass(frozen=True)
+class ToDecide:
+    """What would decide between models: the metric to know better, why, a command, and the minutes it takes.
+
+    Without a command, nothing that favor can run decides.
+    """
+
+    metric: str
+    why: str
+    command: str | None
+    minutes: float | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +120,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class GivesUp:
-    """What the favored model gives up in one metric to the best model of it that keeps the limits, too."""
+    """What the favored model gives up in one metric to the best model of it that meets the limits, too."""
 
     metric: str
     unit: str
@@ -92,10 +144,14 @@ class Why:
 class Recommendation:
     """The answer. `ranked_by` is the basis of the order: numbers, or the published front if there are none.
 
-    `undecided` lists the limits or preference without any number; then no model is favored.
+    A model is favored if it is the best in most draws from the intervals. Otherwise `undecided_between` are the models
+    that it lies between, most probable first, and `to_decide` is what to measure. `undecided` says why no model is
+    favored: this, limits or a preference without any number, or accuracies that cannot be compared.
     """
 
     favored: Choice | None
+    undecided_between: tuple[Choice, ...]
+    to_decide: ToDecide | None
     runners_up: tuple[Choice, ...]
     flagged: tuple[Choice, ...]
     limits: tuple[Limit, ...]
@@ -112,21 +168,25 @@ class Recommendation:
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON; every limit carries its unit."""
         content = asdict(self)
-        content["limits"] = [asdict(limit) | {"unit": limit.unit} for limit in self.limits]
+        content["limits"] = [asdict(limit) | {"unit": limit.unit, "tested": limit.tested} for limit in self.limits]
         return content
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All models that are shown, first the favored one or those that it is undecided between."""
+        return (*((self.favored,) if self.favored else self.undecided_between), *self.runners_up)
 
     def _repr_html_(self) -> str:
         """In a notebook: the reason, and a table of the favored model and the next best."""
-        choices = [choice for choice in (self.favored, *self.runners_up) if choice is not None]
-        metrics = list(dict.fromkeys(name for choice in choices for name in choice.metrics))
+        metrics = list(dict.fromkeys(name for choice in self.choices for name in choice.metrics))
         rows = [["model", *metrics, "best in"]]
-        for choice in choices:
-            found = [choice.metrics.get(name) for name in metrics]
+        for choice in self.choices:
+            readings = [choice.metrics.get(name) for name in metrics]
             sure = "" if choice.probability_best is None else f"{choice.probability_best:.0%}"
-            numbers = ["" if one is None else format_quantity(one.value, one.unit) for one in found]
-            rows.append([choice.name, *numbers, sure])
+            numbers = ["" if reading is None else format_quantity(reading.value, reading.unit) for reading in readings]
+            rows.append([choice.called, *numbers, sure])
         table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        reason = self.why.summary if self.why else "; ".join(self.undecided) or "no model keeps all limits"
+        reason = self.why.summary if self.why else "; ".join(self.undecided) or "no model meets all limits"
         return f"<p>{escape(reason)}</p><table>{table}</table>"
 
 
@@ -141,7 +201,7 @@ def reading_of(row: pd.Series, metric: str) -> Reading:
     low, high = own("_low"), own("_high")
     return Reading(
         value=float(row[metric]),
-        unit=METRICS[metric].unit,
+        unit=METRICS[metric.partition("@")[0]].unit,
         low=None if high is None else low,
         high=None if low is None else high,
         source=text_in(row, f"{metric}_source"),
@@ -149,7 +209,17 @@ def reading_of(row: pd.Series, metric: str) -> Reading:
         provenance=text_in(row, f"{metric}_provenance"),
         seeds=Seeds(int(seeds), row[f"{metric}_mean"], own("_std"), row[f"{metric}_best"]) if seeds else None,
         unfinished=own("_unfinished"),
+        epochs=None if (least := own("_epochs_low")) is None else (least, own("_epochs_high") or least),
+        flags=text_in(row, f"{metric}_flags"),
     )
+
+
+def weights_of(row: pd.Series) -> TrainedWeights | None:
+    """The published weights that the accuracy of a compared row belongs to; None if it is of another training."""
+    pipeline, setting = text_in(row, "top1_pipeline"), row.get("top1_setting")
+    if pipeline is None or not pipeline.startswith(TIMM) or not isinstance(setting, Setting):
+        return None
+    return TrainedWeights(pipeline.removeprefix(TIMM), setting.pretraining, setting.distillation is True)
 
 
 def text_in(row: pd.Series, column: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How cost and accuracy grow: a larger model or a larger image, more depth or more width, more tokens.
+"""How cost and accuracy grow: a larger model or a larger image, more depth or more width.
 
 Papers: Nauen et al., "Which Transformer to Favor", section 5.5 and appendix D.4; Dehghani et al., "The Efficiency
 Misnomer", section 2.2, Figure 4, Tables 1 and 2.
@@ -6,13 +6,12 @@ Misnomer", section 2.2, Figure 4, Tables 1 and 2.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, numbers, require_columns
 from favor.errors import RequestError, unknown_name
 from favor.metrics import metric as glossary_entry
@@ -46,10 +45,6 @@ class ModelOrImage:
     larger_image: ScalingStep
     verdict: Literal["larger model", "larger image", "equal"]
     clear: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -92,26 +87,6 @@ class DepthOrWidth:
     indicators_agree: bool
     verdict: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Cost = c * tokens ** exponent, fitted in logarithms; the interval is None with two points."""
-
-    cost: str
-    n: int
-    exponent: float
-    low: float | None
-    high: float | None
-    r_squared: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain content for JSON."""
-        return asdict(self)
-
 
 def model_or_image(
     table: pd.DataFrame,
@@ -121,9 +96,9 @@ def model_or_image(
     *,
     img_size: int = 224,
     larger_img_size: int = 384,
-    quality: str = "top1",
 ) -> ModelOrImage:
     """Whether to take the next larger model or the larger image, by one cost indicator."""
+    quality = "top1"
     require_columns(table, ["name", "img_size", cost, quality], "scaling")
     usable, _ = complete_rows(table, [cost, quality])
     start = _point(usable, small, img_size, cost, quality)
@@ -162,19 +137,19 @@ def depth_or_width(
     curves = tuple(_compare_curves(table, depth, width, cost, quality) for cost in costs)
     stories = {curve.leads for curve in curves}
     agree = len(stories) == 1 and len(curves[0].leads) == 1
-    told = "; ".join(curve.sentence() for curve in curves)
-    verdict = f"{curves[0].leads[0]} is ahead by every indicator" if agree else f"who is ahead depends: {told}"
+    by_cost = "; ".join(curve.sentence() for curve in curves)
+    verdict = f"{curves[0].leads[0]} is ahead by every indicator" if agree else f"who is ahead depends: {by_cost}"
     return DepthOrWidth(quality, curves, agree, verdict)
 
 
 def _compare_curves(
-    table: pd.DataFrame, a: Sequence[str], b: Sequence[str], cost: str, quality: str, steps: int = 1001
+    table: pd.DataFrame, a: Sequence[str], b: Sequence[str], cost: str, quality: str
 ) -> CurveComparison:
     curves = [_curve(table, names, cost, quality) for names in (a, b)]
     low, high = max(curve[0][0] for curve in curves), min(curve[0][-1] for curve in curves)
     if low >= high:
         raise RequestError(f"the two ladders share no range of {cost}")
-    grid = np.linspace(low, high, steps)
+    grid = np.linspace(low, high, 1001)
     lead = np.interp(grid, *curves[0]) - np.interp(grid, *curves[1])
     # Where the curves touch nobody leads, and the lead changes only if it is another's afterwards.
     led = np.flatnonzero(lead)
@@ -208,23 +183,3 @@ def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -
     log_cost = _sign(cost) * np.log(numbers(rows, cost))
     order = np.argsort(log_cost)
     return log_cost[order], numbers(rows, quality)[order]
-
-
-def growth_with_tokens(table: pd.DataFrame, cost: str, *, tokens: str = "tokens") -> Growth:
-    """The exponent with which a cost grows with the number of tokens: 1 is linear, 2 quadratic.
-
-    >>> table = pd.DataFrame({"tokens": [50, 100, 200], "macs": [25e6, 100e6, 400e6]})
-    >>> round(growth_with_tokens(table, "macs").exponent, 3)
-    2.0
-    """
-    from scipy import stats
-
-    require_columns(table, [tokens, cost], "growth with tokens")
-    rows, _ = complete_rows(table[table[tokens].notna()], [cost])
-    x, y = np.log(rows[tokens].to_numpy(dtype=float)), _sign(cost) * np.log(numbers(rows, cost))
-    if len(np.unique(x)) < 2:
-        raise RequestError(f"growth needs {cost} at two or more numbers of tokens")
-    fit = stats.linregress(x, y)
-    half = None if len(x) < 3 else float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2)) * float(fit.stderr)
-    low, high = (None, None) if half is None else (float(fit.slope) - half, float(fit.slope) + half)
-    return Growth(cost, len(x), float(fit.slope), low, high, float(fit.rvalue) ** 2)

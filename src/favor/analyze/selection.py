@@ -9,6 +9,7 @@ import pandas as pd
 
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
+from favor.zoo.cards import TIMM
 from favor.zoo.settings import respelled
 
 
@@ -60,20 +61,21 @@ def labels(table: pd.DataFrame) -> np.ndarray:
 def fitting(table: pd.DataFrame, pattern: str | None) -> pd.DataFrame:
     """The rows whose name or family fits a pattern with wildcards; all rows without one.
 
-    Settings may be spelled in any way: `evit_*(keep=.5)` fits the records of evit_s16(keep=0.5).
+    Settings may be spelled in any way: `evit_*(keep=.5)` fits the records of evit_s16(keep=0.5). `timm` stands for all
+    networks of timm.
 
     >>> fitting(pd.DataFrame({"name": ["swin_s", "vit_s16"], "family": ["swin", "vit"]}), "sw*")["name"].tolist()
     ['swin_s']
     """
     if pattern is None:
         return table
-    pattern = respelled(pattern)
+    pattern = f"{TIMM}*" if pattern == TIMM.removesuffix(":") else respelled(pattern)
     fits = [
         fnmatchcase(str(name), pattern) or fnmatchcase(str(family), pattern)
         for name, family in zip(table["name"], table["family"], strict=True)
     ]
     if not any(fits):
-        raise unknown_name("model with records", pattern, [str(name) for name in table["name"].unique()])
+        raise unknown_name("model with records", pattern, ["timm", *map(str, table["name"].unique())])
     return table[fits]
 
 

@@ -11,13 +11,14 @@ import pandas as pd
 from favor.analyze.devices import device_kind
 from favor.metrics import METRICS
 
-SOURCES = ("measured", "imported", "published", "simulated")
+EAGER, QUANTIZED = "eager", "int8"
+SOURCES = ("measured", "imported", "published", "simulated", "predicted")
 
 QUALITY_CONDITIONS = (
     *("dataset", "pipeline", "pretraining", "pretraining_img_size", "distillation", "epochs", "minutes"),
 )
 RUN_CONDITIONS = (
-    *("device", "precision", "layout", "compile", "runtime", "attention"),
+    *("device", "precision", "layout", "runtime", "attention"),
     *("machine", "host", "device_name"),
 )
 # The wide table's column of a condition that has another name there.
@@ -28,7 +29,8 @@ _COLUMNS = {"host": "environment.host", "device_name": "environment.device_name"
 class Setting:
     """How a quality was made, where and how a model ran, and what single metrics depend on; None is unknown.
 
-    `machine` tells measurements on two computers apart; `host` and `device_name` are what people call one.
+    `machine` tells measurements on two computers apart; `host` and `device_name` are what people call one. `runtime` is
+    None in PyTorch's eager mode: numbers that do not name a runtime are of it.
 
     >>> str(Setting(dataset="imagenet-1k", pipeline="wtf-deit3", pretraining="imagenet-21k", img_size=224))
     'imagenet-1k, pipeline wtf-deit3, pretrained on imagenet-21k, 224 px'
@@ -45,7 +47,6 @@ class Setting:
     device: str | None = None
     precision: str | None = None
     layout: str | None = None
-    compile: bool | str | None = None
     runtime: str | None = None
     attention: str | None = None
     machine: str | None = None
@@ -53,11 +54,31 @@ class Setting:
     device_name: str | None = None
     task: str | None = None
     batch_size: int | None = None
+    processes: int | None = None
+    micro_batch_size: int | None = None
+    reference_batch: int | None = None
     fit_memory: float | None = None
     optimizer: str | None = None
     epoch_images: int | None = None
     grid_intensity: float | None = None
     price_per_hour: float | None = None
+    p99_limit: float | None = None
+    scenario: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        # Rows share their settings, and comparing every field of every row takes long.
+        return self is other or (isinstance(other, Setting) and self._values == other._values)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._values)
 
     @cached_property
     def run(self) -> "Setting":
@@ -72,6 +93,16 @@ class Setting:
         'cpu, fp32'
         """
         return str(replace(self, machine=None)) or "device unknown"
+
+    @property
+    def runtime_name(self) -> str:
+        """The runtime, eager mode included."""
+        return self.runtime or EAGER
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the model runs in int8: the accuracy of the float model is not its own."""
+        return self.precision == QUANTIZED
 
     def is_on(self, device: str) -> bool:
         """Whether it is a setting of the device or machine of that name."""
@@ -100,21 +131,30 @@ _TEXTS = {
     "device_name": "",
     "task": "phase {}",
     "batch_size": "batch {}",
+    "processes": "{} processes",
+    "micro_batch_size": "micro-batches of {}",
+    "reference_batch": "reference batch {}",
     "fit_memory": "memory {}",
     "optimizer": "optimizer {}",
     "epoch_images": "epoch {}",
     "grid_intensity": "grid {}",
     "price_per_hour": "price {}",
+    "p99_limit": "p99 within {} s",
+    "scenario": "scenario {}",
 }
 
 
 def _text(name: str, value: object) -> str:
     if value is None:
         return ""
+    if name == "pretraining" and value == "none":
+        return "not pretrained"
     if name == "distillation":
         return "distilled" if value else "no distillation"
     if value is True:
-        return {"compile": "compiled"}.get(name, name)
+        return name
+    if name == "runtime" and value == "compile":
+        return "compiled"
     return _TEXTS.get(name, "{}").format(f"{value:.12g}" if isinstance(value, int | float) else value)
 
 
@@ -129,9 +169,13 @@ def condition_of(table: pd.DataFrame, name: str) -> pd.Series:
     if name in ("machine", "host", "device_name"):
         # What others measured has a device, and nobody can run there again.
         sources = column_of(table, "source")
-        return values.where(sources.isna() | (sources == "measured"))
-    if name == "compile":
-        return values.mask((values == False).fillna(False).astype(bool))  # noqa: E712
+        return values.where(sources.isna() | sources.isin(["measured", "predicted"]))
+    if name == "runtime":
+        return values.mask((values == EAGER).fillna(False).astype(bool))
+    if name == "processes":
+        return values.mask((values == 1).fillna(False).astype(bool))
+    if name == "micro_batch_size":
+        return values.mask((values == column_of(table, "batch_size")).fillna(False).astype(bool))
     if name == "epochs":
         # A run of so many minutes is over after as many epochs as it managed; an unfinished one aims at the recipe's.
         planned = column_of(table, "recipe.epochs")
@@ -146,11 +190,7 @@ def numbered_settings(
 
     With a `metric`, what it depends on is part of the setting.
     """
-    own = METRICS[metric].conditions if metric else ()
-    columns = {name: condition_of(table, name) for name in (*conditions, *own)}
-    if metric is not None and METRICS[metric].at_best_batch:
-        columns["batch_size"] = columns["batch_size"].where(given_batch(table))
-    known = pd.DataFrame({name: column for name, column in columns.items() if column.notna().any()}, index=table.index)
+    known = known_conditions(table, conditions, metric)
     if known.empty:
         return np.zeros(len(table), dtype=int), [Setting()]
     numbers = known.groupby(list(known.columns), dropna=False, sort=False).ngroup()
@@ -158,6 +198,15 @@ def numbered_settings(
     names = [str(name) for name in known.columns]
     rows = (map(_plain, row) for row in distinct.itertuples(index=False, name=None))
     return numbers.to_numpy(), [Setting(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def known_conditions(table: pd.DataFrame, conditions: Sequence[str], metric: str | None = None) -> pd.DataFrame:
+    """These conditions of every row, and those that a metric depends on, as far as any row has them."""
+    own = METRICS[metric].conditions if metric else ()
+    columns = {name: condition_of(table, name) for name in (*conditions, *own)}
+    if metric is not None and METRICS[metric].at_best_batch:
+        columns["batch_size"] = columns["batch_size"].where(given_batch(table))
+    return pd.DataFrame({name: column for name, column in columns.items() if column.notna().any()}, index=table.index)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,283 @@
+"""Assembling: from all rows of a table to one row per model and image size, with the best number of every metric.
+
+Numbers measured on the device come first, then imported from a similar device, published, simulated. A cost never
+comes from a device of another kind, and an accuracy only from the data set and pipeline that are compared. Each
+`<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
+row is flagged; `_rounds` and `_stretch` if models took turns. A quality also has `_pipeline`; over the seeds of its
+training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and `_epochs_high`, the shortest and the longest of these
+trainings; and `_unfinished` (its epochs).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.flags import flags_on
+from favor.analyze.selection import numbers
+from favor.analyze.setting import (
+    QUALITY_CONDITIONS,
+    RUN_CONDITIONS,
+    Setting,
+    column_of,
+    given_batch,
+    in_run_setting,
+    numbered_settings,
+    on_device,
+    on_like_device,
+    source_order,
+)
+from favor.analyze.trainings import DEFAULT_SCOPE, LEAST_TO_COMPARE, Scope, results
+from favor.metrics import METRICS
+
+_CARD = ("family", "title", "where", "how", "year", "origin")
+_MODEL = ["name", "img_size"]
+_SEED = "recipe.seed"
+_ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
+# What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
+_READ = {
+    *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", _SEED, "batch"),
+    *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name"),
+    *(condition for metric in METRICS.values() for condition in metric.conditions),
+}
+_OVER_SEEDS = ("_seeds", "_mean", "_std", "_best", "_epochs_low", "_epochs_high", "_unfinished")
+
+
+def with_metrics(table: pd.DataFrame, metrics: Collection[str] | None) -> pd.DataFrame:
+    """The table with only these metrics, if any are named: the others would only cost time."""
+    if metrics is None:
+        return table
+    others = {f"{name}{end}" for name in METRICS if name not in metrics for end in ("", "_low", "_high")}
+    return table[[column for column in table.columns if column not in others]]
+
+
+def assemble(
+    table: pd.DataFrame,
+    scope: Scope = DEFAULT_SCOPE,
+    *,
+    basis: Setting | None = None,
+    device: str | None = None,
+    setting: Setting | None = None,
+) -> pd.DataFrame:
+    """One row per model and image size with the best number of every metric.
+
+    Qualities are those of the scope's data set, or only those on the `basis` if one is given; without a basis the best
+    training of a model counts. Costs on a device come first from the run `setting` if one is given. Without it and
+    without a `device` they come from the device with the most measurements (or imported or published numbers).
+    """
+    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
+    succeeded = results(succeeded, scope.unfinished)
+    origin = {column: column_of(succeeded, column) for column in _ORIGIN}
+    sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
+    rows = sized[_MODEL].drop_duplicates()
+    # A number without an image size belongs to every size of its model; it gets its own row only if there is no size.
+    has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
+    rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
+    for column in _CARD:
+        if column in sized.columns:
+            first_known = sized[["name", column]].dropna().drop_duplicates("name").set_index("name")[column]
+            rows[column] = rows["name"].map(first_known)
+    new_columns: dict[str, pd.Series] = {}
+    others = [column for column in sized.columns if column in _READ]
+    for metric in [name for name in METRICS if name in sized.columns]:
+        # Filtering and sorting is several times faster with only the columns of this metric.
+        needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if is_quality(metric) else []), *others])
+        there = [column for column in needed if column in sized.columns]
+        candidates = sized.loc[np.isfinite(numbers(sized, metric)), there]
+        if is_quality(metric):
+            candidates, settings = _comparable_qualities(candidates, metric, scope, basis)
+        else:
+            candidates, settings = _comparable_costs(candidates, metric, device, setting)
+        new_columns |= _best_of(candidates, metric, rows, settings)
+    return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
+
+
+def comparable(
+    assembled: pd.DataFrame, metric: str, run: Setting | None = None, choosing: pd.Series | None = None
+) -> tuple[pd.DataFrame, Setting | None, int]:
+    """The table with the metric in one setting only, that setting, and how many numbers of others were dropped.
+
+    Throughputs of two machines, or in two precisions, cannot be ranked together. With a `run` setting, costs on a
+    device are kept only from there. The setting with the best source is used if two or more models have it, else the
+    one with the most models; `choosing` marks the rows that choose.
+    """
+    if metric not in assembled.columns or METRICS[metric].group == "counted":
+        return assembled, None, 0
+    known = assembled[assembled[metric].notna() if choosing is None else assembled[metric].notna() & choosing]
+    if run is not None and METRICS[metric].depends_on_device:
+        known = known[in_run_setting(known[f"{metric}_setting"], run)]
+    if not len(known) and run is None:
+        return assembled, None, 0
+    by_setting: dict[Setting, list[str]] = {}
+    for setting, source in zip(known[f"{metric}_setting"], known[f"{metric}_source"], strict=True):
+        by_setting.setdefault(setting, []).append(source)
+    kept = min(by_setting, key=lambda setting: _preference(by_setting[setting], setting), default=None)
+    elsewhere = assembled[metric].notna() & (assembled[f"{metric}_setting"] != kept)
+    if not elsewhere.any():
+        return assembled, kept, 0
+    blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
+    return assembled.assign(**blanked), kept, int(elsewhere.sum())
+
+
+def _preference(sources: Sequence[str], setting: Setting) -> tuple[bool, float, int, str]:
+    return len(sources) < LEAST_TO_COMPARE, source_order(pd.Series(sources)).min(), -len(sources), str(setting)
+
+
+def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The assembled table with a `status`: failed if a job of the model failed and a number is missing for it.
+
+    Models without any success, which `assemble` leaves out, get a row, so that they can be counted.
+    """
+    if "status" not in table.columns:
+        return assembled
+    card = [column for column in _CARD if column in table.columns]
+    failures = table[table["status"] != "ok"]
+    failures = failures.assign(img_size=column_of(failures, "img_size").astype(float)).drop_duplicates(_MODEL)
+    # A failure without an image size holds for every size of the model.
+    failed_at, anyhow = pd.MultiIndex.from_frame(failures[_MODEL]), failures.loc[failures["img_size"].isna(), "name"]
+    of_model = pd.MultiIndex.from_frame(assembled[_MODEL])
+    lacking = assembled[[name for name in metrics if name in assembled.columns]].isna().any(axis=1)
+    failed = lacking & (of_model.isin(failed_at) | assembled["name"].isin(anyhow))
+    unseen = failures[
+        ~(failed_at.isin(of_model) | (failures["img_size"].isna() & failures["name"].isin(assembled["name"])))
+    ]
+    rows = assembled.assign(status=np.where(failed, "failed", "ok"))
+    return pd.concat([rows, unseen[[*_MODEL, *card]].assign(status="failed")], ignore_index=True)
+
+
+def _comparable_costs(
+    candidates: pd.DataFrame, metric: str, device: str | None, run: Setting | None
+) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows whose count or cost may represent the model, with `_order` (lower is better) and `_setting`'s number."""
+    order = source_order(candidates["source"])
+    if METRICS[metric].group == "counted":
+        return candidates.assign(_order=order, _setting=0), [Setting()]
+    code, settings = numbered_settings(candidates, RUN_CONDITIONS, metric)
+    wanted = run.device if run else device or _main_device(candidates, order)
+    same = on_device(candidates, wanted)
+    order = order + np.where(same, 0.0, 0.5)
+    if run is not None:
+        order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], -1.0, order)
+    if METRICS[metric].at_best_batch:
+        order = order + np.where(given_batch(candidates), 0.25, 0.0)
+    return candidates.assign(_order=order, _setting=code)[same | on_like_device(candidates, wanted)], settings
+
+
+def _comparable_qualities(
+    candidates: pd.DataFrame, metric: str, scope: Scope, basis: Setting | None
+) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows whose quality may represent the model, one for all seeds, with `_order` and `_setting`'s number."""
+    if scope.dataset is not None and "dataset" in candidates.columns:
+        candidates = candidates[candidates["dataset"] == scope.dataset]
+    code, settings = numbered_settings(candidates, QUALITY_CONDITIONS)
+    early = (column_of(candidates, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    candidates = candidates.assign(
+        _order=source_order(candidates["source"]), _setting=code, _early=early, _seed=column_of(candidates, _SEED)
+    )
+    if basis is not None:
+        on_basis = np.array([setting == replace(basis, img_size=None) for setting in settings], dtype=bool)[code]
+        if basis.img_size is None:
+            on_basis &= candidates["img_size"].isna().to_numpy()
+        elif not scope.all_sizes:
+            on_basis &= (candidates["img_size"] == basis.img_size).to_numpy()
+        candidates = candidates[on_basis]
+    runs = _over_seeds(candidates, metric, scope.seeds)
+    return (runs if basis is not None else _of_best_training(runs, metric)), settings
+
+
+def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
+    """One row for all seeds of a training, each with its latest value; finished runs take precedence."""
+    training = [*_MODEL, "_order", "_setting"]
+    latest = _latest_first(candidates, "_early").drop_duplicates([*training, "_seed"])
+    groups = latest.groupby(training, dropna=False, sort=False)[metric]
+    best = groups.transform("max" if METRICS[metric].better == "higher" else "min")
+    count = groups.transform("count")
+    several = count > 1
+    mean = groups.transform("mean")
+    value = mean if seeds == "mean" else best
+    ends = [column for column in (f"{metric}_low", f"{metric}_high") if column in latest.columns]
+    by_training = latest.assign(
+        _top1=column_of(latest, "top1").astype(float),
+        _epochs=column_of(latest, "epochs").astype(float),
+        _reached=column_of(latest, "epochs").astype(float).where(latest["_early"]),
+    ).groupby(training, dropna=False, sort=False)
+    return latest.assign(
+        **{metric: latest[metric].where(~several, value), **{end: latest[end].mask(several) for end in ends}},
+        **{f"{metric}_seeds": count, f"{metric}_mean": mean, f"{metric}_best": best},
+        **{f"{metric}_std": groups.transform("std")},
+        **{f"{metric}_epochs_low": by_training["_epochs"].transform("min")},
+        **{f"{metric}_epochs_high": by_training["_epochs"].transform("max")},
+        **{f"{metric}_unfinished": by_training["_reached"].transform("min")},
+        _error=-by_training["_top1"].transform("mean"),
+    ).drop_duplicates(training)
+
+
+def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The row of a model's best training, at its image size and from its best source.
+
+    The best has the highest top-1 accuracy, so that all qualities of a model are from one training.
+    """
+    ranked = runs.assign(_cost=METRICS[metric].sign * numbers(runs, metric))
+    best = ranked.sort_values(["_order", "_error", "_cost"], kind="stable", na_position="last")
+    return best.drop_duplicates(_MODEL)
+
+
+def _latest_first(candidates: pd.DataFrame, *before: str) -> pd.DataFrame:
+    """The best source first, and within a source the later row in the table, whatever its timestamp."""
+    return candidates.iloc[::-1].sort_values(["_order", *before], kind="stable")
+
+
+def _best_of(
+    candidates: pd.DataFrame, metric: str, rows: pd.DataFrame, settings: Sequence[Setting]
+) -> dict[str, pd.Series]:
+    """The metric's columns for the rows, each taken from its best candidate; the later of two that are equally good."""
+    renamed = {column: f"{metric}_{column}" for column in ("source", "provenance")}
+    renamed |= {"pipeline": f"{metric}_pipeline"} if is_quality(metric) else {}
+    best = _latest_first(candidates).drop_duplicates(_MODEL).rename(columns=renamed)
+    best[f"{metric}_setting"] = pd.Series([settings[code] for code in best["_setting"]], index=best.index, dtype=object)
+    if best["flags"].notna().any():
+        best[f"{metric}_flags"] = [flags_on(metric, flags) for flags in best["flags"]]
+    if f"{metric}_rounds" in best.columns:
+        best[f"{metric}_stretch"] = best["stretch"]
+    columns = [column for column in _own_columns(metric, best) if column in best.columns]
+    of_row = rows[_MODEL].merge(best[[*_MODEL, *columns]], on=_MODEL, how="left").set_axis(rows.index)
+    of_any_size = best[best["img_size"].isna()].set_index("name")
+    if not len(of_any_size):
+        return {column: of_row[column] for column in columns}
+    return {
+        column: of_row[column].where(of_row[metric].notna(), rows["name"].map(of_any_size[column]))
+        for column in columns
+    }
+
+
+def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
+    suffixes = (
+        "",
+        "_low",
+        "_high",
+        "_source",
+        "_setting",
+        "_provenance",
+        "_pipeline",
+        "_flags",
+        "_rounds",
+        "_stretch",
+        *_OVER_SEEDS,
+    )
+    return [f"{metric}{suffix}" for suffix in suffixes if f"{metric}{suffix}" in table.columns]
+
+
+def _main_device(candidates: pd.DataFrame, order: np.ndarray) -> str | None:
+    """The device with the best source, and of those the one with the most models; None if no row has a device."""
+    named = pd.DataFrame({"name": candidates["name"], "device": column_of(candidates, "device"), "order": order})
+    named = named.dropna(subset=["device"])
+    if not len(named):
+        return None
+    ranked = named.groupby("device").agg(order=("order", "min"), models=("name", "nunique"))
+    return str(ranked.sort_values(["order", "models"], ascending=[True, False], kind="stable").index[0])
+
+
+def is_quality(metric: str) -> bool:
+    return METRICS[metric].group == "quality"

@@ -1,0 +1,105 @@
+"""Models in their best runtime: the same device and machine, whatever runs the model there."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.comparison import Comparison
+from favor.analyze.ranking import Ranking, Request, candidates
+from favor.analyze.setting import EAGER, RUN_CONDITIONS, Setting, column_of, condition_of
+from favor.errors import RequestError, unknown_name
+from favor.metrics import DEVICE_METRICS, METRICS
+from favor.runtime.names import RUNTIMES
+from favor.text import plural
+
+_MODEL = ["name", "img_size"]
+_MAY_DIFFER = ("runtime", "precision")
+_MEMORY = {"inference_memory", "inference_memory_best_batch"}
+"""What PyTorch's allocator tells exactly, and other runtimes do not."""
+
+
+def in_runtime(table: pd.DataFrame, runtime: str | None) -> pd.DataFrame:
+    """The table with the costs of one runtime only; all of them without one."""
+    if runtime is None:
+        return table
+    of_row = condition_of(table, "runtime").fillna(EAGER)
+    known = dict.fromkeys((*RUNTIMES, *map(str, of_row.unique())))
+    if runtime not in known:
+        raise unknown_name("runtime", runtime, known, "choose from " + ", ".join(known))
+    others = (of_row != runtime).to_numpy(dtype=bool)
+    columns = [f"{name}{end}" for name in DEVICE_METRICS for end in ("", "_low", "_high", "_rounds")]
+    return table.assign(**{name: table[name].mask(others) for name in columns if name in table.columns})
+
+
+def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
+    """The ranking with each model in the runtime that suits what is preferred best, and meets the limits if any does.
+
+    int8 is among them for models whose accuracy in int8 is known. The rows have the columns `runtime` and
+    `run_precision`.
+    """
+    if ranking.setting is None or ranking.undecided is not None or ranking.ranked_by != "numbers":
+        return ranking
+    of_candidates = comparison.narrowed(comparison.compare_in(ranking.setting).trained["name"])
+    others = [setting for setting in of_candidates.run_settings.settings if _differs_by_runtime(setting, ranking)]
+    notes = list(ranking.notes)
+    if _MEMORY.intersection((ranking.objective, *(limit.metric for limit in ranking.limits))):
+        kind = _memory(ranking.setting)
+        alike = [setting for setting in others if _memory(setting) == kind]
+        if len(alike) < len(others):
+            left = ", ".join(sorted({setting.runtime_name for setting in others if setting not in alike}))
+            notes.append(f"not considered: {left}, whose memory is measured in another way (choose with --runtime)")
+        others = alike
+    rows, unknown = [_named(ranking.rows, ranking.setting)], 0
+    for setting in others:
+        if setting.is_quantized:
+            unknown += _without_accuracy(of_candidates, setting, ranking)
+        try:
+            of_setting = candidates(of_candidates, request, setting)
+        except RequestError:
+            continue  # no model has an accuracy in int8
+        if METRICS[ranking.objective].depends_on_device:
+            of_setting = of_setting[column_of(of_setting, ranking.objective).notna()]
+        rows.append(_named(of_setting, setting))
+    if unknown:
+        left_out = f"not considered: {plural(unknown, 'model')} in int8, whose accuracy is unknown"
+        notes.append(f"{left_out}; favor measure --precision int8 --checkpoint RUN measures it")
+    return replace(ranking, rows=_best_of_each(pd.concat(rows, ignore_index=True), ranking), notes=tuple(notes))
+
+
+def _memory(setting: Setting) -> str:
+    """Who tells the memory of a run; of a runtime that favor does not run, nobody knows."""
+    runtime = RUNTIMES.get(setting.runtime_name)
+    return "unknown" if runtime is None else runtime.memory
+
+
+def _differs_by_runtime(setting: Setting, ranking: Ranking) -> bool:
+    """Whether another setting is that of the ranking but for the runtime, or in int8."""
+    base = ranking.setting
+    if base is None or setting == base:
+        return False
+    same = all(getattr(setting, name) == getattr(base, name) for name in RUN_CONDITIONS if name not in _MAY_DIFFER)
+    return same and (setting.precision == base.precision or setting.is_quantized)
+
+
+def _without_accuracy(comparison: Comparison, setting: Setting, ranking: Ranking) -> int:
+    """How many models ran in int8 without a known accuracy there."""
+    rows = comparison.compare_in(setting).rows
+    ran = [name for name in DEVICE_METRICS if name in rows.columns]
+    return int((rows[ran].notna().any(axis=1) & rows["top1"].isna() & rows["name"].isin(ranking.rows["name"])).sum())
+
+
+def _named(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    return rows.assign(runtime=setting.runtime_name, run_precision=setting.precision)
+
+
+def _best_of_each(rows: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
+    """One row per model and image size: within the limits if possible, then the best, then the least limited cost."""
+    within = np.full(len(rows), True)
+    for limit in ranking.limits:
+        within &= limit.kept_by(limit.values_of(rows))
+    costs = {"objective": ranking.objective, **{f"limit{n}": limit.metric for n, limit in enumerate(ranking.limits)}}
+    keys = {name: METRICS[metric].sign * rows[metric].astype(float) for name, metric in costs.items() if metric in rows}
+    order = pd.DataFrame({"beyond": ~within, **keys}, index=rows.index)
+    ordered = rows.loc[order.sort_values(list(order.columns), kind="stable", na_position="last").index]
+    return ordered.drop_duplicates(_MODEL).sort_index()

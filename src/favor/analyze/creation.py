@@ -1,0 +1,59 @@
+"""The Python that creates a model for a data set; None for a model that favor does not have."""
+
+import functools
+
+from favor.zoo.cards import TIMM, Card
+from favor.zoo.index import read_index
+
+# Classes of the data sets that favor knows by name; a model has 1000 unless told otherwise.
+CLASSES = {
+    "imagenet-1k": 1000,
+    "imagenet-real": 1000,
+    "cars": 196,
+    "places365": 365,
+    "digits": 10,
+    "cifar10": 10,
+    "cifar10-mini": 10,
+    "cifar100": 100,
+    "fashion-mnist": 10,
+    "flowers102": 102,
+    "tiny-imagenet": 200,
+    "synthetic": 10,
+}
+_USUAL_CLASSES, _USUAL_IMG_SIZE = 1000, 224
+
+
+def creation(
+    name: str, img_size: int | None, dataset: str, origin: str | None, weights: str | None = None
+) -> str | None:
+    """The call that creates a model for the data set, with the weights of one of timm's tags if one is given.
+
+    >>> creation("vit_s16", 384, "cifar10", "own")
+    'favor.create_model("vit_s16", num_classes=10, img_size=384)'
+    >>> creation("resnet50", 224, "imagenet-1k", "timm", "a1_in1k")
+    'favor.create_model("resnet50", pretrained="a1_in1k")'
+    >>> creation("timm:levit_256", 224, "imagenet-1k", "timm", "fb_dist_in1k")
+    'favor.create_model("timm:levit_256.fb_dist_in1k", pretrained=True)'
+    >>> creation("vit_xs4", 32, "photos", "own")
+    'favor.create_model("vit_xs4", num_classes=len(classes))'
+    """
+    cards = _cards()
+    card = cards.get(name.partition("(")[0])
+    if card is None and not (name.startswith(TIMM) or origin == "plugin" or (not cards and origin is not None)):
+        return None
+    of_timm = name.startswith(TIMM)
+    arguments = [f'"{name}.{weights}"' if of_timm and weights else f'"{name}"']
+    classes = CLASSES.get(dataset, "len(classes)")
+    if classes != _USUAL_CLASSES:
+        arguments.append(f"num_classes={classes}")
+    if img_size not in (None, card.image_sizes.default if card else _USUAL_IMG_SIZE):
+        arguments.append(f"img_size={img_size}")
+    if weights is not None:
+        arguments.append("pretrained=True" if of_timm else f'pretrained="{weights}"')
+    return f"favor.create_model({', '.join(arguments)})"
+
+
+@functools.cache
+def _cards() -> dict[str, Card]:
+    """The zoo's cards by name; empty if the index is out of date, as while a model is being written."""
+    return read_index() or {}

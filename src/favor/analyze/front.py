@@ -1,0 +1,44 @@
+"""The one Pareto front of records: command, Python, page and figures ask here who is on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from favor.analyze.assembling import with_failures
+from favor.analyze.comparison import Comparison
+from favor.analyze.deviations import deviations_by_row
+from favor.analyze.pareto import ParetoResult, pareto
+from favor.analyze.selection import fitting
+from favor.analyze.trainings import Scope
+from favor.metrics import QUALITIES, metric
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """The front of the models in one setting, its rows, and the comparison behind it."""
+
+    result: ParetoResult
+    rows: pd.DataFrame
+    comparison: Comparison
+
+
+def front_of(
+    table: pd.DataFrame,
+    metrics: Sequence[str],
+    scope: Scope,
+    device: str | None = None,
+    among: str | None = None,
+    *,
+    strict: bool = False,
+) -> Front:
+    """The front of a wide table; an accuracy of another configuration is flagged and makes no front."""
+    for name in metrics:
+        metric(name)
+    comparison = Comparison(table, scope, of=None if among is None else fitting(table, among))
+    rows = fitting(comparison.compare(metrics, device).rows, among)
+    # A metric without any number on the device still gets a column.
+    rows = rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)])
+    rows = fitting(with_failures(rows, table, metrics), among)
+    flags = deviations_by_row(table, rows) if set(QUALITIES) & set(metrics) else None
+    return Front(pareto(rows, metrics, strict=strict, flags=flags), rows, comparison)

@@ -1,0 +1,144 @@
+"""Which accuracies are compared: the data set, the training behind them, and how seeds are combined."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from favor.analyze.setting import QUALITY_CONDITIONS, Setting, column_of, numbered_settings, source_order
+from favor.analyze.trained_as import DEFAULT_PIPELINE
+from favor.errors import RequestError, unknown_name
+from favor.metrics import QUALITIES
+from favor.text import plural
+
+LEAST_TO_COMPARE = 2  # a comparison needs two models with a number
+EQUALLY_LONG = 1.1  # trainings whose epochs differ by a larger factor are not compared
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which qualities are compared: the data set, one pipeline or any, and how seeds are combined.
+
+    Without a `pipeline` the user's own is used if two or more models have it, else the benchmark's.
+    """
+
+    dataset: str | None = None
+    pipeline: str | None = None
+    any_pipeline: bool = False
+    unfinished: bool = False
+    seeds: Literal["mean", "best"] = "mean"
+    all_sizes: bool = False
+
+
+DEFAULT_SCOPE = Scope()
+
+
+@dataclass(frozen=True)
+class Training:
+    """Comparable accuracies: their setting, the number of models, and how many of them the user trained."""
+
+    setting: Setting
+    source: str
+    models: int
+    own: int
+
+    def __str__(self) -> str:
+        return f"{self.setting.pipeline or 'unknown'} ({self.source}, {plural(self.models, 'model')})"
+
+
+def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
+    """The trainings behind the accuracies on a data set, the deciding one first.
+
+    The user's own pipeline decides if it has enough models to compare: of several the one with the most models, then
+    the longest, then the smallest images (larger ones are its high resolution), then the newest. Otherwise it is the
+    benchmark's, then an imported or published one.
+    """
+    rows = quality_rows(table, dataset)
+    code, settings = numbered_settings(rows, (*QUALITY_CONDITIONS, "img_size"))
+    sources = column_of(rows, "source").to_numpy()
+    order = source_order(column_of(rows, "source"))
+    facts = pd.DataFrame({"name": rows["name"].to_numpy(), "order": order, "row": rows.index})
+    by_setting = facts.groupby(code)
+    models, newest, best = by_setting["name"].nunique(), by_setting["row"].max(), by_setting["order"].idxmin()
+    measured = sources == "measured"
+    owned = facts[measured].groupby(code[measured])["name"].nunique()
+    ranked = []
+    for number, setting in enumerate(settings):
+        own = int(owned.get(number, 0))
+        decides = own >= LEAST_TO_COMPARE
+        training = Training(setting, str(sources[best[number]]), int(models[number]), own)
+        length = setting.epochs or setting.minutes or 0
+        longest = (-own, -length, -(setting.pretraining_img_size or 0), setting.img_size or 0)
+        foreign = setting.pipeline != DEFAULT_PIPELINE
+        usual = (foreign, bool(setting.distillation), order[best[number]], -training.models)
+        ranked.append(((not decides, *(longest if decides else usual)), newest[number], training))
+    ranked.sort(key=lambda candidate: candidate[1], reverse=True)
+    return [training for _, _, training in sorted(ranked, key=lambda candidate: candidate[0])]
+
+
+def accuracy_basis(table: pd.DataFrame, dataset: str, pipeline: str | None = None) -> Setting:
+    """The setting that accuracies must share: the deciding one, or the best of the requested pipeline."""
+    return chosen_setting(trainings(results(table), dataset), pipeline)
+
+
+def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
+    if pipeline is None:
+        return ranked[0].setting
+    chosen = next((training.setting for training in ranked if training.setting.pipeline == pipeline), None)
+    if chosen is None:
+        names = list(dict.fromkeys(str(training.setting.pipeline) for training in ranked))
+        raise unknown_name("pipeline with accuracies", pipeline, names, f"known: {', '.join(names)}")
+    return chosen
+
+
+def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
+    """The table with the qualities of finished trainings only, without those of earlier epochs."""
+    early = (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    if unfinished or not early.any():
+        return table
+    qualities = [f"{name}{end}" for name in QUALITIES for end in ("", "_low", "_high") if f"{name}{end}" in table]
+    return table.assign(**{name: table[name].mask(early) for name in qualities})
+
+
+def unequal_lengths(rows: pd.DataFrame) -> str | None:
+    """What to say of compared accuracies whose trainings are not equally long; None if they are.
+
+    Trainings that end after so many minutes reach as many epochs as the machine allows.
+
+    >>> unequal_lengths(pd.DataFrame({"top1_epochs_low": [0.01, 1.1], "top1_epochs_high": [0.02, 1.12]}))
+    'trainings of unequal length: 0.01 to 1.12 epochs'
+    """
+    if "top1_epochs_low" not in rows.columns:
+        return None
+    timed = rows
+    if "top1_setting" in rows.columns:
+        by_time = [isinstance(one, Setting) and one.minutes is not None for one in rows["top1_setting"]]
+        timed = rows.loc[pd.Series(by_time, index=rows.index, dtype=bool)]
+    least, most = timed["top1_epochs_low"].min(), timed["top1_epochs_high"].max()
+    return f"trainings of unequal length: {least:.3g} to {most:.3g} epochs" if are_unequal(least, most) else None
+
+
+def are_unequal(least: float, most: float) -> bool:
+    """Whether trainings of so many epochs are too different in length to be compared.
+
+    >>> are_unequal(1.0, 1.05), are_unequal(1.0, 1.2)
+    (False, True)
+    """
+    return most > EQUALLY_LONG * least
+
+
+def quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The rows with an accuracy on a data set; an error if there are none."""
+    if "top1" not in table.columns or "dataset" not in table.columns:
+        raise RequestError("no accuracy is known: the records have no top1 on any data set")
+    trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]
+    rows = trained[trained["dataset"] == dataset]
+    if not len(rows):
+        names = [str(name) for name in trained["dataset"].dropna().unique()]
+        raise unknown_name("data set with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")
+    return rows
+
+
+def has_accuracy(table: pd.DataFrame, dataset: str) -> bool:
+    return bool((table["top1"].notna() & (column_of(table, "dataset") == dataset)).any())

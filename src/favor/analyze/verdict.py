@@ -1,0 +1,190 @@
+"""The verdict on a ranking: the model that is best in most draws, or the models that it is undecided between."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from favor.analyze.chances import chance_of_being_best
+from favor.analyze.flags import is_disturbed
+from favor.analyze.intervals import deviations
+from favor.analyze.limits import Limit
+from favor.analyze.ranking import Request
+from favor.analyze.recommendation import ToDecide, text_in
+from favor.analyze.selection import numbers
+from favor.analyze.setting import EAGER, QUANTIZED, column_of
+from favor.metrics import METRICS
+from favor.text import plural
+from favor.units import option_text
+
+MOST = 0.5  # a model that is best in a smaller share of draws is not favored
+LIKELY = 0.05  # a model that is best in a smaller share of draws is no contender
+_MOST_CONTENDERS = 5
+_CLEAR = 1.645  # standard deviations between two numbers of which one is larger with 95 %
+
+BUDGET = 20.0
+"""Seconds: the default budget of a measurement."""
+_LARGEST_BUDGET = 600.0
+LOAD_MINUTES = 2.2
+"""Of a load test, with its start."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """By row, the share of draws in which it is best (None if nothing can be drawn), and who wins.
+
+    `contenders` are empty if one is favored. `nobody` is the share of draws in which no model meets all limits.
+    """
+
+    chances: dict[int, float] | None
+    favored: int | None
+    contenders: tuple[int, ...]
+    nobody: float
+
+
+def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int) -> Verdict:
+    """The verdict on rows that are ordered best first; `pool` has those that meet all limits by their numbers."""
+    first = int(pool.index[0]) if len(pool) else None
+    shares = chance_of_being_best(rows, objective, limits, draws=draws)
+    if shares is None:
+        return Verdict(None, first, (), 0.0)
+    chances = dict(zip(rows.index.tolist(), shares.tolist(), strict=True))
+    known = {at: chance for at, chance in chances.items() if not math.isnan(chance)}
+    nobody = max(0.0, 1 - sum(known.values())) if len(known) == len(chances) else 0.0
+    likely = sorted(known, key=lambda at: -known[at])
+    most = MOST + 1 / math.sqrt(draws)  # two standard errors more than half, so that chance does not decide
+    if not len(pool) or (likely and known[likely[0]] >= most and likely[0] in pool.index):
+        return Verdict(chances, likely[0] if len(pool) else None, (), nobody)
+    if first is not None and math.isnan(chances[first]):
+        return Verdict(chances, first, (), nobody)
+    contenders = tuple(at for at in likely if known[at] >= LIKELY)[:_MOST_CONTENDERS]
+    return Verdict(chances, None, contenders, nobody)
+
+
+def what_decides(
+    rows: pd.DataFrame,
+    verdict: Verdict,
+    objective: str,
+    limits: Sequence[Limit],
+    request: Request,
+    *,
+    draws: int,
+) -> ToDecide:
+    """The metric whose uncertainty keeps the answer open, and what to run to reduce it."""
+    column = _open_question(rows, objective, limits, draws=draws)
+    limit = next((limit for limit in limits if limit.column == column and column != objective), None)
+    some = rows.loc[list(verdict.contenders)]
+    if METRICS[column.partition("@")[0]].group == "quality":
+        return _by_training(some, column, limit)
+    return _by_measuring(some, column, limit, request)
+
+
+def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int) -> str:
+    """The column whose exact values would make one model the best in most draws."""
+    involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
+
+    def surest(column: str) -> float:
+        known = rows.assign(**{f"{column}_{end}": rows[column] for end in ("low", "high")}).drop(
+            columns=[f"{column}_flags"], errors="ignore"
+        )
+        shares = chance_of_being_best(known, objective, limits, draws=draws)
+        return 0.0 if shares is None else float(np.nanmax(shares))
+
+    return max(involved, key=surest)
+
+
+def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request: Request) -> ToDecide:
+    metric = METRICS[column.partition("@")[0]]
+    what, device = metric.title.lower(), column.partition("@")[2] or request.device
+    names = " ".join(dict.fromkeys(str(name) for name in some["name"]))
+    sources = {text_in(row, f"{column}_source") for _, row in some.iterrows()}
+    flags = [text_in(row, f"{column}_flags") for _, row in some.iterrows()]
+    budget, repeat = BUDGET, ""
+    if sources != {"measured"}:
+        where = f" on {device}" if device else ""
+        why = f"{what} is {' and '.join(sorted(filter(None, sources)))}; measure it{where}"
+    elif any(is_disturbed(flag) for flag in flags):
+        why, repeat = f"{what} was measured while the machine was busy; repeat it", " --repeat flagged"
+    else:
+        budget = _budget(some, column, limit)
+        why, repeat = f"{what} is not measured precisely enough; measure longer", " --repeat all"
+        if budget > _LARGEST_BUDGET:
+            near = "too close to its limit" if limit else "too close"
+            why = f"{what} is {near} to tell in {_LARGEST_BUDGET / 60:g} min each; choose by another metric"
+            return ToDecide(metric.name, why, None, None)
+    if (column_of(some, "run_precision") == QUANTIZED).any():
+        return ToDecide(metric.name, f"{why} with the images that it was calibrated with", None, None)
+    if limit is not None and limit.p99 is not None:
+        p99 = option_text(limit.p99, "s")
+        command = f"favor load {names} --p99 {p99} --study {request.study}{_runtimes(some)}{repeat}"
+        return ToDecide(metric.name, why, command, some["name"].nunique() * LOAD_MINUTES)
+    phase = " --phase training" if metric.name.startswith("train") else _runtimes(some)
+    longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
+    command = _measuring(some, request, f" --study {request.study}{phase}{longer}{repeat}")
+    return ToDecide(metric.name, why, command, minutes_to_measure(some["name"].nunique(), budget))
+
+
+def _measuring(some: pd.DataFrame, request: Request, options: str) -> str:
+    """The command that measures models; timm's weights at each of their image sizes, which may not be the default."""
+    sizes = column_of(some, "img_size").astype(int) if request.of_timm else pd.Series(0, some.index)
+    commands = []
+    for size, rows in some.groupby(sizes, sort=False):
+        names = " ".join(dict.fromkeys(map(str, rows["name"])))
+        commands.append(f"favor measure {names}{f' --img-size {size}' if size else ''}{options}")
+    return "; ".join(commands)
+
+
+def _runtimes(some: pd.DataFrame) -> str:
+    """The options that name the runtimes of models, where one is not eager mode."""
+    runtimes = list(dict.fromkeys(column_of(some, "runtime").dropna()))
+    return "" if runtimes in ([], [EAGER]) else "".join(f" --runtime {runtime}" for runtime in runtimes)
+
+
+def minutes_to_measure(models: int, budget: float = BUDGET) -> float:
+    """How long it takes to measure models: 10 s each to start and warm up, and three and a half budgets.
+
+    >>> round(minutes_to_measure(3), 1)
+    4.0
+    """
+    return models * (10 + 3.5 * budget) / 60
+
+
+def _budget(some: pd.DataFrame, column: str, limit: Limit | None) -> float:
+    """The budget after which the first two models, or the first and its limit, can be told apart.
+
+    Intervals shrink with the root of the time.
+    """
+    values, spreads = numbers(some, column), np.maximum(*deviations(some, column))
+    if limit is not None:
+        values, spreads = np.array([values[0], limit.value]), np.array([spreads[0], 0.0])
+    gap = abs(math.log(values[0] / values[1])) if len(values) > 1 else 0.0
+    return math.inf if gap == 0 else max(BUDGET, BUDGET * (_CLEAR * math.hypot(*spreads[:2]) / gap) ** 2)
+
+
+def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None) -> ToDecide:
+    """Accuracies are decided by more seeds, where the user trained, and else by nothing that can be run at once."""
+    title = METRICS[metric].title.lower()
+    instead = "move --min-accuracy" if limit else "choose by a cost (--prefer)"
+    if set(some[f"{metric}_source"]) != {"measured"}:
+        near = "too close to its limit" if limit else "too close"
+        return ToDecide(metric, f"{title} is {near} for its number of test images; {instead}", None, None)
+    seeds = int(some[f"{metric}_seeds"].max())
+    why = f"{title} is too close to tell with {plural(seeds, 'seed')}; train more seeds or {instead}"
+    commands = "; ".join(
+        f"favor train {row['name']} --recipe {_recipe(row)} --set seed={seeds}" for _, row in some.iterrows()
+    )
+    return ToDecide(metric, why, commands, _minutes_to_train(some))
+
+
+def _recipe(row: pd.Series) -> str:
+    """The recipe in the name of a pipeline: `laptop-digits@1 lr=0.1` is laptop-digits, changed."""
+    return str(row["top1_pipeline"]).partition("@")[0]
+
+
+def _minutes_to_train(some: pd.DataFrame) -> float | None:
+    """One more training of each model, where its hours per epoch are known."""
+    if "train_hours_per_epoch" not in some.columns or some["train_hours_per_epoch"].isna().any():
+        return None
+    return float((some["train_hours_per_epoch"] * some["top1_epochs_high"]).sum() * 60)

@@ -1,0 +1,193 @@
+"""Several runtimes in one table: each model in its best one, never mixed, and integers only with a known accuracy."""
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+import favor
+from favor.analyze import Request, recommend
+from favor.analyze.comparison import Comparison
+from favor.analyze.limits import Limit
+from favor.analyze.trainings import Scope
+from favor.cli.decision_text import print_recommendation
+from favor.errors import RequestError
+from favor.records import Record, append, reading, table_of
+from favor.records.loading import Gathered, with_shipped
+from favor.records.published import card_fields
+from favor.report.data import as_json, page_data
+
+IMAGENET = Scope("imagenet-1k")
+FAST = Request("throughput")
+
+
+def ran(name: str, runtime: str | None = None, precision: str = "fp32", **metrics: float) -> Record:
+    """A measurement with narrow intervals."""
+    conditions = {"img_size": 224, "num_classes": 1000, "device": "cpu", "precision": precision, "batch": "best"}
+    signed = ("top1_change",)
+    return Record(
+        name=name,
+        model=card_fields()[name],
+        task="inference",
+        source="measured",
+        conditions=conditions | ({} if runtime is None else {"runtime": runtime}),
+        metrics={
+            metric: reading(
+                metric, value, *((value, value) if metric in signed else (0.99 * value, 1.01 * value)), method=""
+            )
+            for metric, value in metrics.items()
+        },
+        environment={"host": "lab", "device_name": "a processor", "threads": 2},
+        time="2026-11-16T00:00:00Z",
+    )
+
+
+@functools.cache
+def shipped() -> pd.DataFrame:
+    """What ships with favor about three models: the whole table takes longer, and says no more here."""
+    known = with_shipped()
+    return known[known["name"].isin(["vit_s16", "swin_ti", "xcit_s12_p16"])].dropna(axis="columns", how="all")
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    return pd.concat([shipped(), table_of(records)], ignore_index=True)
+
+
+TWO = (
+    ran("vit_s16", "eager", throughput=30.0),
+    ran("vit_s16", "openvino", throughput=60.0),
+    ran("swin_ti", "eager", throughput=40.0),
+    ran("swin_ti", "openvino", throughput=45.0),
+)
+
+
+def test_the_answer_names_a_model_and_its_best_runtime_with_one_row_per_model() -> None:
+    answer = recommend(table(TWO), FAST)
+    assert answer.favored is not None
+    assert (answer.favored.name, answer.favored.runtime, answer.favored.called) == (
+        *("vit_s16", "openvino"),
+        "vit_s16 in openvino",
+    )
+    assert [choice.name for choice in answer.choices] == ["vit_s16", "swin_ti"]
+    assert answer.why is not None
+    assert answer.why.summary.startswith("vit_s16 in openvino has the highest throughput")
+    assert answer.to_dict()["favored"]["runtime"] == "openvino"
+
+
+def test_in_a_given_runtime_only_its_numbers_count() -> None:
+    answer = recommend(table(TWO), Request("throughput", runtime="eager"))
+    assert answer.favored is not None
+    assert (answer.favored.name, answer.favored.runtime) == ("swin_ti", "eager")
+    assert {choice.metrics["throughput"].value for choice in answer.choices} == {40.0, 30.0}
+    assert "--runtime eager" in Request("throughput", runtime="eager").options()
+
+
+def test_a_limit_may_need_another_runtime_than_the_one_that_is_fastest() -> None:
+    slow = [
+        ran("vit_s16", "eager", throughput=30.0, latency_p50=0.02),
+        ran("swin_ti", "eager", throughput=9.0, latency_p50=0.03),
+    ]
+    fast = [ran("vit_s16", "openvino", throughput=60.0, latency_p50=0.2)]
+    limits = (Limit.named("max_latency", 0.05),)
+    answer = recommend(table([*slow, *fast]), Request("throughput", limits))
+    assert answer.favored is not None
+    assert (answer.favored.runtime, answer.favored.metrics["latency_p50"].value) == ("eager", 0.02)
+
+
+def test_an_unknown_runtime_is_refused_with_the_closest_one() -> None:
+    with pytest.raises(RequestError, match="did you mean 'openvino'"):
+        recommend(table(TWO), Request("throughput", runtime="openvin"))
+
+
+def test_earlier_records_of_compiled_models_and_those_that_name_no_runtime_keep_their_meaning() -> None:
+    before = replace(ran("vit_s16"), conditions={**ran("vit_s16").conditions, "compile": True})
+    assert before.conditions["runtime"] == "compile"
+    assert before.request == ran("vit_s16", "compile").request
+    with pytest.raises(RequestError, match="keep `runtime` only"):
+        replace(before, conditions={**before.conditions, "compile": False})
+    rows = [
+        ran("vit_s16", throughput=30.0),
+        ran("swin_ti", "eager", throughput=40.0),
+        ran("xcit_s12_p16", "compile", throughput=99.0),
+    ]
+    compared = Comparison(table(rows), IMAGENET).compare(["throughput"]).rows
+    found = compared[compared["throughput"].notna()]
+    assert sorted(found["name"]) == ["swin_ti", "vit_s16"], "two of one runtime, and not the compiled one"
+
+
+INT8 = (*TWO, ran("vit_s16", "openvino", "int8", throughput=99.0), ran("swin_ti", "openvino", "int8", throughput=98.0))
+
+
+def test_a_quantized_model_without_a_known_accuracy_never_decides() -> None:
+    answer = recommend(table(INT8), Request("throughput", (Limit.named("min_accuracy", 70.0),)))
+    assert answer.favored is not None
+    assert (answer.favored.called, answer.favored.precision) == ("vit_s16 in openvino", "fp32")
+    assert any("2 models in int8, whose accuracy is unknown" in note for note in answer.notes)
+
+
+def _with_change(change: float) -> Record:
+    found = ran("vit_s16", "openvino", "int8", throughput=99.0, top1_change=change)
+    trained = {"dataset": "imagenet-1k", "pipeline": basis_pipeline()}
+    return replace(found, conditions={**found.conditions, **trained})
+
+
+def basis_pipeline() -> str:
+    basis = Comparison(table(TWO), IMAGENET).basis
+    assert basis is not None
+    assert basis.pipeline is not None
+    return basis.pipeline
+
+
+def test_with_a_known_change_of_top1_it_decides_by_the_accuracy_in_integers() -> None:
+    own = recommend(table(TWO), FAST).favored
+    assert own is not None
+    accuracy = own.metrics["top1"].value
+    known = table([*TWO, _with_change(-1.5)])
+    answer = recommend(known, FAST)
+    assert answer.favored is not None
+    assert answer.favored.called == "vit_s16 in openvino int8"
+    assert answer.favored.metrics["top1"].value == pytest.approx(accuracy - 1.5)
+    strict = recommend(known, Request("throughput", (Limit.named("min_accuracy", accuracy - 1.0),)))
+    assert "int8" not in [choice.precision for choice in strict.choices]
+
+
+def test_memory_that_is_measured_in_two_ways_is_not_compared() -> None:
+    rows = [ran("vit_s16", "eager", inference_memory=5e8), ran("swin_ti", "eager", inference_memory=6e8)]
+    process = [ran("vit_s16", "openvino", inference_memory=1e8), ran("swin_ti", "openvino", inference_memory=2e8)]
+    answer = recommend(table([*rows, *process]), Request("memory"))
+    assert {choice.runtime for choice in answer.choices} == {"eager"}
+    assert any("openvino, whose memory is measured in another way" in note for note in answer.notes)
+
+
+def test_the_terminal_shows_the_runtime(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = recommend(table(TWO), FAST)
+    print_recommendation(answer, dict.fromkeys(("vit_s16", "swin_ti")))
+    shown = capsys.readouterr().out
+    assert "Favored: vit_s16 in openvino" in shown
+    assert "Runtime" in shown
+
+
+def test_python_asks_for_a_runtime_too(tmp_path: Path) -> None:
+    append(tmp_path, TWO)
+    answer = favor.recommend(prefer="throughput", runtime="openvino", study=tmp_path)
+    assert {choice.runtime for choice in answer.choices} == {"openvino"}
+
+
+def test_the_page_asks_for_one_runtime_and_shows_no_float_accuracy_with_integers() -> None:
+    data = json.loads(as_json(page_data(Gathered((), table(INT8), INT8, (), ()))))
+    ours = {view["text"]: view["quantized"] for view in data["settings"] if "a processor" in view["text"]}
+    assert [text.split(", machine")[0] for text in ours] == [
+        "cpu, fp32, eager",
+        "cpu, fp32, openvino",
+        "cpu, int8, openvino",
+    ]
+    assert list(ours.values()) == [False, False, True]
+    asked = [words for words in data["questions"]["options"] if "openvino" in words]
+    assert asked
+    assert data["questions"]["options"][0] == ["--runtime", "eager"]
+    deciding = {entry["setting"] for entry in data["questions"]["deciding"]}
+    assert not any(data["settings"][at]["quantized"] for at in deciding if at is not None)
