@@ -3,7 +3,7 @@
 from favor.measurement.job import MeasureJob
 from favor.records.schema import CardFields, Record, reading
 from favor.study.plan import Job
-from favor.study.resolved import Machine, PlannedModel, ResolvedStudy
+from favor.study.resolved import FirstWeights, Machine, PlannedModel, ResolvedStudy
 from favor.study.schema import BatchSizes, Budget, Report, Train
 
 MACHINE = Machine(device="cpu", label="cpu", device_name="Made-up 1", torch="2.99.0", threads=2)
@@ -52,6 +52,7 @@ def a_study(
         "energy": True,
         "machine": MACHINE,
         "train": train,
+        "first_weights": FirstWeights(),
         "budget": budget or Budget(),
         "report": report or Report(page=False),
     }

@@ -39,7 +39,7 @@ def test_a_study_measures_and_trains_with_its_attention() -> None:
     assert measured.conditions["attention"] == "plain"
     assert MeasureJob.from_json(measured.to_json()) == measured
     trained = next(job for job in jobs if isinstance(job, TrainJob))
-    request = stage_request(trained, trained.train, Path("study"), (), resume=False)
+    request = stage_request(trained, (trained.train,), Path("study"), (), resume=False)
     assert TrainingRequest.from_json(request.to_json()).attention == "plain"
 
 
@@ -94,7 +94,7 @@ def test_a_training_uses_the_attention_that_is_asked_for_says_it_and_is_a_run_of
     job = TrainJob(
         "vit_xs4", 0, Train(recipe="laptop-digits", set=("batch_size=512",)), "cpu", 1, (), attention="plain"
     )
-    of_job = [is_of(job, job.train, record) for record in _as_asked(tmp_path, job)]
+    of_job = [is_of(job, (job.train,), record) for record in _as_asked(tmp_path, job)]
     assert of_job == [True, False]
 
 
@@ -104,7 +104,7 @@ def _as_asked(folder: Path, job: TrainJob) -> list[object]:
 
     from favor.study.train_jobs import stage_conditions
 
-    asked = stage_conditions(job.train, job.seed)
+    asked = stage_conditions(job.train, job.seed, job.name)
     return [replace(record, conditions={**record.conditions, **asked}) for record in read(folder).records]
 
 

@@ -1,17 +1,18 @@
 """The forecast of a study's time, on a clock that the tests turn."""
 
 import random
+from pathlib import Path
 
 import pytest
 
 from favor.measurement.job import MeasureJob
-from favor.study.estimate import LEAST_BUDGET, PAGE_SECONDS, Forecast, observed_before, work_from
+from favor.study.estimate import LEAST_BUDGET, PAGE_SECONDS, START_SECONDS, Forecast, observed_before, work_from
 from favor.study.plan import jobs_of
 from favor.study.progress import states_of
 from favor.study.schema import Budget, Train
 from favor.study.study_files import open_study
 from favor.study.train_jobs import TrainJob
-from study.made_up import MACHINE, FakeClock, a_record, a_study
+from study.made_up import ENVIRONMENT, MACHINE, FakeClock, a_record, a_study
 
 QUICK, FULL = (open_study(name)[0] for name in ("quick", "full"))
 HOUR = Budget(measurement="5 s")
@@ -54,6 +55,48 @@ def run(jobs, total, computer, clock):
         budgets.append(its_budget)
     clock.sleep(PAGE_SECONDS)
     return told, done, budgets
+
+
+def test_the_first_look_leaves_time_for_a_second_one_and_does_all_jobs_first():
+    jobs = jobs_of_file(QUICK, ("inference",), QUICK.budget)
+    total = QUICK.budget.total
+
+    def looked_once(macs_per_second):
+        clock = FakeClock()
+        computer = Computer(4.5, macs_per_second, 1.4)
+        forecast = Forecast(jobs, clock, computer.work_of, total=total, second_look=True)
+        done = 0
+        for job in jobs:
+            budget = forecast.budget_for(job)
+            if budget is None:
+                break
+            forecast.begin(job, budget)
+            clock.sleep(computer.seconds(job, budget))
+            forecast.end([computer.record(job, budget)])
+            done += 1
+        return done, forecast.available(), forecast
+
+    done, left, forecast = looked_once(5e10)
+    assert (done, left > 60) == (len(jobs), True)
+    assert forecast.seconds_left() <= left + PAGE_SECONDS
+    done, left, _ = looked_once(1.8e10)
+    assert done == len(jobs)
+    assert left < 60
+
+
+def test_one_job_that_other_programs_slowed_down_does_not_keep_the_others_from_being_done():
+    clock, jobs = FakeClock(), jobs_of_file(QUICK, ("inference",), QUICK.budget)
+    forecast = Forecast(jobs, clock, work_from(()), total=360.0)
+    forecast.begin(jobs[0], 1.0)
+    clock.sleep(200.0)
+    slow = a_record(jobs[0], metrics={"throughput": 0.1}, environment={**ENVIRONMENT, "flags": "busy"})
+    forecast.end([slow])
+    assert forecast.budget_for(jobs[1]) == LEAST_BUDGET
+    undisturbed = Forecast(jobs, clock, work_from(()), total=360.0)
+    undisturbed.begin(jobs[0], 1.0)
+    clock.sleep(200.0)
+    undisturbed.end([a_record(jobs[0], metrics={"throughput": 0.1})])
+    assert undisturbed.budget_for(jobs[1]) is None
 
 
 def jobs_of_file(study, phases, budget=HOUR):
@@ -131,7 +174,27 @@ def test_epochs_of_training_are_foreseen_from_the_multiply_adds_and_the_images()
             ("vit_ti16", Train(recipe="laptop-cifar10", data="cifar10", epochs=3)),
         )
     )
-    assert heavy == pytest.approx(3 * light, rel=0.02)
+    assert heavy - START_SECONDS == pytest.approx(3 * (light - START_SECONDS))
+
+
+def test_the_images_of_a_folder_are_counted_and_their_size_tells_the_work(tmp_path: Path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        for number in range(50):
+            (tmp_path / name / f"{number}.JPG").touch()
+        (tmp_path / name / ".DS_Store").touch()
+    few, large = (
+        Forecast(
+            [TrainJob("vit_ti16", 0, Train(recipe="transfer", data=f"folder:{tmp_path}", set=sizes), "cpu", 2, ())],
+            FakeClock(),
+            work_from(()),
+            page=False,
+        ).seconds_left()
+        - START_SECONDS
+        for sizes in ((), ("img_size=448",))
+    )
+    assert 10 < few < 1000  # 20 epochs of 80 images at 1.3 G multiply-adds
+    assert large == pytest.approx(4 * few)
 
 
 def test_multiply_adds_grow_with_the_image_and_what_was_never_counted_is_taken_for_usual():

@@ -60,13 +60,13 @@ def test_sizes_and_precisions_multiply_the_smallest_image_and_the_first_precisio
 
 
 def test_a_job_of_a_study_file_asks_for_the_same_as_favor_measure_does():
-    from favor.cli.options import study_from_options
+    from favor.study.options import study_from_options
     from favor.study.resolve import resolve
     from favor.study.schema import study_in
     from favor.yaml_file import YamlFile
 
     text = (
-        "models: [vit_s16]\nphases: [inference, training]\nimg_sizes: [224]\nthreads: 2\ncompile: true\n"
+        "models: [vit_s16]\nphases: [inference, training]\nimg_sizes: [224]\nthreads: 2\nruntimes: [compile]\n"
         "optimizer: sgd\nbudget: {measurement: 5 s}\ntime_limit: 99 s\nmemory_limit: 2GB\nfit_memory: 8GiB\n"
         "reference_batch: 64\nepoch_images: 10\ngrid_intensity: 400\nprice_per_hour: 2.5\nbatch_size: 4\n"
         "precisions: [bf16]\nenergy: false\nnum_classes: 10\n"
@@ -75,7 +75,7 @@ def test_a_job_of_a_study_file_asks_for_the_same_as_favor_measure_does():
     options = {
         "img_sizes": [224],
         "threads": 2,
-        "compile": True,
+        "runtimes": ["compile"],
         "optimizer": "sgd",
         "budget": "5",
         "time_limit": "99",
@@ -94,7 +94,7 @@ def test_a_job_of_a_study_file_asks_for_the_same_as_favor_measure_does():
     from_options = jobs_of(study_from_options("measure", ["vit_s16"], ("inference", "training"), options))
     assert from_file == from_options
     job = from_file[0]
-    assert (job.compile, job.optimizer, job.budget, job.time_limit) == (True, "sgd", 5.0, 99.0)
+    assert (job.runtime, job.optimizer, job.budget, job.time_limit) == ("compile", "sgd", 5.0, 99.0)
     assert (job.memory_limit, job.fit_memory, job.reference_batch) == (2 * 10**9, 8 * 2**30, 64)
     assert (job.epoch_images, job.grid_intensity, job.price_per_hour) == (10, 400, 2.5)
     assert (job.batch_size, job.precision, job.energy, job.num_classes) == (4, "bf16", False, 10)
@@ -103,12 +103,15 @@ def test_a_job_of_a_study_file_asks_for_the_same_as_favor_measure_does():
 def test_every_option_of_a_job_can_be_asked_for():
     from dataclasses import fields
 
-    from favor.study.plan import SHARED_OPTIONS
-    from favor.study.schema import MeasureOptions
+    from favor.study.plan import FOR_INT8, SHARED_OPTIONS
+    from favor.study.schema import Load, MeasureOptions
 
     by_the_plan = {"name", "phase", "img_size", "precision", "device", "device_label", "threads", "batch_size"}
-    assert {field.name for field in fields(MeasureJob)} == SHARED_OPTIONS | by_the_plan | {"budget", "plugins"}
-    assert set(MeasureOptions.model_fields) == SHARED_OPTIONS | {"precisions", "batch_size"}
+    by_the_plan |= {"runtime", *FOR_INT8}
+    by_the_executor = {"in_turns", "exported"}
+    known = SHARED_OPTIONS | by_the_plan | by_the_executor | set(Load.model_fields) | {"budget", "plugins"}
+    assert {field.name for field in fields(MeasureJob)} == known
+    assert set(MeasureOptions.model_fields) == SHARED_OPTIONS | {"precisions", "runtimes", "batch_size", *FOR_INT8}
 
 
 def test_a_count_is_of_one_image_at_the_size_and_classes_of_the_study():
@@ -128,3 +131,13 @@ def test_energy_is_left_out_where_the_study_says_so_and_asks_for_the_same_otherw
     assert with_energy.energy
     assert not without.energy
     assert with_energy.conditions == without.conditions
+
+
+def test_loads_are_tested_with_the_budget_and_the_limit_of_their_own_part():
+    from favor.study.schema import Load
+
+    load = Load(p99="50 ms", budget="30 s")
+    jobs = jobs_of(a_study(("vit_s16", "swin_ti"), phases=("load",), load=load, runtimes=("openvino",)))
+    assert [(job.name, job.phase, job.budget) for job in jobs] == [("vit_s16", "load", 30.0), ("swin_ti", "load", 30.0)]
+    conditions = jobs[0].conditions
+    assert (conditions["p99_limit"], conditions["scenario"], conditions["runtime"]) == (0.05, "server", "openvino")

@@ -118,22 +118,26 @@ def test_failed_jobs_are_tried_again_on_demand_only_and_after_the_others():
     assert jobs_to_do(states, "failed") == (*JOBS[2:], JOBS[0])
 
 
-TRAIN = Train(recipe="laptop-digits", data="digits", finetune=Stage(recipe="laptop-digits", data="cifar10", epochs=7))
+TRAIN = Train(
+    recipe="laptop-digits", data="digits", finetune=(Stage(recipe="laptop-digits", data="cifar10", epochs=7),)
+)
 TRAINING = TrainJob("vit_ti16", 3, TRAIN, "cpu", 2, ())
 
 
 def of_stage(stage, dataset, final=True, seed=3, **changes):
-    conditions = {"dataset": dataset, "final": final, **stage_conditions(stage, seed)}
+    conditions = {"dataset": dataset, "final": final, **stage_conditions(stage, seed, "vit_ti16")}
+    if stage in TRAIN.finetune:
+        conditions |= {"pretraining": "digits[9+3]", "pretraining_img_size": 32}
     metrics = {"top1": reading("top1", 50.0, method="made up")}
     return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, **changes)
 
 
 def test_a_training_is_done_with_the_final_record_of_its_last_stage():
-    first, last = of_stage(TRAIN, "digits"), of_stage(TRAIN.finetune, "cifar10[20+10]")
+    first, last = of_stage(TRAIN, "digits"), of_stage(TRAIN.finetune[0], "cifar10[20+10]")
     assert state(TRAINING, first)[0] == "left"
-    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar10", final=False))[0] == "left"
-    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar10", seed=4))[0] == "left"
-    assert state(TRAINING, first, of_stage(TRAIN.finetune, "cifar100"))[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune[0], "cifar10", final=False))[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune[0], "cifar10", seed=4))[0] == "left"
+    assert state(TRAINING, first, of_stage(TRAIN.finetune[0], "cifar100"))[0] == "left"
     assert state(TRAINING, first, last)[0] == "done"
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from favor.errors import RequestError
+from favor.study.plan import jobs_of
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
 from favor.study.study_files import open_study
@@ -108,7 +109,7 @@ def test_a_data_set_that_is_not_here_is_refused(monkeypatch, tmp_path):
 
 def test_the_data_set_of_the_recipe_is_named():
     study = resolved("models: [vit_s16]\nphases: [accuracy]\ntrain: {recipe: laptop-digits}\n")
-    assert study.train.data == "digits"
+    assert study.train[0].data == "digits"
 
 
 def test_plugins_recipes_and_images_are_looked_for_beside_the_study_file(tmp_path):
@@ -128,14 +129,14 @@ def test_plugins_recipes_and_images_are_looked_for_beside_the_study_file(tmp_pat
         study = resolved(text, tmp_path / "my.yaml")
         assert study.models[0].how is None
         assert str(tmp_path / "mine.py") in study.plugins  # other tests of this process may have loaded theirs
-        assert study.train.recipe == str(tmp_path / "mine.yaml")
-        assert study.train.data == f"folder:{tmp_path / 'photos'}"
+        assert study.train[0].recipe == str(tmp_path / "mine.yaml")
+        assert study.train[0].data == f"folder:{tmp_path / 'photos'}"
     finally:
-        registry._forget(["minevit_s16"])
+        registry.unregister(["minevit_s16"])
         del registry._plugins[tmp_path / "mine.py"]
 
 
-@pytest.mark.parametrize("name", ["quick", "full", "vix", "misnomer", "laptop"])
+@pytest.mark.parametrize("name", ["quick", "full", "vix", "misnomer", "misnomer-imagenet", "laptop"])
 def test_the_studies_inside_the_package_can_be_run_here(name, monkeypatch, tmp_path):
     (tmp_path / "cifar-10-batches-bin").mkdir()
     monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
@@ -149,3 +150,56 @@ def test_laptop_is_twelve_families_or_more(monkeypatch, tmp_path):
     study = resolve(*open_study("laptop"))
     assert len({card(model.name).family for model in study.models}) >= 12
     assert len({model.how for model in study.models}) == 12
+
+
+TRAINED = "models: [vit_xs4, vit_ti16]\nphases: [accuracy]\ntrain:\n"
+
+
+def test_one_training_or_a_list_of_them_with_one_fine_tuning_or_several():
+    one = resolved(TRAINED + "  recipe: laptop-digits\n  finetune: {recipe: laptop-digits, set: [lr=1e-4]}\n")
+    several = resolved(
+        TRAINED + "- recipe: laptop-digits\n  finetune:\n  - recipe: laptop-digits\n    set: [lr=1e-4]\n"
+    )
+    assert one == several
+    assert one.train[0].finetune[0].data == "digits"
+
+
+def test_a_training_may_be_of_some_models_and_some_may_have_other_values():
+    text = "- recipe: laptop-digits\n- recipe: laptop-digits\n  models: ['vit_x*']\n  name: slow\n"
+    text += "  overrides:\n  - models: ['vit_*']\n    set: [lr=1e-5]\n"
+    first, second = resolved(TRAINED + text).train
+    assert (first.models, second.models) == (None, ("vit_xs4",))
+    assert second.overrides[0].models == ("vit_xs4",)
+    jobs = jobs_of(resolved(TRAINED + text))
+    assert [str(job) for job in jobs] == [
+        "vit_xs4 accuracy seed 0",
+        "vit_ti16 accuracy seed 0",
+        "vit_xs4 accuracy slow seed 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("- recipe: laptop-digits\n- {recipe: laptop-digits, set: [lr=1e-4]}\n", "train[1]: vit_xs4 is trained twice"),
+        (
+            "  recipe: laptop-digits\n  models: [vit_s16]\n",
+            "my.yaml:5: train.models[0]: vit_s16 is not among the models",
+        ),
+        ("  recipe: laptop-digits\n  overrides: [{models: [vit_b16], set: [lr=1]}]\n", "train.overrides[0].models[0]"),
+        (
+            "- recipe: laptop-digits\n  finetune:\n  - finetune: {}\n",
+            "my.yaml:6: train[0].finetune[0].recipe: is required",
+        ),
+        (
+            "  recipe: laptop-digits\n  overrides: [{models: ['vit_*'], set: [lrr=1]}]\n",
+            "unknown key of a recipe 'lrr'",
+        ),
+        ("  recipe: laptop-digits\n  overrides: [{models: [a], sett: [lr=1]}]\n", "did you mean 'set'"),
+        ("  recipe: laptop-digits\n  processes: 0\n", "train.processes: must be 1 or more"),
+    ],
+)
+def test_what_is_wrong_with_a_training_is_said_with_its_line(text, told):
+    with pytest.raises(RequestError) as error:
+        resolved(TRAINED + text)
+    assert told in str(error.value)

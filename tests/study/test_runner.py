@@ -158,7 +158,7 @@ def test_after_a_disk_that_was_full_in_the_middle_no_record_is_written_twice(tmp
     records = [a_record(job) for job in jobs_of(study)[:2]]
     written, real = [], runner.append
 
-    def full_at_the_second(folder, some):
+    def full_at_the_second(folder, some, writer):
         if len(written) == 1:
             written.append(None)
             raise WorkError("No space left on device")

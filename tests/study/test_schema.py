@@ -113,5 +113,5 @@ def test_an_unknown_study_and_a_file_that_is_not_there_are_refused():
 
 def test_laptop_trains_twelve_families_or_more_for_five_minutes_each():
     study, _ = open_study("laptop")
-    assert study.train.minutes == 5
+    assert study.train[0].minutes == 5
     assert set(study.phases) >= {"inference", "accuracy"}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -17,13 +18,15 @@ import favor.report
 from favor.cli import count, measure, study
 from favor.cli.study import add_commands
 from favor.errors import RequestError, WorkError
+from favor.machine import environment
 from favor.machine.device import Cpu
 from favor.machine.locks import measuring
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
+from favor.machine.stopping import Estimate
 from favor.measurement import measure as measure_module
 from favor.records.store import read
-from favor.study import runner
+from favor.study import runner, second_look
 from favor.study.folder import locked
 from favor.study.summary import Answer
 from favor.zoo import registry
@@ -47,10 +50,29 @@ def app() -> typer.Typer:
     return made
 
 
+def in_turns(job, speed):
+    """What a worker finds in eight rounds with other models."""
+    findings = Findings(status="ok")
+    channel = Channel(findings.take)
+    channel.environment({"device_name": Cpu().name, "torch": torch.__version__, "threads": job.threads})
+    channel.environment({"stretch": "now", "busy_rounds": "", "round_throughput": " ".join([str(speed)] * 8)})
+    channel.found("throughput", Estimate(speed, speed, speed), "made up")
+    channel.found("inference_memory", 1e8, "made up")
+    return measure_module.record_of(job, findings, datetime.now(UTC))
+
+
 @pytest.fixture
 def world(monkeypatch, tmp_path):
     """A folder to work in, children that find something at once, and a page that is only noted."""
-    state = {"calls": [], "failing": set(), "busy": set(), "interrupted_at": None, "pages": []}
+    state = {
+        "calls": [],
+        "failing": set(),
+        "busy": set(),
+        "without_p99": set(),
+        "interrupted_at": None,
+        "pages": [],
+        "load": 0.0,
+    }
 
     def supervise(command, request, *, time_limit, on_step, environment):
         asked = json.loads(request)
@@ -63,6 +85,8 @@ def world(monkeypatch, tmp_path):
         channel.environment({"budget": asked["budget"]})
         channel.found("throughput", 10.0 + len(state["calls"]), "made up")
         channel.found("inference_memory", 1e8 + len(state["calls"]), "made up")
+        if asked["name"] in state["without_p99"]:
+            channel.environment({"latency_p99_missing": "too few"})
         if asked["name"] in state["busy"]:
             channel.flag("busy")
         if len(state["calls"]) == state["interrupted_at"]:
@@ -74,11 +98,19 @@ def world(monkeypatch, tmp_path):
             channel.done()
         return findings
 
-    def write_report(sources, output):
+    def write_report(sources, output, answer):
         state["pages"].append((list(sources), output))
+        state["answer"] = answer
         output.write_text("a page")
 
+    def head_to_head(jobs, seconds, clock, processors, on_step, exporting):
+        state["head_to_head"] += [job.name for job in jobs]
+        return tuple(in_turns(job, speed) for job, speed in zip(jobs, state["speeds"], strict=False))
+
+    state |= {"head_to_head": [], "speeds": ()}
     monkeypatch.setattr(measure_module, "supervise", supervise)
+    monkeypatch.setattr(second_look, "measure_head_to_head", head_to_head)
+    monkeypatch.setattr(environment, "look_at_load", lambda seconds: state["load"])
     monkeypatch.setattr(favor.report, "write_report", write_report)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(STUDY)
@@ -108,6 +140,9 @@ def test_a_study_is_run_kept_shown_and_answered(app, world, tmp_path):
     assert [str(output) for _, output in world["pages"]] == ["runs/mine/report.html"]
     for told in ("speed, 80 % or more", "cvt_13", "vit_s16: 3rd of 3 by throughput", "Page: runs/mine/report.html"):
         assert told in result.stdout
+    on_page = world["answer"]
+    assert on_page.rows[0][:2] == ("speed, 80 % or more", "cvt_13")
+    assert all(sentence in result.stdout for sentence in on_page.sentences), "the page says what the terminal says"
     assert "mine: Three models." in result.stderr
     assert "3 jobs to do on" in result.stderr
     assert "[3/3] cvt_13@224 inference fp32: 13 img/s" in result.stderr
@@ -147,12 +182,53 @@ def test_a_record_that_cannot_be_read_is_told_and_done_again(app, working, tmp_p
     assert working["calls"][3:] == ["cvt_13"]
 
 
-def test_measurements_on_a_busy_machine_are_told_at_the_end(app, working):
+def test_disturbed_measurements_are_repeated_once_and_those_that_stay_doubtful_are_told(app, working):
     working["busy"] = {"swin_ti", "cvt_13"}
     result = run(app, "run", "mine.yaml")
-    assert "Busy: other programs ran during 2 of 3 measurements" in result.stdout
+    assert working["calls"] == ["vit_s16", "swin_ti", "cvt_13", "swin_ti", "cvt_13"]
+    assert "swin_ti@224 inference fp32: other programs were running; it will be repeated" in result.stderr
+    assert "[5/5] cvt_13@224" in result.stderr
+    assert "Doubtful: swin_ti@224 inference fp32: other programs were running" in result.stdout
+    assert "2 of 3 measurements are doubtful; `favor resume runs/mine` repeats them" in result.stdout
     data = json.loads(run(app, "status", "runs/mine", "--json").stdout)
-    assert data["busy"] == ["swin_ti@224 inference fp32", "cvt_13@224 inference fp32"]
+    reasons = ["other programs were running"]
+    assert data["doubtful"] == [
+        {"job": f"{name}@224 inference fp32", "reasons": reasons} for name in ("swin_ti", "cvt_13")
+    ]
+
+
+def test_a_missing_p99_is_told_at_the_end(app, working):
+    working["without_p99"] = {"swin_ti"}
+    assert "p99 latency is known for 2 of 3 models" in run(app, "run", "mine.yaml").stdout
+
+
+def test_status_says_what_is_doubtful_and_resume_repeats_it_and_a_second_run_does_not(app, working):
+    working["busy"] = {"swin_ti"}
+    run(app, "run", "mine.yaml")
+    status = run(app, "status", "runs/mine").stdout
+    assert "Doubtful: swin_ti@224 inference fp32" in status
+    assert "1 of 3 measurements are doubtful; `favor resume runs/mine` repeats them" in status
+    assert "Nothing is left" not in status
+    again = run(app, "run", "mine.yaml")
+    assert "1 of them doubtful (`favor resume runs/mine` repeats these)" in again.stderr
+    assert working["calls"][3:] == ["swin_ti"]
+    working["busy"] = set()
+    resumed = run(app, "resume", "runs/mine")
+    assert working["calls"][4:] == ["swin_ti"]
+    assert "oubtful" not in resumed.stdout
+    run(app, "resume", "runs/mine")
+    assert len(working["calls"]) == 5
+
+
+def test_models_that_can_still_win_are_measured_head_to_head(app, world):
+    world["speeds"] = (14.0, 12.0)
+    result = run(app, "run", "mine.yaml")
+    assert world["head_to_head"] == ["cvt_13", "swin_ti"]
+    assert "head to head: cvt_13, swin_ti" in result.stderr
+    line = "Head to head: cvt_13 is 1.17 times as fast as swin_ti (95 %: 1.17 to 1.17, 8 quiet rounds in turns)"
+    assert line in result.stdout
+    [pair] = json.loads(run(app, "run", "mine.yaml", "--json").stdout)["head_to_head"]
+    assert (pair["fastest"], pair["other"], pair["rounds"]) == ("cvt_13", "swin_ti", 8)
 
 
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(app, working, tmp_path):
@@ -215,7 +291,7 @@ def test_status_tells_done_failed_with_reasons_and_left(app, working):
 
 
 def test_a_page_that_cannot_be_written_takes_nothing_from_the_answer(app, working, monkeypatch):
-    def no_page(study_files, output):
+    def no_page(study_files, output, answer):
         raise WorkError("cannot write: the disk is full")
 
     monkeypatch.setattr(favor.report, "write_report", no_page)
@@ -256,7 +332,7 @@ def test_own_models_are_counted_by_the_study_and_one_that_cannot_be_is_a_record(
         assert "AttributeError: 'Tensor' object has no attribute 'nonsense'" in result.stdout
         assert working["pages"] == []
     finally:
-        registry._forget(["own_broken"])
+        registry.unregister(["own_broken"])
         del registry._plugins[tmp_path / "own.py"]
 
 
@@ -394,7 +470,7 @@ def test_a_study_folder_deleted_while_it_runs_is_an_error_and_is_not_made_again(
 
 
 def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(app, working, monkeypatch):
-    def full(folder, records):
+    def full(folder, records, writer):
         raise WorkError("cannot write records to x: No space left on device")
 
     monkeypatch.setattr(runner, "append", full)

@@ -4,8 +4,11 @@ from functools import cache
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
+from favor.cli.study_text import answer_told
 from favor.records import counted_table, published_table, table_of
+from favor.records.schema import reading
 from favor.study.plan import jobs_of
 from favor.study.schema import Report
 from favor.study.summary import answer
@@ -63,9 +66,10 @@ def test_vit_has_its_place_and_those_that_beat_it_are_named():
     assert (small.place, small.of, small.on_front, small.beaten_by) == (4, 6, False, ("swin_ti",))
     tiny = standing["vit_ti16", "throughput"]
     assert (tiny.place, tiny.on_front, tiny.beaten_by) == (2, True, ())
-    assert tiny.probability > 0.9
+    assert tiny.probability is None, "its throughput has no interval"
     by_memory = standing["vit_s16", "inference_memory"]
     assert (by_memory.place, by_memory.on_front) == (4, True)
+    assert by_memory.probability > 0.3
     assert {each.name for each in found_of_study().standing} == {"vit_s16", "vit_ti16"}
 
 
@@ -124,3 +128,20 @@ def test_the_answer_is_plain_data_with_units():
     assert {each["unit"] for each in data["vit"] if each["metric"] == "inference_memory"} == {"B"}
     assert data["models"] == 6
     assert data["disagreement"]["pairs"][0]["share"] == pytest.approx(found_of_study().disagreement.pairs[0].share)
+
+
+def test_an_undecided_study_says_so_and_what_to_measure_to_decide():
+    speeds = {"swin_ti": 14.0, "vit_s16": 13.0, "cvt_13": 13.0}
+    jobs = [job for job in jobs_of(STUDY) if job.phase == "inference" and job.name in speeds]
+    own = []
+    for job in jobs:
+        record = a_record(job)
+        speed = speeds[job.name]
+        wide = reading("throughput", speed, speed - 4, speed + 4, method="made up")
+        own.append(replace(record, metrics={**record.metrics, "throughput": wide}))
+    tables = [published_table(), counted_table(), table_of(own)]
+    told = answer_told(STUDY, answer(STUDY, pd.concat(tables, ignore_index=True)))
+    at = next(number for number, text in enumerate(told.sentences) if text.startswith("No model is favored for speed"))
+    assert "swin_ti" in told.sentences[at]
+    assert "vit_s16" in told.sentences[at]
+    assert told.sentences[at + 1].startswith("To decide: throughput ")

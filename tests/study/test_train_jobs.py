@@ -10,14 +10,15 @@ from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.study import local_executor
 from favor.study.progress import states_of
-from favor.study.schema import Stage, Train
-from favor.study.train_jobs import TrainJob, stage_conditions, stage_request
+from favor.study.resolved import FirstWeights
+from favor.study.schema import Override, Stage, Train
+from favor.study.train_jobs import TrainJob, dataset_of, initial_weights, recipe_of, stage_conditions, stage_request
 from favor.training.request import TrainingRequest
 from study.made_up import MACHINE
 
 TRAIN = Train(recipe="laptop-digits", data="digits", minutes=0.5)
 JOB = TrainJob("vit_ti16", 1, TRAIN, "cpu", 2, ("my_models.py",))
-TWO_STAGES = TRAIN.model_copy(update={"finetune": Stage(recipe="laptop-cifar10", data="cifar10", epochs=3)})
+TWO_STAGES = TRAIN.model_copy(update={"finetune": (Stage(recipe="laptop-cifar10", data="cifar10", epochs=3),)})
 LONG_JOB = TrainJob("vit_ti16", 1, TWO_STAGES, "cpu", 2, ())
 
 # It stands in for the worker: says how far it is, writes what it is told to, and ends as it is told to.
@@ -39,7 +40,9 @@ sys.exit(int((plan / "code").read_text()))
 
 
 def final(stage, dataset, run="run-1"):
-    conditions = {"dataset": dataset, "final": True, **stage_conditions(stage, 1)}
+    conditions = {"dataset": dataset, "final": True, **stage_conditions(stage, 1, "vit_ti16")}
+    if dataset != "digits":
+        conditions |= {"pretraining": "digits", "pretraining_img_size": 32}
     metrics = {"top1": reading("top1", 97.0, method="made up")}
     return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, environment={"run": run})
 
@@ -67,17 +70,17 @@ def worker(monkeypatch, tmp_path):
 
 
 def test_the_request_says_all_that_the_study_asks(tmp_path):
-    request = stage_request(JOB, TRAIN, tmp_path, (), resume=True)
+    request = stage_request(JOB, (TRAIN,), tmp_path, (), resume=True)
     assert (request.model, request.recipe.name, request.recipe.seed) == ("vit_ti16", "laptop-digits", 1)
     assert (request.data, request.minutes, request.study, request.resume) == ("digits", 0.5, tmp_path, True)
     assert (request.device, request.threads, request.plugins) == ("cpu", 2, ("my_models.py",))
     records = [final(TWO_STAGES, "digits", "run-7")]
-    later = stage_request(LONG_JOB, TWO_STAGES.finetune, tmp_path, records, resume=True)
+    later = stage_request(LONG_JOB, LONG_JOB.lineages[-1], tmp_path, records, resume=True)
     assert (later.recipe.name, later.recipe.epochs, later.init) == ("laptop-cifar10", 3, tmp_path / "runs" / "run-7")
 
 
 def test_a_request_survives_the_way_to_the_worker(tmp_path):
-    request = stage_request(JOB, TRAIN, tmp_path, (), resume=False)
+    request = stage_request(JOB, (TRAIN,), tmp_path, (), resume=False)
     assert TrainingRequest.from_json(request.to_json()) == request
 
 
@@ -104,7 +107,7 @@ def test_a_crash_without_a_word_becomes_a_record_that_the_study_knows(worker):
 
 
 def test_a_failure_that_the_training_wrote_itself_is_not_written_twice(worker):
-    conditions = {"dataset": "digits", **stage_conditions(TRAIN, 1)}
+    conditions = {"dataset": "digits", **stage_conditions(TRAIN, 1, "vit_ti16")}
     own = Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, status="failed", reason="not finite")
     assert worker(JOB, [own], code=1, messages=({"status": "failed", "reason": "training: not finite"},))[0] == ()
     (state,) = states_of([JOB], read(worker.folder).records, MACHINE)
@@ -127,9 +130,69 @@ def test_a_training_that_is_refused_is_a_failure_of_the_study_and_an_error_of_th
 
 def test_the_second_stage_needs_the_end_of_the_first(worker, tmp_path):
     with pytest.raises(WorkError, match="cannot be fine-tuned"):
-        stage_request(LONG_JOB, TWO_STAGES.finetune, tmp_path, (), resume=True)
+        stage_request(LONG_JOB, LONG_JOB.lineages[-1], tmp_path, (), resume=True)
     append(worker.folder, [final(TWO_STAGES, "digits")])
-    _, steps = worker(LONG_JOB, [final(TWO_STAGES.finetune, "cifar10")])
+    _, steps = worker(LONG_JOB, [final(TWO_STAGES.finetune[0], "cifar10")])
     assert steps[0] == "laptop-cifar10 on cifar10"
     (state,) = states_of([LONG_JOB], read(worker.folder).records, MACHINE)
     assert state.status == "done"
+
+
+CARS, FLOWERS = (Stage(recipe="laptop-digits", data="digits", set=(f"batch_size={size}",)) for size in (64, 128))
+SMALL, LARGE = (
+    Stage(recipe="laptop-cifar10", data="cifar10", set=(f"img_size={size}",), finetune=(CARS, FLOWERS) if small else ())
+    for size, small in ((32, True), (64, False))
+)
+TREE = TRAIN.model_copy(update={"minutes": None, "finetune": (SMALL, LARGE)})
+TREE_JOB = TrainJob("vit_ti16", 1, TREE, "cpu", 2, ())
+
+
+def final_of(lineage, run="run-1"):
+    start = initial_weights(TREE_JOB, lineage)
+    conditions = {"dataset": dataset_of(lineage[-1]), "final": True, **stage_conditions(lineage[-1], 1, "vit_ti16")}
+    conditions |= {"pretraining": start.pretraining}
+    conditions |= {"pretraining_img_size": start.img_size} if start.img_size else {}
+    metrics = {"top1": reading("top1", 97.0, method="made up")}
+    return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, environment={"run": run})
+
+
+def test_a_pretraining_has_several_fine_tunings_each_from_the_weights_before_it(tmp_path):
+    first, small, cars, flowers, large = TREE_JOB.lineages
+    assert [lineage[-1] for lineage in TREE_JOB.lineages] == [TREE, SMALL, CARS, FLOWERS, LARGE]
+    assert initial_weights(TREE_JOB, cars) == FirstWeights(pretraining="digits+cifar10", img_size=32)
+    assert initial_weights(TREE_JOB, large) == FirstWeights(pretraining="digits", img_size=32)
+    records = [final_of(first, "first"), final_of(small, "small")]
+    inits = [stage_request(TREE_JOB, lineage, tmp_path, records, resume=True).init for lineage in (large, flowers)]
+    assert [init.name for init in inits] == ["first", "small"]
+
+
+def test_a_training_is_done_when_all_its_fine_tunings_are():
+    records = [final_of(lineage) for lineage in TREE_JOB.lineages]
+    for missing in range(len(records)):
+        (state,) = states_of([TREE_JOB], records[:missing] + records[missing + 1 :], MACHINE)
+        assert state.status == "left", TREE_JOB.lineages[missing]
+    (state,) = states_of([TREE_JOB], records, MACHINE)
+    assert state.status == "done"
+
+
+def test_a_fine_tuning_that_fails_stops_those_after_it_and_no_other(worker):
+    first = TREE_JOB.lineages[0]
+    append(worker.folder, [final_of(first)])
+    found, steps = worker(TREE_JOB, code=7, messages=())
+    assert [step for step in steps if " on " in step] == ["laptop-cifar10 on cifar10"] * 2
+    assert [(record.conditions["dataset"], record.conditions["recipe.img_size"]) for record in found] == [
+        ("cifar10", 32),
+        ("cifar10", 64),
+    ]
+
+
+def test_a_model_gets_the_values_that_are_given_for_it_and_the_others_the_recipe_s():
+    override = Override(models=("vit_ti16",), set=("lr=1e-4", "warmup_epochs=1"))
+    stage = Stage(recipe="laptop-digits", data="digits", set=("lr=5e-3",), overrides=(override,))
+    assert [recipe_of(stage, 0, model).lr for model in ("vit_ti16", "vit_s16")] == [1e-4, 5e-3]
+
+
+def test_the_threads_of_a_machine_are_shared_by_the_processes_and_each_finds_its_own_gpu(tmp_path):
+    job = TrainJob("vit_ti16", 1, TRAIN.model_copy(update={"processes": 4}), "cuda:0", 8, ())
+    request = stage_request(job, (job.train,), tmp_path, (), resume=True)
+    assert (request.processes, request.threads, request.device) == (4, 2, "cuda")

@@ -16,15 +16,19 @@ from favor.measurement.job import MeasureJob
 from favor.records.counted import counted_records
 from favor.records.schema import Record
 from favor.study.plan import CountJob, Job
-from favor.study.progress import JobState
+from favor.study.progress import JobState, flags_of
 from favor.study.resolved import ResolvedStudy
-from favor.study.train_jobs import TrainJob, images_of
+from favor.study.train_jobs import TrainJob, images_of, recipe_of
 
 LEAST_BUDGET = 1.0
 """Seconds: a shorter timing says nothing."""
 
 START_SECONDS = 4.5
 COUNT_SECONDS = 1.0
+READY_SECONDS: Mapping[str, float] = {"eager": 0.0, "compile": 60.0, "onnxruntime": 12.0, "openvino": 12.0}
+"""To compile for each batch size, or to export; several runtimes share a graph."""
+
+INT8_SECONDS = 15.0
 PAGE_SECONDS = 10.0
 PRIOR_JOBS = 1.0
 """Weight of the model, in jobs, against the jobs that are done."""
@@ -44,6 +48,10 @@ class Shape:
     images: float
 
 
+SECOND_LOOK_SHARE = 0.3
+SECOND_LOOK_JOBS = 5.0
+"""The time set aside for a second look at the models that can still win: as long as this many jobs, within a share."""
+
 SHARE_THAT_FITS = 0.5
 """A job is started only if at least this share of it fits into the total budget."""
 
@@ -51,6 +59,7 @@ _SPEED = {
     "count": ("", 0.0),
     "inference": ("throughput", 1.0),
     "training": ("train_throughput", TRAINING_PASSES),
+    "load": ("", 0.0),
     "accuracy": ("", 0.0),
 }
 """By phase, the metric of the machine's speed, and the passes per image behind it."""
@@ -58,7 +67,7 @@ _SPEED = {
 _LONGEST_JOB = 600.0
 """Seconds: a longer gap between two jobs means that the study was not running."""
 
-SHAPES: Mapping[str, Shape] = {"inference": Shape(3.5, 40.0), "training": Shape(2.5, 40.0)}
+SHAPES: Mapping[str, Shape] = {"inference": Shape(3.5, 40.0), "training": Shape(2.5, 40.0), "load": Shape(0.9, 10.0)}
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,12 @@ class JobTime:
 
 @dataclass(frozen=True)
 class Observed:
-    """A finished job, its budget per measurement, and the seconds it took."""
+    """A finished job, its budget per measurement, the seconds it took, and whether other programs disturbed it."""
 
     job: Job
     budget: float
     seconds: float
+    disturbed: bool = False
 
 
 class Forecast:
@@ -94,6 +104,7 @@ class Forecast:
         device: str = "cpu",
         since: float | None = None,
         page: bool = True,
+        second_look: bool = False,
     ) -> None:
         self._left = list(jobs)
         self._total, self._clock, self._work_of = total, clock, work_of
@@ -103,15 +114,39 @@ class Forecast:
         self._speeds: list[float] = []
         self._done: list[Observed] = []
         self._running: tuple[Job, float, float] | None = None
+        self._second_look = second_look
+        self._ends_at: float | None = None
 
     def budget_for(self, job: Job) -> float | None:
-        """The seconds per measurement of the next job; None if the total budget is used up."""
+        """The seconds per measurement of the next job; None if the total budget is used up.
+
+        All jobs come before the second look: it gets what they leave. A job that would fit on a quiet machine is
+        started, whatever disturbed the ones before.
+        """
         if self._total is None:
             return job.budget
-        available = self._available()
-        if SHARE_THAT_FITS * self._time(job).at(LEAST_BUDGET) > available:
+        available = self.available()
+        if SHARE_THAT_FITS * self._time(job, undisturbed=True).at(LEAST_BUDGET) > available:
             return None
-        return min(job.budget, self._affordable(available))
+        return min(job.budget, self._affordable(available - self._set_aside()))
+
+    def available(self) -> float:
+        """The seconds left for all jobs that have not started, and the second look; infinite without a total budget."""
+        if self._total is None:
+            return math.inf
+        return self._total - self._elapsed() - self._page - self._rest_of_running()
+
+    def seconds_of(self, job: Job, budget: float) -> float:
+        """The seconds that a job will take with a budget per measurement."""
+        return self._time(job).at(budget)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Jobs that are to be done after all others."""
+        self._left += jobs
+
+    def begin_second_look(self, seconds: float) -> None:
+        """The second look starts now, and takes so many seconds."""
+        self._second_look, self._ends_at = False, self._clock.now() + seconds
 
     def begin(self, job: Job, budget: float) -> None:
         """A job starts now."""
@@ -122,8 +157,10 @@ class Forecast:
         """The running job is done with these records; returns the seconds it took."""
         assert self._running is not None  # noqa: S101 - begin() comes first
         job, budget, began = self._running
-        observed = Observed(job, budget, self._clock.now() - began)
-        self.learn(observed, records)
+        found = tuple(records)
+        disturbed = any("busy" in flags_of(record) for record in found)
+        observed = Observed(job, budget, self._clock.now() - began, disturbed)
+        self.learn(observed, found)
         self._running = None
         return observed.seconds
 
@@ -132,32 +169,37 @@ class Forecast:
         self._done.append(observed)
         metric, passes = _SPEED[observed.job.phase]
         for record in records:
-            if isinstance(observed.job, MeasureJob) and metric in record.metrics:
+            if isinstance(observed.job, MeasureJob) and metric in record.metrics and not observed.disturbed:
                 self._speeds.append(record.metrics[metric].value * passes * self._work_of(observed.job))
                 self._speed = statistics.median(self._speeds)
 
     def seconds_left(self) -> float:
         """The seconds from now to the end, including the page; never more than the total budget leaves."""
-        most = math.inf if self._total is None else self._affordable(self._available())
-        left = self._page + sum(self._time(job).at(min(job.budget, most)) for job in self._left)
-        if self._running is not None:
-            job, its_budget, began = self._running
-            left += max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
+        aside = self._set_aside() if self._ends_at is None else max(0.0, self._ends_at - self._clock.now())
+        most = math.inf if self._total is None else self._affordable(self.available() - aside)
+        left = self._page + aside + sum(self._time(job).at(min(job.budget, most)) for job in self._left)
+        left += self._rest_of_running()
         if self._total is not None:
             left = min(left, max(0.0, self._total - self._elapsed()))
         return left
 
+    def _set_aside(self) -> float:
+        """The seconds that are kept for the second look."""
+        measured = [job for job in (*self._left, *(done.job for done in self._done)) if isinstance(job, MeasureJob)]
+        if not self._second_look or not measured:
+            return 0.0
+        wanted = SECOND_LOOK_JOBS * statistics.fmean(self._time(job).at(2 * job.budget) for job in measured)
+        return wanted if self._total is None else min(SECOND_LOOK_SHARE * self._total, wanted)
+
     def _elapsed(self) -> float:
         return self._clock.now() - self._began
 
-    def _available(self) -> float:
-        """The seconds left for all jobs that have not started."""
-        assert self._total is not None  # noqa: S101 - called only with a total budget
-        running = 0.0
-        if self._running is not None:
-            job, its_budget, began = self._running
-            running = max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
-        return self._total - self._elapsed() - self._page - running
+    def _rest_of_running(self) -> float:
+        """The seconds that the running job still needs."""
+        if self._running is None:
+            return 0.0
+        job, its_budget, began = self._running
+        return max(0.0, self._time(job).at(its_budget) - (self._clock.now() - began))
 
     def _affordable(self, available: float) -> float:
         """The budget per measurement with which all remaining jobs fit, but at least `LEAST_BUDGET`."""
@@ -167,8 +209,8 @@ class Forecast:
             return math.inf
         return max(LEAST_BUDGET, (available - sum(time.fixed for time in times)) / per_budget)
 
-    def _time(self, job: Job) -> JobTime:
-        modeled, ratio = self._modeled(job), self._ratio(job.phase)
+    def _time(self, job: Job, undisturbed: bool = False) -> JobTime:
+        modeled, ratio = self._modeled(job), self._ratio(job.phase, undisturbed)
         return JobTime(ratio * modeled.fixed, ratio * modeled.per_budget)
 
     def _modeled(self, job: Job) -> JobTime:
@@ -178,13 +220,14 @@ class Forecast:
         image = self._work_of(job) / self._speed
         if isinstance(job, MeasureJob):
             shape = SHAPES[job.phase]
-            work = image if job.phase == "inference" else TRAINING_PASSES * image
-            return JobTime(START_SECONDS + shape.images * work, shape.budgets)
+            work = TRAINING_PASSES * image if job.phase == "training" else image
+            fixed = START_SECONDS + shape.images * work + READY_SECONDS[job.runtime]
+            return JobTime(fixed + (INT8_SECONDS if job.precision == "int8" else 0.0), shape.budgets)
         return JobTime(START_SECONDS + _training_seconds(job, image), 0.0)
 
-    def _ratio(self, phase: str) -> float:
-        """Observed over modeled time of this phase's jobs, shrunk towards 1 while few are done."""
-        observed = [done for done in self._done if done.job.phase == phase]
+    def _ratio(self, phase: str, undisturbed: bool) -> float:
+        """Observed over modeled time of this phase's (undisturbed) jobs, shrunk towards 1 while few are done."""
+        observed = [done for done in self._done if done.job.phase == phase and not (undisturbed and done.disturbed)]
         modeled = [self._modeled(done.job).at(done.budget) for done in observed]
         if not observed:
             return 1.0
@@ -195,8 +238,8 @@ class Forecast:
 def _training_seconds(job: TrainJob, image: float) -> float:
     """The seconds of a training and its fine-tuning, given the seconds of one image's forward pass."""
     return sum(
-        60.0 * stage.minutes if stage.minutes is not None else images_of(stage) * TRAINING_PASSES * image
-        for stage in job.stages
+        60.0 * stage.minutes if stage.minutes is not None else images_of(stage, job.name) * TRAINING_PASSES * image
+        for *_, stage in job.lineages
     )
 
 
@@ -210,9 +253,10 @@ def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
 
     def work_of(job: Job) -> float:
         own_size, macs = counted.get(job.name, (None, USUAL_MACS))
-        if own_size is None or isinstance(job, TrainJob):
+        if own_size is None or isinstance(job, CountJob):
             return macs
-        return macs * (job.img_size / float(own_size)) ** 2
+        side = recipe_of(job.train, job.seed, job.name).img_size if isinstance(job, TrainJob) else job.img_size
+        return macs * (side / float(own_size)) ** 2
 
     return work_of
 
@@ -232,7 +276,8 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
         assert state.record is not None  # noqa: S101 - filtered above
         budget, seconds = state.record.environment.get("budget"), (next_began - began).total_seconds()
         if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB:
-            observations.append((Observed(state.job, float(budget), seconds), state.record))
+            disturbed = "busy" in flags_of(state.record)
+            observations.append((Observed(state.job, float(budget), seconds, disturbed), state.record))
     return observations
 
 
@@ -249,6 +294,8 @@ def forecast_of(
         device=studies[0].machine.device if studies else "cpu",
         since=since,
         page=any(study.has_page for study in studies),
+        second_look=any(study.has_second_look for study in studies)
+        and any(isinstance(job, MeasureJob) and job.phase == "inference" for job in jobs),
     )
     for observed, record in observed_before(states):
         forecast.learn(observed, [record])

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from favor.errors import RequestError, path_text
 from favor.machine import locks
+from favor.records.schema import EAGER
 from favor.records.store import FILE_NAME, has_records
-from favor.study.resolved import ResolvedStudy
+from favor.study.resolved import ResolvedStudy, content_hash
 from favor.version import __version__
 from favor.yaml_file import YamlFile
 
@@ -64,14 +65,23 @@ def _checked(request: object, number: int, source: YamlFile) -> ResolvedStudy:
     content = dict(request) if isinstance(request, dict) else {}
     saved_hash = content.pop("hash", None)
     try:
-        study = ResolvedStudy.model_validate(content)
+        study = ResolvedStudy.model_validate(_with_runtimes(content))
     except ValidationError as error:
         first = error.errors()[0]
         where = f"{source.place}:{source.line(('requests', number, *first['loc']))}"
         raise RequestError(f"{where} was changed: {path_text(first['loc'])}: {first['msg']}; {_REMEDY}") from error
-    if study.hash() != saved_hash:
+    # Of what is written: an earlier version had fewer keys.
+    if content_hash(content) != saved_hash:
         raise RequestError(f"{source.place} was changed since the study began; {_REMEDY}")
     return study
+
+
+def _with_runtimes(content: dict[str, object]) -> dict[str, object]:
+    """The request with the runtime that `compile` stood for in folders of earlier versions."""
+    if "compile" not in content:
+        return content
+    kept = {key: value for key, value in content.items() if key != "compile"}
+    return {"runtimes": ("compile",) if content["compile"] else (EAGER,), **kept}
 
 
 def has_requests(folder: Path) -> bool:

@@ -1,33 +1,50 @@
 """The executor for this machine: counts in this process, measures and trains each job in its own process."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError
+from favor.machine.messages import Findings
+from favor.machine.openmp_wait import wait_asleep
 from favor.machine.process import supervise, worker_command, worker_environment
 from favor.measurement.job import MeasureJob
 from favor.measurement.measure import measure
 from favor.records.schema import CardFields, Record, Status, reading, timestamp
+from favor.study.exporting import ExportedJob, Exports
 from favor.study.plan import CountJob, Job
-from favor.study.progress import records_of, was_interrupted
-from favor.study.schema import Stage
-from favor.study.train_jobs import TrainJob, dataset_of, final_record, is_of, stage_conditions, stage_request
+from favor.study.progress import INTERRUPTED, records_of, was_interrupted
+from favor.study.train_jobs import (
+    Lineage,
+    TrainJob,
+    dataset_of,
+    final_record,
+    initial_weights,
+    is_of,
+    stage_conditions,
+    stage_request,
+)
 from favor.text import cut_to_line
 from favor.trace.attention import attention_conditions
 from favor.trace.counts import METRIC_NAMES, count
+from favor.training.request import TrainingRequest
 from favor.zoo.registry import card
+
+LONGEST_DELAY = 60.0
+"""Seconds until a node sees what another has written."""
 
 
 class LocalExecutor:
     """Runs jobs on this machine, one at a time: two at once would disturb each other's timings.
 
     Trainings write their records and checkpoints below `folder`. A training that was started before continues from
-    its last checkpoint; without `resume` it is refused.
+    its last checkpoint; without `resume` it is refused. On a node of a cluster `writer` names the file of records.
     """
 
-    def __init__(self, folder: Path | None, resume: bool = True) -> None:
-        self._folder, self._resume = folder, resume
+    def __init__(self, folder: Path | None, resume: bool = True, writer: str | None = None) -> None:
+        self._folder, self._resume, self._writer = folder, resume, writer
+        self._exports = Exports()
 
     def execute(
         self, job: Job, budget: float, on_step: Callable[[str], None], on_note: Callable[[str], None]
@@ -36,9 +53,10 @@ class LocalExecutor:
             on_step("counting")
             return (count_record(job),)
         if isinstance(job, MeasureJob):
-            return (measure(replace(job, budget=budget), on_step),)
+            made = self._exports.of(job, on_step) if job.needs_file else ExportedJob(job, None)
+            return (measure(replace(made.job, budget=budget), on_step, made.findings),)
         assert self._folder is not None  # noqa: S101 - trainings always have a folder
-        return train(job, self._folder, on_step, on_note, self._resume)
+        return train(job, self._folder, on_step, on_note, self._resume, self._writer)
 
 
 def count_record(job: CountJob) -> Record:
@@ -67,47 +85,94 @@ def train(
     on_step: Callable[[str], None],
     on_note: Callable[[str], None],
     resume: bool = True,
+    writer: str | None = None,
 ) -> tuple[Record, ...]:
-    """Train a model, stage by stage, continuing where it stopped.
+    """Train and fine-tune a model, continuing where it stopped. If a training fails, those after it are skipped.
 
-    The worker writes the records; only a failure that it could not write itself is returned.
+    The workers write the records; only failures that they could not write themselves are returned.
     """
-    for stage in job.stages:
+    failures: list[Record] = []
+    failed: set[Lineage] = set()
+    for lineage in job.lineages:
         records = records_of(folder)
-        if final_record(job, stage, records) is not None:
+        if final_record(job, lineage, records) is not None:
             continue
-        on_step(f"{stage.recipe} on {stage.data}")
-        request = stage_request(job, stage, folder, records, resume or stage is not job.train)
+        if lineage[:-1] in failed:
+            failed.add(lineage)
+            continue
+        on_step(f"{lineage[-1].recipe} on {lineage[-1].data}")
+        request = stage_request(job, lineage, folder, records, resume or len(lineage) > 1, writer)
         try:
-            findings = supervise(
-                worker_command("favor.training.worker"),
-                request.to_json(),
-                on_step=on_step,
-                on_note=on_note,
-                environment=worker_environment(job.threads),
-                saves_itself=True,
-            )
+            findings = _supervised(request, job.threads, on_step, on_note)
         except RequestError as refusal:
             if not resume:
                 raise
-            return (_failure(job, stage, "failed", f"training: {refusal}"),)
-        after = records_of(folder)
-        if final_record(job, stage, after) is not None:
+            failures.append(_failure(job, lineage, "failed", f"training: {refusal}"))
+            failed.add(lineage)
             continue
-        failure = _failure(job, stage, findings.status or "failed", findings.reason or "training: no final record")
-        wrote_its_failure = any(is_of(job, stage, record) and record.status != "ok" for record in after[len(records) :])
-        return () if wrote_its_failure or was_interrupted(failure) else (failure,)
-    return ()
+        after = records_of(folder)
+        if final_record(job, lineage, after) is not None:
+            continue
+        failure = _failure(job, lineage, findings.status or "failed", findings.reason or "training: no final record")
+        if was_interrupted(failure):
+            break
+        failed.add(lineage)
+        if not any(is_of(job, lineage, record) and record.status != "ok" for record in after[len(records) :]):
+            failures.append(failure)
+    return tuple(failures)
 
 
-def _failure(job: TrainJob, stage: Stage, status: Status, reason: str) -> Record:
+def follow_training(job: TrainJob, folder: Path, writer: str | None) -> None:
+    """Take part in the trainings that another process leads, which writes their records."""
+    failed: set[Lineage] = set()
+    for lineage in job.lineages:
+        if lineage[:-1] in failed:
+            failed.add(lineage)
+            continue
+        records = _records_after(job, lineage[:-1], folder)
+        if final_record(job, lineage, records) is not None:
+            continue
+        request = stage_request(job, lineage, folder, records, True, writer)
+        findings = _supervised(request, job.threads, lambda step: None, lambda text: None)
+        if (findings.reason or "").endswith(INTERRUPTED):
+            return
+        if findings.status != "ok":
+            failed.add(lineage)
+
+
+def _records_after(job: TrainJob, before: Lineage, folder: Path) -> tuple[Record, ...]:
+    """The records of a study as soon as they include the end of a training: other nodes see it a little later."""
+    deadline = time.monotonic() + LONGEST_DELAY
+    while True:
+        records = records_of(folder)
+        if not before or final_record(job, before, records) is not None:
+            return records
+        if time.monotonic() > deadline:
+            raise WorkError(f"{job}: the end of its training is not in {folder} after {LONGEST_DELAY:g} s")
+        time.sleep(1.0)
+
+
+def _supervised(
+    request: TrainingRequest, threads: int, on_step: Callable[[str], None], on_note: Callable[[str], None]
+) -> Findings:
+    environment = worker_environment(threads)
+    wait_asleep(environment)
+    return supervise(
+        worker_command("favor.training.worker"),
+        request.to_json(),
+        on_step=on_step,
+        on_note=on_note,
+        environment=environment,
+        saves_itself=True,
+    )
+
+
+def _failure(job: TrainJob, lineage: Lineage, status: Status, reason: str) -> Record:
     """The record of a failed training that wrote none; a retry continues from its last checkpoint."""
-    conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed)
-    conditions |= attention_conditions(job.attention)
-    if stage is job.train:
-        first = job.first_weights
-        conditions |= {"pretraining": first.pretraining}
-        conditions |= {} if first.img_size is None else {"pretraining_img_size": first.img_size}
+    start = initial_weights(job, lineage)
+    conditions = {"dataset": dataset_of(lineage[-1])} | stage_conditions(lineage[-1], job.seed, job.name)
+    conditions |= attention_conditions(job.attention) | {"pretraining": start.pretraining}
+    conditions |= {} if start.img_size is None else {"pretraining_img_size": start.img_size}
     return Record(
         name=job.name,
         model=CardFields.of(card(job.name)),

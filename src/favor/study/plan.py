@@ -7,14 +7,18 @@ from typing import cast
 
 from favor.measurement.job import MeasureJob
 from favor.records.schema import Scalar
+from favor.runtime.names import RUNTIMES, TRAINING
 from favor.study.resolved import PlannedModel, ResolvedStudy
-from favor.study.schema import MeasureOptions
+from favor.study.schema import Load, MeasureOptions
 from favor.study.train_jobs import TrainJob
 from favor.trace.conditions import Phase
 from favor.zoo.taxonomy import How
 
+FOR_INT8 = ("calibration", "checkpoint")
 # A batch size depends on the phase; all other options are the same for every job of a study.
-SHARED_OPTIONS = {field.name for field in fields(MeasureJob)} & set(MeasureOptions.model_fields) - {"batch_size"}
+SHARED_OPTIONS = {field.name for field in fields(MeasureJob)} & set(MeasureOptions.model_fields) - {
+    *("batch_size", *FOR_INT8)
+}
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,28 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
     for phase in ("inference", "training"):
         if phase in study.phases:
             jobs += _measure_jobs(study, models, phase)
-    if "accuracy" in study.phases and study.train is not None:
-        machine = study.machine
+    if "load" in study.phases and study.load is not None:
+        jobs += _load_jobs(study, study.load, models)
+    if "accuracy" in study.phases:
         jobs += [
             TrainJob(
                 name=model.name,
                 seed=seed,
-                train=study.train,
-                device=machine.device,
-                threads=machine.threads,
+                train=train,
+                device=study.machine.device,
+                threads=study.machine.threads,
                 plugins=study.plugins,
-                first_weights=study.first_weights,
+                first_weights=first_weights,
                 attention=study.attention,
+                grid_intensity=study.grid_intensity,
+                price_per_hour=study.price_per_hour,
             )
-            for seed in study.train.seeds
+            for train, first_weights in zip(
+                study.train, study.first_weights, strict=False
+            )  # without a training, older files have one
+            for seed in train.seeds
             for model in models
+            if train.models is None or model.name in train.models
         ]
     return tuple(jobs)
 
@@ -77,13 +88,15 @@ def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: P
     shared = {name: getattr(study, name) for name in SHARED_OPTIONS}
     listed = list(models)
     sizes = sorted({size for model in listed for size in model.img_sizes})
-    for precision, size, model in product(study.precisions, sizes, listed):
+    for (runtime, precision), size, model in product(ways_to_run(study, phase), sizes, listed):
         if size in model.img_sizes:
             yield MeasureJob(
                 name=model.name,
                 phase=phase,
                 img_size=size,
+                runtime=runtime,
                 precision=precision,
+                **({name: getattr(study, name) for name in FOR_INT8} if precision == "int8" else {}),
                 batch_size=None if batch_size == "best" else cast(int, batch_size),
                 device=study.machine.device,
                 device_label=study.machine.label,
@@ -92,6 +105,54 @@ def _measure_jobs(study: ResolvedStudy, models: Iterable[PlannedModel], phase: P
                 budget=study.budget.measurement,
                 **shared,
             )
+
+
+def ways_to_run(study: MeasureOptions, phase: Phase) -> list[tuple[str, str]]:
+    """The runtimes with their precisions in which models are measured; eager has no int8, and OpenVINO does not train.
+
+    >>> ways_to_run(MeasureOptions(runtimes=("eager", "openvino"), precisions=("fp32", "int8")), "inference")
+    [('eager', 'fp32'), ('openvino', 'fp32'), ('openvino', 'int8')]
+    """
+    return [
+        (runtime, precision)
+        for precision, runtime in product(study.precisions, study.runtimes)
+        if precision in RUNTIMES[runtime].precisions and (phase == "inference" or runtime in TRAINING)
+    ]
+
+
+def _load_jobs(study: ResolvedStudy, load: Load, models: Iterable[PlannedModel]) -> Iterator[MeasureJob]:
+    for (runtime, precision), model in product(ways_to_run(study, "inference"), models):
+        for size in model.img_sizes:
+            yield MeasureJob(
+                name=model.name,
+                phase="load",
+                img_size=size,
+                precision=precision,
+                device=study.machine.device,
+                device_label=study.machine.label,
+                threads=study.machine.threads,
+                num_classes=study.num_classes,
+                attention=study.attention,
+                budget=load.budget,
+                time_limit=study.time_limit,
+                memory_limit=study.memory_limit,
+                energy=False,
+                plugins=study.plugins,
+                runtime=runtime,
+                **({name: getattr(study, name) for name in FOR_INT8} if precision == "int8" else {}),
+                scenario=load.scenario,
+                p99=load.p99,
+            )
+
+
+def ways_left_out(study: MeasureOptions) -> list[str]:
+    """The runtimes and precisions of a study that do not go together.
+
+    >>> ways_left_out(MeasureOptions(runtimes=("eager", "openvino"), precisions=("fp32", "int8")))
+    ['eager int8']
+    """
+    asked = product(study.precisions, study.runtimes)
+    return [f"{runtime} {precision}" for precision, runtime in asked if precision not in RUNTIMES[runtime].precisions]
 
 
 def _by_rounds(models: Iterable[PlannedModel]) -> list[PlannedModel]:

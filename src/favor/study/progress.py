@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from favor.records.contradictions import CONTRADICTORY, REASON, flagged
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
 from favor.records.store import Problem, has_records, read
@@ -14,8 +15,10 @@ from favor.study.resolved import Machine, ResolvedStudy
 from favor.study.train_jobs import TrainJob, final_record, is_of
 
 JobStatus = Literal["done", "failed", "left"]
-Repeat = Literal["failed", "flagged", "all"]
+Repeat = Literal["doubtful", "failed", "flagged", "all"]
 REPEATS: tuple[Repeat, ...] = ("failed", "flagged", "all")
+"""What users can ask for; `favor resume` repeats doubtful jobs by itself."""
+
 INTERRUPTED = "interrupted"
 
 
@@ -30,8 +33,8 @@ class JobState:
 
 
 def records_of(folder: Path) -> tuple[Record, ...]:
-    """The records in a folder."""
-    return read(folder).records if has_records(folder) else ()
+    """The records in a folder, those that contradict each other with flags."""
+    return flagged(read(folder).records) if has_records(folder) else ()
 
 
 def unreadable_in(folder: Path) -> tuple[Problem, ...]:
@@ -69,16 +72,24 @@ def _subject(job: Job, machine: Machine) -> object:
 
 def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
     if isinstance(job, TrainJob):
-        of_job = [record for record in records if any(is_of(job, stage, record) for stage in job.stages)]
-        done = final_record(job, job.stages[-1], of_job)
-    else:
-        of_job = [
-            record
-            for record in records
-            if _restricted(record.conditions, job.conditions) == dict(job.conditions)
-            and (isinstance(job, CountJob) or _is_on(machine, record))
-        ]
-        done = next((record for record in reversed(of_job) if record.status == "ok"), None)
+        return training_state(job, records)
+    of_job = [
+        record
+        for record in records
+        if _restricted(record.conditions, job.conditions) == dict(job.conditions)
+        and (isinstance(job, CountJob) or _is_on(machine, record))
+    ]
+    return _ended(job, of_job, next((record for record in reversed(of_job) if record.status == "ok"), None))
+
+
+def training_state(job: TrainJob, records: Sequence[Record]) -> JobState:
+    """The state of a training, with its final record or the last failure."""
+    of_job = [record for record in records if any(is_of(job, lineage, record) for lineage in job.lineages)]
+    finals = [final_record(job, lineage, of_job) for lineage in job.lineages]
+    return _ended(job, of_job, finals[-1] if None not in finals else None)
+
+
+def _ended(job: Job, of_job: Sequence[Record], done: Record | None) -> JobState:
     if done is not None:
         return JobState(job, "done", record=done)
     failures = [record for record in of_job if record.status != "ok" and not was_interrupted(record)]
@@ -99,7 +110,11 @@ def _restricted(conditions: Mapping[str, Scalar], keys: Mapping[str, Scalar]) ->
 
 def _is_on(machine: Machine, record: Record) -> bool:
     """Whether a record is of the study's machine; a process that died at once could not record it."""
-    wanted = {"device_name": machine.device_name, "torch": machine.torch, "threads": machine.threads}
+    wanted: dict[str, Scalar] = {"torch": machine.torch, "threads": machine.threads}
+    if not machine.is_cluster:
+        wanted["device_name"] = machine.device_name
+    elif not machine.label and record.conditions.get("device") == "cpu":
+        return False
     environment = record.environment
     return all(environment.get(key, None if record.status == "ok" else value) == value for key, value in wanted.items())
 
@@ -109,13 +124,23 @@ def flags_of(record: Record | None) -> tuple[str, ...]:
     return () if record is None else tuple(str(record.environment.get("flags", "")).split())
 
 
-def is_busy(record: Record | None) -> bool:
-    """Whether other programs used the machine during a measurement, so that its times cannot be trusted."""
-    return "busy" in flags_of(record)
+def doubts_of(record: Record | None) -> tuple[str, ...]:
+    """Why a measurement has to be repeated: other programs disturbed it, or its results contradict each other."""
+    flags = flags_of(record)
+    if record is None or record.task == "accuracy" or not flags:
+        return ()
+    doubts = []
+    if "busy" in flags:
+        loads = [record.environment.get(key) for key in ("others_before", "others_during")]
+        others = max((load for load in loads if isinstance(load, int | float)), default=0.0)
+        doubts.append("other programs were running" + (f" on {others:.1f} processors" if others else ""))
+    if any(flag.endswith(f":{CONTRADICTORY}") for flag in flags):
+        doubts.append(str(record.environment[REASON]))
+    return tuple(doubts)
 
 
 def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:
-    """The jobs that are left, in their order, then those to repeat: failed ones, those with flags, or all.
+    """The jobs that are left, in their order, then those to repeat: doubtful or failed ones, those with flags, or all.
 
     A finished training is not repeated: it would give the same result.
     """
@@ -129,4 +154,6 @@ def _is_repeated(state: JobState, repeat: Repeat | None) -> bool:
         return repeat in ("failed", "all")
     if state.status == "left" or isinstance(state.job, TrainJob):
         return False
+    if repeat == "doubtful":
+        return bool(doubts_of(state.record))
     return repeat == "all" or (repeat == "flagged" and bool(flags_of(state.record)))

@@ -1,6 +1,7 @@
 """Resolve a study for this machine: look up every name and check every size before any job runs."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -11,13 +12,31 @@ from favor.data.names import find, parse
 from favor.errors import RequestError, Step, unknown_name
 from favor.machine.device import Device, find_device
 from favor.machine.environment import usable_threads
+from favor.measurement.loadgen_traffic import require_loadgen
 from favor.records import published
+from favor.runtime.matrix import refuse_known_failure
+from favor.runtime.names import RUNTIMES, TRAINING
+from favor.runtime.names import check as check_runtime
+from favor.study.plan import ways_to_run
 from favor.study.resolved import Command, FirstWeights, Machine, PlannedModel, ResolvedStudy
-from favor.study.schema import BatchSizes, MeasureOptions, Source, Stage, StudyFile, Train
-from favor.study.train_jobs import recipe_of
+from favor.study.schema import (
+    BatchSizes,
+    ExecutorOptions,
+    MeasureOptions,
+    Override,
+    Source,
+    Stage,
+    StudyFile,
+    Train,
+    as_written,
+)
+from favor.study.train_jobs import dataset_of, lineages, recipe_of
+from favor.trace.conditions import PHASES
+from favor.training.checkpoint import load_model_file
 from favor.training.epoch_record import pipeline_of
-from favor.training.initial_weights import start_from
-from favor.zoo.cards import TIMM
+from favor.training.initial_weights import checkpoint_file, start_from
+from favor.training.trackers import require_trackers
+from favor.zoo.cards import HUB, TIMM
 from favor.zoo.matching import matching_models
 from favor.zoo.registry import card, load_plugin, loaded_plugins
 
@@ -29,14 +48,20 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
     """The study with all names, defaults and paths resolved; an error names its line, or its option."""
     for number, plugin in enumerate(study.plugins):
         _try(source, ("plugins", number), load_plugin, Path(source.place).parent / plugin)
-    device = _try(source, ("device",), find_device, study.device)
+    machine = _try(source, ("device",), _machine, study)
     names = _names(study.models, source)
-    train = None if study.train is None else _resolved_train(study.train, names, source)
+    train = tuple(_resolved_train(train, number, names, source) for number, train in enumerate(study.train))
+    _check_run_folders(train, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
+    _check_runtimes(study, names, machine, source)
+    if study.load is not None and not machine.is_cluster:
+        _try(source, ("load",), require_loadgen)
     options = study.model_dump(include=set(MeasureOptions.model_fields))
+    options["calibration"] = _try(source, ("calibration",), _calibration, study, train, source)
+    options["checkpoint"] = _try(source, ("checkpoint",), _checkpoint, study, names, source)
     options["batch_size"] = BatchSizes(
         inference=study.batch_size.inference or "best",
-        training=study.batch_size.training or TRAINING_BATCH.get(device.kind, TRAINING_BATCH_ELSEWHERE),
+        training=study.batch_size.training or TRAINING_BATCH.get(machine.device, TRAINING_BATCH_ELSEWHERE),
     )
     return ResolvedStudy(
         name=study.name,
@@ -44,19 +69,99 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
         models=tuple(_planned(name, study, source) for name in names),
         plugins=tuple(str(file) for file in loaded_plugins()),
         phases=study.phases,
-        machine=machine_of(device, study.threads or usable_threads()),
+        machine=machine,
         train=train,
-        first_weights=FirstWeights() if train is None else _first_weights(train, names, source),
+        first_weights=tuple(_first_weights(entry, names, source) for entry in train),
         budget=study.budget,
         report=study.report,
+        load=study.load,
         **options,
+    )
+
+
+def _check_runtimes(study: StudyFile, names: Sequence[str], machine: Machine, source: Source) -> None:
+    """Refuse what cannot run, with what would work: every runtime and every precision must have some use."""
+    kind, here = machine.device.partition(":")[0], not machine.is_cluster
+    measured = [phase for phase in PHASES if phase in study.phases]
+    for number, runtime in enumerate(study.runtimes):
+        fitting = [precision for precision in study.precisions if precision in RUNTIMES[runtime].precisions]
+        for precision in fitting or study.precisions[:1]:
+            _try(source, ("runtimes", number), check_runtime, runtime, precision, kind, here=here)
+        if "inference" in measured or "load" in study.phases:
+            for name in names:
+                _try(source, ("runtimes", number), refuse_known_failure, name, runtime)
+    for number, precision in enumerate(study.precisions):
+        if not any(precision in RUNTIMES[runtime].precisions for runtime in study.runtimes):
+            _try(source, ("precisions", number), check_runtime, study.runtimes[0], precision, kind, here=here)
+    if "training" in measured and not ways_to_run(study, "training"):
+        asked = f"{', '.join(study.runtimes)} with {', '.join(study.precisions)}"
+        raise source.error(("runtimes",), f"training runs in {' and '.join(TRAINING)}, not in {asked}")
+
+
+def _calibration(study: StudyFile, train: Sequence[Train], source: Source) -> str | None:
+    """The images that int8 is calibrated with: those named, the checkpoint's, or those that the study trains on."""
+    if "int8" not in study.precisions:
+        if study.calibration is not None:
+            raise RequestError("only int8 is calibrated; add --precision int8, or leave it out")
+        return None
+    if study.calibration is not None:
+        return _present_data(study.calibration, Path(source.place).parent)
+    if study.checkpoint is not None:
+        return None
+    if train:
+        return train[0].data
+    raise RequestError(
+        "int8 needs images to calibrate with; name some with --calibration NAME[:PATH] such as folder:photos, or "
+        "trained weights with --checkpoint RUN"
+    )
+
+
+def _checkpoint(study: StudyFile, names: Sequence[str], source: Source) -> str | None:
+    """The checkpoint to quantize, which must be of the one model that is measured, at its size and with its classes."""
+    if study.checkpoint is None:
+        return None
+    if "int8" not in study.precisions:
+        raise RequestError("only int8 depends on weights; add --precision int8, or leave it out")
+    path = (Path(source.place).parent / study.checkpoint).resolve()
+    trained, _ = load_model_file(checkpoint_file(path))
+    if list(names) != [trained.model]:
+        raise RequestError(f"{study.checkpoint} holds {trained.model}; measure that model alone")
+    sizes = (card(trained.model).image_sizes.default,) if study.img_sizes == "own" else study.img_sizes
+    if sizes != (trained.img_size,) or study.num_classes != len(trained.classes):
+        raise RequestError(
+            f"{study.checkpoint} is for {trained.img_size} px and {len(trained.classes)} classes; add --img-size "
+            f"{trained.img_size} --num-classes {len(trained.classes)}"
+        )
+    return str(path)
+
+
+def _machine(study: StudyFile) -> Machine:
+    if study.executor.is_cluster:
+        return cluster_machine(study.device, study.threads, study.executor)
+    return machine_of(find_device(study.device), study.threads or usable_threads())
+
+
+def cluster_machine(device: str | None, threads: int | None, executor: ExecutorOptions) -> Machine:
+    """Any node of a cluster: the login node, where a study is resolved, may be of another kind."""
+    if device is None:
+        device = "cuda" if executor.gpus_per_node else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise RequestError(f"device {device}: jobs on a cluster run on cpu or cuda; write one of these")
+    if device == "cuda" and not executor.gpus_per_node:
+        raise RequestError("device cuda: the jobs request no GPU; add --set gpus_per_node=N")
+    return Machine(
+        device=device,
+        label="cpu" if device == "cpu" else "",
+        device_name="",
+        torch=str(torch.__version__),
+        threads=threads or executor.cpus_per_task,
     )
 
 
 def machine_of(device: Device, threads: int) -> Machine:
     """The machine of a study: a device with its name, threads and version of PyTorch."""
     return Machine(
-        device=str(device.place),
+        device=str(device.torch_device),
         label=device.label,
         device_name=device.name,
         torch=str(torch.__version__),
@@ -74,7 +179,8 @@ def _first_weights(train: Train, names: Sequence[str], source: Source) -> FirstW
     """The initial weights, which must fit every model that is trained."""
     if train.init is None:
         return FirstWeights()
-    starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in names]
+    trained = names if train.models is None else train.models
+    starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in trained]
     return FirstWeights(pretraining=starts[0].pretraining, img_size=starts[0].img_size)
 
 
@@ -86,36 +192,82 @@ def _planned(name: str, study: StudyFile, source: Source) -> PlannedModel:
     return PlannedModel(name=name, how=model.how.key if model.how else None, img_sizes=sizes)
 
 
-def _check_pipeline(wanted: str | None, train: Train | None) -> None:
+def _check_pipeline(wanted: str | None, train: Sequence[Train]) -> None:
     """Refuse a pipeline that is neither published nor trained by this study: it has no accuracies."""
     known = {str(record.conditions["pipeline"]) for record in published.records() if "pipeline" in record.conditions}
-    if train is not None:
-        last = train.finetune or train
-        known.add(pipeline_of(recipe_of(last, train.seeds[0]), last.minutes))
+    for stage in [lineage[-1] for entry in train for lineage in lineages(entry)]:
+        known.add(pipeline_of(recipe_of(stage, 0, ""), stage.minutes))
     if wanted is not None and wanted not in known:
         raise unknown_name("pipeline", wanted, known, "known (published or trained here): " + ", ".join(sorted(known)))
 
 
-def _resolved_train(train: Train, names: Sequence[str], source: Source) -> Train:
-    finetune = None
-    if train.finetune is not None:
-        path: tuple[Step, ...] = ("train", "finetune")
-        finetune = train.finetune.model_copy(update=_resolved_stage(train.finetune, names, source, path))
-    return train.model_copy(update={**_resolved_stage(train, names, source, ("train",)), "finetune": finetune})
+def _resolved_train(train: Train, number: int, names: Sequence[str], source: Source) -> Train:
+    path: tuple[Step, ...] = ("train", number)
+    _try(source, as_written(source.mapping("a study"), (*path, "log")), require_trackers, train.log)
+    if train.models is not None:
+        names = _some_of(names, train.models, (*path, "models"), source)
+        train = train.model_copy(update={"models": names})
+    return _resolved_stage(train, names, source, path)
 
 
-def _resolved_stage(stage: Stage, names: Sequence[str], source: Source, path: tuple[Step, ...]) -> dict[str, str]:
-    """The recipe and data set of a training with absolute paths, checked together with the models' image sizes."""
+def _some_of(names: Sequence[str], entries: Sequence[str], path: tuple[Step, ...], source: Source) -> tuple[str, ...]:
+    """The models of the study that entries name, in the study's order."""
+    content = source.mapping("a study")
+    chosen: set[str] = set()
+    for number, entry in enumerate(entries):
+        here = as_written(content, (*path, number))
+        matching = set(_try(source, here, matching_models, [entry])) & set(names)
+        if not matching:
+            raise source.error(here, f"{entry} is not among the models that are trained; add it to `models:` there")
+        chosen |= matching
+    return tuple(name for name in names if name in chosen)
+
+
+AnyStage = TypeVar("AnyStage", bound=Stage)
+
+
+def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path: tuple[Step, ...]) -> AnyStage:
+    """A training and its fine-tunings with absolute paths, checked together with the models' image sizes."""
     folder = Path(source.place).parent
+    written = as_written(source.mapping("a study"), path)
     is_file = stage.recipe.endswith((".yaml", ".yml"))
-    name = str((folder / stage.recipe).resolve()) if is_file else stage.recipe
-    recipe = _try(source, (*path, "recipe"), recipe_of, stage.model_copy(update={"recipe": name}), 0)
+    changes: dict[str, object] = {
+        "recipe": str((folder / stage.recipe).resolve()) if is_file else stage.recipe,
+        "overrides": tuple(
+            Override(models=_some_of(names, entry.models, (*path, "overrides", at, "models"), source), set=entry.set)
+            for at, entry in enumerate(stage.overrides)
+        ),
+    }
+    if stage.init is not None and not stage.init.startswith((TIMM, HUB)):
+        changes["init"] = str((folder / stage.init).resolve())
+    resolved = stage.model_copy(update=changes)
     for model in names:
-        _try(source, (*path, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
-    data = _try(source, (*path, "data"), _present_data, stage.data or recipe.data, folder)
-    is_path = stage.init is not None and not stage.init.startswith(TIMM)
-    init = {"init": str((folder / str(stage.init)).resolve())} if is_path else {}
-    return {"recipe": name, "data": data, **init}
+        recipe = _try(source, (*written, "recipe"), recipe_of, resolved, 0, model)
+        _try(source, (*written, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
+    data = _try(source, (*written, "data"), _present_data, stage.data or recipe.data, folder)
+    finetune = tuple(
+        _resolved_stage(later, names, source, (*path, "finetune", at)) for at, later in enumerate(stage.finetune)
+    )
+    return resolved.model_copy(update={"data": data, "finetune": finetune})
+
+
+def _check_run_folders(trainings: Sequence[Train], names: Sequence[str], source: Source) -> None:
+    """Refuse two trainings of a model whose checkpoints would share a folder."""
+    seen: dict[tuple[object, ...], int] = {}
+    for number, train in enumerate(trainings):
+        for lineage, model, seed in product(lineages(train), train.models or names, train.seeds):
+            recipe = recipe_of(lineage[-1], seed, model)
+            before = [(dataset_of(stage), recipe_of(stage, seed, model).img_size) for stage in lineage[:-1]]
+            start = ("+".join(name for name, _ in before), before[-1][1]) if before else train.init
+            key = (model, seed, recipe.name, dataset_of(lineage[-1]), start, recipe.img_size, lineage[-1].name)
+            if key in seen:
+                path = as_written(source.mapping("a study"), ("train", number))
+                raise source.error(
+                    path,
+                    f"{model} is trained twice with {recipe.name} on {dataset_of(lineage[-1])} from the same weights; "
+                    "give one of the two a `name:`",
+                )
+            seen[key] = number
 
 
 def _present_data(text: str, folder: Path) -> str:

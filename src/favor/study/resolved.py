@@ -2,11 +2,15 @@
 
 import hashlib
 import json
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from favor.study.schema import Budget, MeasureOptions, Report, StudyPart, Train
+from pydantic import BeforeValidator
 
-Command = Literal["run", "measure", "count", "train"]
+from favor.study.schema import Budget, Load, MeasureOptions, Report, StudyPart, Trainings, one_or_several
+from favor.text import plural
+
+Command = Literal["run", "measure", "count", "train", "load"]
 
 
 class PlannedModel(StudyPart):
@@ -18,7 +22,10 @@ class PlannedModel(StudyPart):
 
 
 class Machine(StudyPart):
-    """What a study runs on: numbers of two machines, or two versions of PyTorch, do not belong in one study."""
+    """What a study runs on: numbers of two machines, or two versions of PyTorch, do not belong in one study.
+
+    On a cluster `device_name`, and `label` of a GPU, are empty: jobs run on any node, and records name its device.
+    """
 
     device: str
     label: str
@@ -26,8 +33,14 @@ class Machine(StudyPart):
     torch: str
     threads: int
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether its jobs run on the nodes of a cluster."""
+        return not self.device_name
+
     def __str__(self) -> str:
-        return f"{self.device_name} ({self.device}), {self.threads} threads, torch {self.torch}"
+        where = f"a cluster ({self.label or self.device})" if self.is_cluster else f"{self.device_name} ({self.device})"
+        return f"{where}, {plural(self.threads, 'thread')}, torch {self.torch}"
 
 
 class FirstWeights(StudyPart):
@@ -35,6 +48,12 @@ class FirstWeights(StudyPart):
 
     pretraining: str = "none"
     img_size: int | None = None
+
+
+def content_hash(content: Mapping[str, object]) -> str:
+    """The first 16 hex digits of the SHA-256 of the canonical JSON."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 class ResolvedStudy(MeasureOptions):
@@ -49,24 +68,30 @@ class ResolvedStudy(MeasureOptions):
     plugins: tuple[str, ...]
     phases: tuple[str, ...]
     machine: Machine
-    train: Train | None
-    first_weights: FirstWeights = FirstWeights()
+    train: Trainings
+    first_weights: Annotated[tuple[FirstWeights, ...], BeforeValidator(one_or_several)] = ()
+    """Of each training."""
     budget: Budget
     report: Report
+    load: Load | None = None
 
     @property
     def has_page(self) -> bool:
         """Whether it ends with a page."""
         return self.command == "run" and self.report.page
 
+    @property
+    def has_second_look(self) -> bool:
+        """Whether models that compete for its answer are measured again, head to head."""
+        return self.command == "run" and "inference" in self.phases
+
     def to_data(self) -> dict[str, object]:
         """Plain content for YAML and JSON."""
         return self.model_dump(mode="json")
 
     def hash(self) -> str:
-        """The content hash: the first 16 hex digits of the SHA-256 of its canonical JSON."""
-        canonical = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        """The content hash."""
+        return content_hash(self.to_data())
 
     def differences(self, other: "ResolvedStudy") -> list[str]:
         """The keys in which it differs from another study."""

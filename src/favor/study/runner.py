@@ -1,6 +1,6 @@
 """Runs jobs one after another and saves the records of each as it ends. Every command that saves records uses it.
 
-An `Executor` does the jobs; so far the only one is `favor.study.local_executor`.
+An `Executor` does the jobs: `favor.study.local_executor`, on this machine and on the nodes of a cluster.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,6 +49,7 @@ class Keeper:
     """Appends records to a study; without a folder it only holds them. `retry` writes the `unwritten` ones again."""
 
     folder: Path | None
+    writer: str | None = None
     records: list[Record] = field(default_factory=list)
     unwritten: list[Record] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ class Keeper:
         try:
             while self.unwritten:
                 # One at a time: after a failure in the middle, none is written twice.
-                append(self.folder, self.unwritten[:1])
+                append(self.folder, self.unwritten[:1], writer=self.writer)
                 del self.unwritten[0]
         except WorkError as error:
             raise UnwrittenError(str(error)) from error
@@ -82,13 +83,30 @@ class Run:
     refused: tuple[RequestError, ...]
 
 
-def run_jobs(jobs: Sequence[Job], keeper: Keeper, executor: Executor, forecast: Forecast, watcher: Watcher) -> Run:
-    """Do the jobs in their order; Ctrl-C saves the metrics that the interrupted job had measured."""
+def run_jobs(
+    jobs: Sequence[Job],
+    keeper: Keeper,
+    executor: Executor,
+    forecast: Forecast,
+    watcher: Watcher,
+    choose: Callable[[Sequence[Job]], Job] = lambda left: left[0],
+    has_to_repeat: Callable[[Job, Sequence[Record]], bool] = lambda job, records: False,
+) -> Run:
+    """Do the jobs in their order; Ctrl-C saves the metrics that the interrupted job had measured.
+
+    `choose` gives the next of the jobs that are left, and may wait until the machine is quiet. A job that
+    `has_to_repeat` is done once more.
+    """
     refused: list[RequestError] = []
-    for number, job in enumerate(jobs):
+    left = list(jobs)
+    done: list[Job] = []
+    while left:
+        job = choose(left)
         budget = forecast.budget_for(job)
         if budget is None:
-            return Run(tuple(jobs[:number]), tuple(jobs[number:]), tuple(refused))
+            break
+        left.remove(job)
+        done.append(job)
         forecast.begin(job, budget)
         watcher.begins(job)
         try:
@@ -108,4 +126,7 @@ def run_jobs(jobs: Sequence[Job], keeper: Keeper, executor: Executor, forecast: 
             continue
         watcher.ended(job, records, forecast.end(records))
         keeper.keep(records)
-    return Run(tuple(jobs), (), tuple(refused))
+        if has_to_repeat(job, records):
+            forecast.add([job])
+            left.append(job)
+    return Run(tuple(done), tuple(left), tuple(refused))

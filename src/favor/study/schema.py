@@ -3,7 +3,8 @@
 `favor measure` and `favor train` take their options from these fields, with their types, defaults and help.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import (
@@ -20,21 +21,25 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from favor.data.names import SETS
-from favor.errors import RequestError, Step, shown, unknown_name
-from favor.machine.precision import PRECISIONS
-from favor.measurement.job import DEFAULT_BUDGET
+from favor.errors import RequestError, Step, path_text, shown, unknown_name
+from favor.measurement.job import DEFAULT_BUDGET, LOAD_BUDGET, SCENARIOS
 from favor.metrics import metric
+from favor.records.schema import EAGER
+from favor.runtime.names import ALL_PRECISIONS, RUNTIMES
 from favor.trace.attention import ATTENTION
 from favor.trace.conditions import IMAGENET_IMAGES, OPTIMIZERS, REFERENCE_BATCH, check_batch_size
 from favor.training.request import SAVE_EVERY
+from favor.training.trackers import TRACKERS
 from favor.units import parse_quantity
 
-StudyPhase = Literal["count", "inference", "training", "accuracy"]
-STUDY_PHASES: tuple[StudyPhase, ...] = ("count", "inference", "training", "accuracy")
+StudyPhase = Literal["count", "inference", "training", "load", "accuracy"]
+STUDY_PHASES: tuple[StudyPhase, ...] = ("count", "inference", "training", "load", "accuracy")
 
 AT_LEAST_ONE = Field(min_length=1)
+EXECUTORS = ("local", "slurm", "ray")
 SHORTEST = 0.1
 """Seconds: a shorter time must be a typo."""
+SHORTEST_LATENCY = 1e-4
 
 
 def _one_of(what: str, known: Collection[str]) -> AfterValidator:
@@ -95,6 +100,13 @@ def _img_sizes(value: object) -> object:
     return _each_once(value)
 
 
+def one_or_several(value: object) -> object:
+    """A single part stands for a list of one."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, dict | BaseModel) else value
+
+
 def _cost(name: str) -> str:
     if metric(name).better == "neither":
         raise ValueError(f"{name} has no better direction, so models cannot be ordered by it")
@@ -104,6 +116,11 @@ def _cost(name: str) -> str:
 Seconds = Annotated[
     float,
     BeforeValidator(_quantity("s", SHORTEST, "20 s or 6 min")),
+    PlainSerializer(lambda seconds: f"{seconds!r} s", return_type=str),
+]
+LatencyLimit = Annotated[
+    float,
+    BeforeValidator(_quantity("s", SHORTEST_LATENCY, "50 ms")),
     PlainSerializer(lambda seconds: f"{seconds!r} s", return_type=str),
 ]
 Bytes = Annotated[
@@ -150,18 +167,27 @@ class MeasureOptions(StudyPart):
 
     num_classes: Count = Field(1000, description="Number of classes.")
     precisions: Annotated[
-        tuple[Annotated[str, _one_of("precision", PRECISIONS)], ...], AT_LEAST_ONE, AfterValidator(_each_once)
+        tuple[Annotated[str, _one_of("precision", ALL_PRECISIONS)], ...], AT_LEAST_ONE, AfterValidator(_each_once)
     ] = Field(
         ("fp32",),
-        description="fp32, bf16, amp-fp16, amp-bf16, or amp (amp-fp16 on GPUs, amp-bf16 on CPUs); repeatable.",
+        description="fp32, bf16, amp-fp16, amp-bf16, or amp (amp-fp16 on GPUs, amp-bf16 on CPUs); in onnxruntime and "
+        "openvino fp32, fp16 or int8; repeatable.",
     )
     batch_size: Annotated[BatchSizes, BeforeValidator(_for_both_phases)] = Field(
         BatchSizes(),
         description="Images per batch (default: best for inference; 8 on CPUs and 64 on GPUs for training).",
     )
-    compile: bool = Field(False, description="Compile the model with torch.compile.")
+    runtimes: Annotated[
+        tuple[Annotated[str, _one_of("runtime", RUNTIMES)], ...], AT_LEAST_ONE, AfterValidator(_each_once)
+    ] = Field((EAGER,), description="eager, compile (torch.compile), onnxruntime or openvino; repeatable.")
+    calibration: Annotated[str, AT_LEAST_ONE] | None = Field(
+        None, description="int8: calibration images, as NAME or NAME:PATH such as folder:photos."
+    )
+    checkpoint: Annotated[str, AT_LEAST_ONE] | None = Field(
+        None, description="int8: a checkpoint or a run's folder to quantize; gives the change of top-1."
+    )
     attention: Annotated[str, _one_of("attention", ATTENTION)] = Field(
-        "fused", description="fused, or plain: the matrix of its weights in memory, as before PyTorch 2.0."
+        "fused", description="fused, or plain: the attention matrix in memory, as before PyTorch 2.0."
     )
     optimizer: Annotated[str, _one_of("optimizer", OPTIMIZERS)] = Field(
         "lamb", description="Optimizer of the training step: lamb, adamw, adam or sgd."
@@ -176,17 +202,27 @@ class MeasureOptions(StudyPart):
     price_per_hour: Rate | None = Field(None, description="Price of the device per hour.")
 
 
+class Override(StudyPart):
+    """Values of the recipe that some models need, such as a lower learning rate where training diverges."""
+
+    models: Annotated[tuple[str, ...], AT_LEAST_ONE, AfterValidator(_each_once)]
+    set: Annotated[Texts, AT_LEAST_ONE]
+
+
 class Stage(StudyPart):
-    """One training: a recipe on a data set, for the recipe's epochs or those given here."""
+    """One training: a recipe on a data set, for the recipe's epochs or those given here, then the fine-tunings."""
 
     recipe: str = Field(description="Name of a recipe, or path of a .yaml file.")
     data: str | None = Field(None, description="Data set, as NAME or NAME:PATH (default: the recipe's).")
     epochs: Count | None = Field(None, description="Number of epochs (default: the recipe's).")
     minutes: Minutes | None = Field(
-        None, description="Train for this many minutes instead; a short survey of the speed sets the number of steps."
+        None, description="Train for this many minutes instead; a short test of the speed sets the number of steps."
     )
     set: Texts = Field((), description="Override a value of the recipe, as KEY=VALUE; repeatable.")
     init: str | None = Field(None, description="Start from the weights of this checkpoint.")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    overrides: tuple[Override, ...] = ()
+    finetune: Annotated[tuple["Stage", ...], BeforeValidator(one_or_several)] = ()
 
     @model_validator(mode="after")
     def _ends_one_way(self) -> Self:
@@ -196,16 +232,41 @@ class Stage(StudyPart):
 
 
 class Train(Stage):
-    """How models are trained: once per model and seed, then fine-tuned if `finetune` is given."""
+    """How models are trained: once per model and seed. Without `models`, all models of the study are trained."""
 
+    models: Annotated[tuple[str, ...], AT_LEAST_ONE, AfterValidator(_each_once)] | None = None
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], AT_LEAST_ONE, AfterValidator(_each_once)] = (0,)
-    finetune: Stage | None = None
+    processes: Count = Field(1, description="Processes that share each batch, one per GPU.")
     workers: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Processes that decode images (default: one per core)."
     )
     accumulation: Count | None = Field(None, description="Micro-batches per step (default: as few as fit into memory).")
     save_every: Seconds = Field(SAVE_EVERY, description="Seconds between checkpoints, in addition to one per epoch.")
-    tensorboard: bool = Field(False, description="Write TensorBoard files beside the checkpoints.")
+    log: Annotated[tuple[Annotated[str, _one_of("tracker", TRACKERS)], ...], AfterValidator(_each_once)] = Field(
+        (), description="Also log to tensorboard, wandb, mlflow or trackio; repeatable (docs/sharing.md)."
+    )
+
+
+Trainings = Annotated[tuple[Train, ...], BeforeValidator(one_or_several)]
+
+
+class Load(StudyPart):
+    """How the load is tested: the largest rate at which 99 % of the answers come within `p99`."""
+
+    p99: LatencyLimit | None = Field(None, description="Latency limit for 99 % of the answers, such as 50ms.")
+    scenario: Annotated[str, _one_of("scenario", SCENARIOS)] = Field(
+        "server",
+        description="server (queries arrive at random), single-stream, multi-stream (one after another) or offline.",
+    )
+    budget: Seconds = Field(LOAD_BUDGET, description="Seconds per model, all probes together.")
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.scenario == "offline" and self.p99 is not None:
+            raise ValueError("offline has no latency limit; remove p99")
+        if self.scenario != "offline" and self.p99 is None:
+            raise ValueError(f"{self.scenario} needs p99, the latency limit for 99 % of the answers, such as 50ms")
+        return self
 
 
 class Budget(StudyPart):
@@ -233,6 +294,70 @@ class Report(StudyPart):
     page: bool = True
 
 
+# A line break inside a value would start a line of the submission script, which is code.
+_ONE_WORD = Field(pattern=r"^[^\s]+$")
+_EXTRA = re.compile(r"--([a-z][a-z-]*)(=[^\s]+)?\Z")
+_SET_BY_FAVOR = {
+    *("array", "job-name", "open-mode", "output", "error", "input", "signal", "wrap"),
+    *("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "exclusive", "mem"),
+}
+_ONLY_SLURM = {"partition", "account", "constraint", "nodes", "time_limit", "exclusive", "extra"}
+_ONLY_RAY = {"address"}
+SIGNAL_SECONDS = 90
+"""Before its time limit, Slurm warns a job, which then saves a checkpoint and requeues itself."""
+
+
+def is_setting_of(executor: str, name: str) -> bool:
+    """Whether an executor has a setting."""
+    return name not in {"slurm": _ONLY_RAY, "ray": _ONLY_SLURM}.get(executor, {name})
+
+
+def _sbatch_options(lines: tuple[str, ...]) -> tuple[str, ...]:
+    for line in lines:
+        match = _EXTRA.match(line)
+        if match is None:
+            raise ValueError(f"write options of sbatch, such as --qos=high, not {shown(line)}")
+        if match[1] in _SET_BY_FAVOR:
+            raise ValueError(f"--{match[1]} is set by favor; remove it")
+    return lines
+
+
+def _leaves_time(seconds: float) -> float:
+    if seconds <= SIGNAL_SECONDS:
+        raise ValueError(f"must be more than {SIGNAL_SECONDS} s: that long before it, jobs save and requeue themselves")
+    return seconds
+
+
+class ExecutorOptions(StudyPart):
+    """Who runs the jobs, and what each job asks a cluster for; docs/clusters.md says what it becomes in `sbatch`."""
+
+    kind: Annotated[str, _one_of("executor", EXECUTORS)] = "local"
+    partition: Annotated[str, _ONE_WORD] | None = None
+    account: Annotated[str, _ONE_WORD] | None = None
+    constraint: Annotated[str, _ONE_WORD] | None = None
+    nodes: Count = 1
+    gpus_per_node: Annotated[int, Field(ge=0)] = 0
+    cpus_per_task: Count = 1
+    memory: Bytes | None = None
+    time_limit: Annotated[Seconds, AfterValidator(_leaves_time)] = 4 * 3600.0
+    at_once: Count | None = None
+    allocations: Count = 4
+    exclusive: bool = True
+    extra: Annotated[Texts, AfterValidator(_sbatch_options)] = ()
+    address: Annotated[str, _ONE_WORD] | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_executor(self) -> Self:
+        for name in type(self).model_fields:
+            if name in self.model_fields_set - {"kind"} and not is_setting_of(self.kind, name):
+                raise ValueError(f"{name} is not a setting of the executor {self.kind}; remove it")
+        return self
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.kind != "local"
+
+
 class StudyFile(MeasureOptions):
     """The content of a study file."""
 
@@ -246,18 +371,23 @@ class StudyFile(MeasureOptions):
     ] = ("count", "inference")
     device: str | None = Field(None, description="cpu, cuda, cuda:N or mps (default: the fastest).")
     threads: Count | None = Field(None, description="CPU threads (default: the physical cores).")
-    train: Train | None = None
+    train: Trainings = ()
+    load: Load | None = None
     budget: Budget = Budget()
     report: Report = Report()
+    executor: ExecutorOptions = ExecutorOptions()
 
 
 _PARTS: dict[tuple[str, ...], type[BaseModel]] = {
     (): StudyFile,
     ("train",): Train,
-    ("train", "finetune"): Stage,
+    ("finetune",): Stage,
+    ("overrides",): Override,
+    ("load",): Load,
     ("budget",): Budget,
     ("batch_size",): BatchSizes,
     ("report",): Report,
+    ("executor",): ExecutorOptions,
 }
 
 
@@ -283,26 +413,63 @@ def study_in(source: Source, default_name: str) -> StudyFile:
     except ValidationError as error:
         # A misspelled key is also a missing one; report the misspelling.
         first = min(error.errors(), key=lambda detail: (source.line(detail["loc"]), detail["type"] == "missing"))
-        raise source.error(first["loc"], _why(first)) from error
-    if ("accuracy" in study.phases) and study.train is None:
+        raise source.error(as_written(content, first["loc"]), _why(first)) from error
+    if "accuracy" in study.phases and not study.train:
         raise source.error(
             ("phases",), "the phase accuracy needs training: add `train:` with a recipe, or remove the phase"
         )
-    if study.train is not None and "accuracy" not in study.phases:
+    if "load" in study.phases and study.load is None:
+        raise source.error(("phases",), "the phase load needs a limit: add `load:` with p99, or remove the phase")
+    if study.load is not None and "load" not in study.phases:
+        raise source.error(("load",), "no load is tested unless `phases:` lists load; add it there")
+    if study.train and "accuracy" not in study.phases:
         raise source.error(("train",), "nothing is trained unless `phases:` lists accuracy; add it there")
     return study
 
 
-def _why(found: ErrorDetails) -> object:
+def as_written(content: object, path: Sequence[Step]) -> tuple[Step, ...]:
+    """The path of a part in a file, in which a list of one may be written without the list.
+
+    >>> as_written({"train": {"recipe": 1}}, ("train", 0, "recipe"))
+    ('train', 'recipe')
+    """
+    written: list[Step] = []
+    for step in path:
+        if isinstance(step, int) and not isinstance(content, tuple):
+            continue
+        written.append(step)
+        if isinstance(content, dict):
+            content = content.get(step)
+        elif isinstance(content, tuple) and isinstance(step, int) and step < len(content):
+            content = content[step]
+        else:
+            content = None
+    return tuple(written)
+
+
+def executor_in(content: Mapping[str, object], place: str) -> ExecutorOptions:
+    """The settings of an executor; the first error names the setting."""
+    try:
+        return ExecutorOptions.model_validate(dict(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        named = f" {path_text(first['loc'])}" if first["loc"] else ""
+        why = _why({**first, "loc": ("executor", *first["loc"])})
+        raise RequestError(f"{place}{named}: {why}") from error
+
+
+def _why(error: ErrorDetails) -> object:
     """One of pydantic's errors in plain words; for an unknown key, with the closest known one."""
-    if found["type"] == "extra_forbidden":
-        *inside, key = (str(step) for step in found["loc"])
-        known = list(_PARTS[tuple(inside)].model_fields)
+    if error["type"] == "extra_forbidden":
+        *inside, key = (step for step in error["loc"] if isinstance(step, str))
+        if key == "compile" and not inside:
+            return "compile is now a runtime; write `runtimes: [compile]`"
+        known = list(_PARTS[tuple(inside[-1:])].model_fields)
         return unknown_name("key", key, known, "known: " + ", ".join(known))
-    if found["type"] in _IN_WORDS:
-        return _IN_WORDS[found["type"]]
-    if found["type"] == "greater_than_equal":
-        return f"must be {found['ctx']['ge']:g} or more, not {shown(found['input'])}"
-    why = found["msg"].removeprefix("Value error, ")
-    is_plain = isinstance(found["input"], str | int | float) and found["type"] != "value_error"
-    return f"{why}, not {shown(found['input'])}" if is_plain else why
+    if error["type"] in _IN_WORDS:
+        return _IN_WORDS[error["type"]]
+    if error["type"] == "greater_than_equal":
+        return f"must be {error['ctx']['ge']:g} or more, not {shown(error['input'])}"
+    why = error["msg"].removeprefix("Value error, ")
+    is_plain = isinstance(error["input"], str | int | float) and error["type"] != "value_error"
+    return f"{why}, not {shown(error['input'])}" if is_plain else why

@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from favor.errors import RequestError
 from favor.machine.device import find_device
 from favor.machine.locks import measuring
@@ -60,7 +62,10 @@ def resume(folder: Path) -> Session:
                     f"{folder} needs the plugin {plugin}, which is code; if you trust it, run "
                     f"`favor --plugin {plugin} resume {folder}`"
                 )
-        here = machine_of(find_device(study.machine.device), study.machine.threads)
+        if study.machine.is_cluster:
+            here = study.machine.model_copy(update={"torch": str(torch.__version__)})
+        else:
+            here = machine_of(find_device(study.machine.device), study.machine.threads)
         if here != study.machine:
             raise RequestError(
                 f"{folder} was started on {study.machine}, but this is {here}: their numbers are not comparable; start "

@@ -10,7 +10,10 @@ from favor.yaml_file import YamlFile
 
 DEFAULT_STUDY = "quick"
 # In the order of their cost.
-BUILT_IN = ("quick", "full", "vix", "misnomer", "laptop", "paper")
+BUILT_IN = (
+    *("quick", "runtimes", "full", "vix", "misnomer-imagenet", "laptop", "misnomer"),
+    *("vix-cifar10", "vix-tiny-imagenet", "paper"),
+)
 _ENDINGS = (".yaml", ".yml")
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze import Comparison, GuideEntry, Limit, Request, disagreement, pareto, recommend
-from favor.analyze.comparison import LEAST_TO_COMPARE
+from favor.analyze.best_runtime import in_runtime
 from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.reasons import dominated_by
 from favor.analyze.recommendation import Choice, Recommendation
+from favor.analyze.setting import QUANTIZED
+from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
@@ -88,18 +90,28 @@ def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence
     return Answer(
         favored=favored,
         undecided=undecided,
-        figures={goal: _figures(best.favored, rows) for goal, best in favored.items() if best.favored is not None},
+        figures={
+            goal: _figures(best.favored, rows, study) for goal, best in favored.items() if best.favored is not None
+        },
         standing=_standing(rows, flagged),
         disagreement=_disagreement(rows, study),
         models=len(study.models),
     )
 
 
-def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, float]:
-    """The known values of a favored model: the study's, and those that decided."""
+def compared_models(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
+    """One row per model of the study, with the numbers that its answer compares."""
+    return _compared(_of_study(study, table), study)
+
+
+def _figures(choice: Choice, rows: pd.DataFrame, study: ResolvedStudy) -> dict[str, float]:
+    """The known values of a favored model: the study's, if it ran in the same runtime, and those that decided."""
     of_model = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
     present = [name for name in METRICS if name in of_model.columns and of_model[name].notna().any()]
-    values = {name: float(of_model[name].iloc[0]) for name in present}
+    same_run = choice.runtime in (None, study.runtimes[0]) and choice.precision != QUANTIZED
+    values = {
+        name: float(of_model[name].iloc[0]) for name in present if same_run or not METRICS[name].depends_on_device
+    }
     return values | {name: reading.value for name, reading in choice.metrics.items()}
 
 
@@ -117,7 +129,11 @@ def _request(study: ResolvedStudy, preference: str | None) -> Request:
 
 
 def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
-    """One row per model, every metric in one setting of the study's machine, and accuracies of one pipeline."""
+    """One row per model, every metric in one setting of the study's machine, and accuracies of one pipeline.
+
+    Of several runtimes it is the study's first.
+    """
+    table = in_runtime(table, study.runtimes[0] if len(study.runtimes) > 1 else None)
     scope = _request(study, None).scope
     try:
         comparison = Comparison(table, scope)

@@ -1,11 +1,13 @@
-"""Trainings as jobs of a study: the request to the worker, and the records that belong to it. Imports no torch."""
+"""Trainings as jobs of a study: the requests to the workers, and the records that belong to them. Imports no torch."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from favor.data.names import SETS, parse
+from favor.data.class_folders import count_training_images
+from favor.data.names import parse
 from favor.errors import WorkError
 from favor.records.schema import Record, Scalar
 from favor.study.resolved import FirstWeights
@@ -16,10 +18,13 @@ from favor.training.request import TrainingRequest
 UNKNOWN_SET_IMAGES = 50_000
 FRESH = FirstWeights()
 
+Lineage = tuple[Stage, ...]
+"""A stage with those before it: each starts from the weights of the one before."""
+
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Train a model with one seed and recipe on a data set, and fine-tune it if the study says so."""
+    """Train a model with one seed and recipe on a data set, and fine-tune it as the study says."""
 
     name: str
     seed: int
@@ -29,52 +34,77 @@ class TrainJob:
     plugins: tuple[str, ...]
     first_weights: FirstWeights = FRESH
     attention: str = "fused"
+    grid_intensity: float | None = None
+    price_per_hour: float | None = None
 
     phase = "accuracy"
     budget = 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} accuracy seed {self.seed}"
+        return " ".join([self.name, "accuracy", *([self.train.name] if self.train.name else []), f"seed {self.seed}"])
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The trainings, each from the weights of the one before."""
-        return (self.train, *([self.train.finetune] if self.train.finetune else []))
+    def lineages(self) -> tuple[Lineage, ...]:
+        """All trainings, each after the one that it starts from."""
+        return tuple(lineages(self.train))
 
 
-def final_record(job: TrainJob, stage: Stage, records: Iterable[Record]) -> Record | None:
-    """The record of the last epoch of a stage; None if the stage is not done."""
+def lineages(stage: Stage, before: Lineage = ()) -> Iterator[Lineage]:
+    """The lineages of a stage and of all its fine-tunings."""
+    lineage = (*before, stage)
+    yield lineage
+    for later in stage.finetune:
+        yield from lineages(later, lineage)
+
+
+def final_record(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> Record | None:
+    """The record of the last epoch of a training; None if it is not done."""
     ended = [
         record
         for record in records
-        if is_of(job, stage, record) and record.status == "ok" and record.conditions.get("final") is True
+        if is_of(job, lineage, record) and record.status == "ok" and record.conditions.get("final") is True
     ]
     return ended[-1] if ended else None
 
 
-def is_of(job: TrainJob, stage: Stage, record: Record) -> bool:
-    """Whether a record belongs to a stage of the job: same recipe, data set and initial weights."""
+def is_of(job: TrainJob, lineage: Lineage, record: Record) -> bool:
+    """Whether a record belongs to a training of the job: same recipe, data set and initial weights."""
     if (record.name, record.task) != (job.name, job.phase):
         return False
     conditions = record.conditions
     if conditions.get("attention", "fused") != job.attention:
         return False
-    if stage is job.train:
-        first = FirstWeights(
-            pretraining=str(conditions.get("pretraining", "none")),
-            img_size=conditions.get("pretraining_img_size"),  # type: ignore[arg-type]
-        )
-        if first != job.first_weights:
-            return False
-    # The name of a subset is followed by its size in brackets.
-    dataset = str(conditions.get("dataset", "")).partition("[")[0]
-    expected = stage_conditions(stage, job.seed)
-    return dataset == dataset_of(stage) and all(conditions.get(key) == value for key, value in expected.items())
+    start = FirstWeights(
+        pretraining=_without_sizes(str(conditions.get("pretraining", "none"))),
+        img_size=conditions.get("pretraining_img_size"),  # type: ignore[arg-type]
+    )
+    stage = lineage[-1]
+    dataset, expected = _without_sizes(str(conditions.get("dataset", ""))), stage_conditions(stage, job.seed, job.name)
+    return (
+        start == initial_weights(job, lineage)
+        and dataset == dataset_of(stage)
+        and all(conditions.get(key) == value for key, value in expected.items())
+    )
 
 
-def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
+def _without_sizes(datasets: str) -> str:
+    """The data sets without the sizes in brackets that follow the names of subsets."""
+    return re.sub(r"\[[^\]]*\]", "", datasets)
+
+
+def initial_weights(job: TrainJob, lineage: Lineage) -> FirstWeights:
+    """What the weights that a training starts from were trained on, and their image size."""
+    before = lineage[:-1]
+    if not before:
+        return job.first_weights
+    learned = [] if job.first_weights.pretraining == "none" else [job.first_weights.pretraining]
+    learned += [dataset_of(stage) for stage in before]
+    return FirstWeights(pretraining="+".join(learned), img_size=recipe_of(before[-1], job.seed, job.name).img_size)
+
+
+def stage_conditions(stage: Stage, seed: int, model: str) -> dict[str, Scalar]:
     """The conditions of a stage's records: the recipe, and when training ends."""
-    recipe = {key: value for key, value in recipe_of(stage, seed).flat().items() if key != "recipe.data"}
+    recipe = {key: value for key, value in recipe_of(stage, seed, model).flat().items() if key != "recipe.data"}
     if stage.minutes is None:
         return recipe
     del recipe["recipe.epochs"]
@@ -82,37 +112,58 @@ def stage_conditions(stage: Stage, seed: int) -> dict[str, Scalar]:
 
 
 def stage_request(
-    job: TrainJob, stage: Stage, folder: Path, records: Iterable[Record], resume: bool
+    job: TrainJob,
+    lineage: Lineage,
+    folder: Path,
+    records: Iterable[Record],
+    resume: bool,
+    writer: str | None = None,
 ) -> TrainingRequest:
-    """The request to the worker for a stage; the second stage starts from the checkpoint of the first."""
-    init = job.train.init if stage is job.train else str(_run_folder(job, folder, records))
+    """The request to the worker for a training, which may start from the checkpoint of the one before."""
+    stage, processes = lineage[-1], job.train.processes
+    init = stage.init if len(lineage) == 1 else str(_run_folder(job, lineage[:-1], folder, records))
     return TrainingRequest(
         model=job.name,
-        recipe=recipe_of(stage, job.seed),
+        recipe=recipe_of(stage, job.seed, job.name),
         data=str(stage.data),
         study=folder,
+        name=stage.name,
         resume=resume,
         init=None if init is None else Path(init),
         minutes=stage.minutes,
-        device=job.device,
-        threads=job.threads,
+        device=job.device if processes == 1 else job.device.partition(":")[0],
+        threads=max(1, job.threads // processes),
+        processes=processes,
         workers=job.train.workers,
         accumulation=job.train.accumulation,
         save_every=job.train.save_every,
-        tensorboard=job.train.tensorboard,
+        log=job.train.log,
         plugins=job.plugins,
         attention=job.attention,
+        grid_intensity=job.grid_intensity,
+        price_per_hour=job.price_per_hour,
+        writer=writer,
     )
 
 
-def images_of(stage: Stage, seed: int = 0) -> float:
+def images_of(stage: Stage, model: str) -> float:
     """The number of images in a stage, over all its epochs."""
-    size = SETS[parse(stage.data or recipe_of(stage, seed).data).known.name].size
-    return recipe_of(stage, seed).epochs * (size[0] if size else UNKNOWN_SET_IMAGES)
+    recipe = recipe_of(stage, 0, model)
+    return recipe.epochs * _training_images(stage.data or recipe.data)
 
 
-def _run_folder(job: TrainJob, folder: Path, records: Iterable[Record]) -> Path:
-    before = final_record(job, job.train, records)
+@cache
+def _training_images(data: str) -> int:
+    """The number of training images of a data set, as far as it can be told without opening it."""
+    request = parse(data)
+    if request.known.size is not None:
+        return request.known.size[0]
+    counted = count_training_images(request.path) if request.path is not None and request.path.is_dir() else 0
+    return counted or UNKNOWN_SET_IMAGES
+
+
+def _run_folder(job: TrainJob, lineage: Lineage, folder: Path, records: Iterable[Record]) -> Path:
+    before = final_record(job, lineage, records)
     if before is None:
         raise WorkError(f"{job}: cannot be fine-tuned, because its training has no final record in {folder}")
     return folder / "runs" / str(before.environment["run"])
@@ -120,14 +171,15 @@ def _run_folder(job: TrainJob, folder: Path, records: Iterable[Record]) -> Path:
 
 def dataset_of(stage: Stage) -> str:
     """The data set as records name it; each folder of images is its own data set."""
-    request = parse(stage.data or recipe_of(stage, 0).data)
+    request = parse(stage.data or load_recipe(stage.recipe).data)
     return (
         f"folder:{Path(request.path).name}" if request.known.name == "folder" and request.path else request.known.name
     )
 
 
 @cache
-def recipe_of(stage: Stage, seed: int) -> Recipe:
-    """The recipe of a stage with the study's seed and epochs."""
-    overrides = [*stage.set, f"seed={seed}", *([f"epochs={stage.epochs}"] if stage.epochs is not None else [])]
-    return load_recipe(stage.recipe, overrides)
+def recipe_of(stage: Stage, seed: int, model: str) -> Recipe:
+    """The recipe of a stage with the study's seed and epochs, and the overrides for the model."""
+    of_model = [entry for override in stage.overrides if model in override.models for entry in override.set]
+    epochs = [f"epochs={stage.epochs}"] if stage.epochs is not None else []
+    return load_recipe(stage.recipe, [*stage.set, *epochs, *of_model, f"seed={seed}"])

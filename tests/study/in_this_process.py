@@ -1,0 +1,49 @@
+"""A study whose workers run in the process of the test: to start their own would take most of the time."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from favor.machine.messages import Channel, Findings
+from favor.measurement import measure, worker
+from favor.measurement.job import MeasureJob
+from favor.study import local_executor, running
+from favor.training.request import TrainingRequest
+from favor.training.run import train
+from favor.zoo import registry
+from favor.zoo.encoder import Size
+
+
+@contextmanager
+def in_this_process(place: Path, sizes: Mapping[str, Size]) -> Iterator[pytest.MonkeyPatch]:
+    """Run studies here, with data from `place`, and with these models in other sizes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAVOR_DATA", str(place / "data"))
+        patch.setenv("XDG_RUNTIME_DIR", str(place))  # for the lock of the device
+        patch.setattr(running, "_second_look", lambda *_: None)  # it waits for a quiet machine, and has its own tests
+        for name, size in sizes.items():
+            entry = registry.find_entry(name)
+            patch.setitem(registry._entries, name, replace(entry, settings={**entry.settings, "size": size}))
+        patch.setattr(local_executor, "supervise", _trained)
+        patch.setattr(measure, "supervise", _measured)
+        yield patch
+    gc.unfreeze()  # what the measuring worker freezes
+
+
+def _trained(command: tuple[str, ...], request: str, **_: object) -> Findings:
+    """A training without the seconds for which it times steps before it starts."""
+    train(replace(TrainingRequest.from_json(request), survey_seconds=1e-9))
+    return Findings()
+
+
+def _measured(command: tuple[str, ...], request: str, **_: object) -> Findings:
+    """A measurement without its limit of memory, which would hold for the rest of the tests."""
+    findings = Findings()
+    channel = Channel(findings.take)
+    worker.measure(replace(MeasureJob.from_json(request), memory_limit=None), channel)
+    channel.done()
+    return findings
