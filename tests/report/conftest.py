@@ -130,7 +130,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         tab = context.new_page()
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        tab.on("request", lambda request: request.url.startswith("file:") or complaints.append(request.url))
+        tab.on("request", lambda request: request.url.startswith(("file:", "blob:")) or complaints.append(request.url))
         tab.goto(file.as_uri() + (f"#{fragment}" if fragment else ""))
         tab.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
         return tab

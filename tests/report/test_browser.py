@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import random
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from favor.analyze.guide import GuideEntry
 from favor.analyze.recommendation import Recommendation
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
+from favor.report.data import escaped
 from favor.report.questions import LIMITS
 from favor.units import format_outward, format_quantity
 from report.made_up import HOSTILE_NAME
@@ -249,7 +251,6 @@ ANSWER = """(fragment) => {
   const answer = favor.decide(favor.questionNow());
   const name = (row) => favor.models[row].name;
   return {
-    shown: document.getElementById("answer").dataset.favored,
     choices: answer.choices.map(name),
     flagged: answer.flagged.map(name),
     undecided: answer.undecided.length,
@@ -269,7 +270,6 @@ def as_the_page_says(answer: Recommendation) -> dict[str, Any]:
     why, relaxed = answer.why, answer.relax
     ways = [*relaxed.each, relaxed.together] if relaxed else []
     return {
-        "shown": answer.favored.name if answer.favored else "",
         "choices": chosen,
         "flagged": [choice.name for choice in answer.flagged],
         "undecided": len(answer.undecided),
@@ -294,7 +294,7 @@ def test_the_page_favors_what_the_command_favors_for_the_same_reasons(
     pick, tab, found = random.Random(5), visit(decision_page), []  # noqa: S311
     for _ in range(21):
         request, asked = asked_at_random(pick)
-        answer = recommend(decision_table, request, fronts, draws=1)
+        answer = recommend(decision_table, request, fronts, draws=0)
         fragment = fragment_of(request, asked)
         assert tab.evaluate(ANSWER, fragment) == as_the_page_says(answer), fragment
         found.append(answer)
@@ -304,6 +304,26 @@ def test_the_page_favors_what_the_command_favors_for_the_same_reasons(
     assert any(answer.undecided for answer in found)
     assert any(answer.relax is not None for answer in found)
     assert any(answer.flagged for answer in found)
+
+
+def test_the_page_is_undecided_where_the_command_is(
+    visit: Visit, decision_page: Path, decision_table: pd.DataFrame, fronts: list[GuideEntry]
+) -> None:
+    pick, tab, compared = random.Random(5), visit(decision_page), []  # noqa: S311
+    for request, asked in [(Request(), {}), *(asked_at_random(pick) for _ in range(20))]:
+        answer = recommend(decision_table, request, fronts)
+        chances = {choice.name: choice.probability_best or 0.0 for choice in answer.choices}
+        if any(abs(chance - 0.53) < 0.05 for chance in chances.values()):
+            continue  # another sequence of random numbers may fall on the other side
+        tab.evaluate("(fragment) => favor.openView(fragment)", fragment_of(request, asked))
+        shown = tab.locator("#answer").get_attribute("data-favored")
+        title = tab.locator("#answer h3").first.inner_text()
+        assert shown == (answer.favored.name if answer.favored else ""), fragment_of(request, asked)
+        for contender in answer.undecided_between:
+            assert contender.name in title or chances[contender.name] < 0.1
+        compared.append(answer)
+    assert any(answer.undecided_between for answer in compared)
+    assert sum(answer.favored is not None for answer in compared) > 4
 
 
 def test_the_page_is_as_sure_as_the_command(
@@ -356,7 +376,7 @@ def test_the_table_sorts_filters_and_is_copied_as_csv(visit: Visit, decision_pag
     assert (
         max(tab.locator("#table-body th").evaluate_all("(cells) => cells.map((cell) => cell.offsetHeight)")) < one_line
     )
-    assert tab.locator("#table-count").inner_text().startswith(f"{len({name.split('@')[0] for name in labels})} of ")
+    assert tab.locator("#table-count").inner_text().startswith(f"{len({name.split('@')[0] for name in labels})} models")
     tab.locator("#find").fill("SWIN")
     assert names()
     assert all("swin" in name for name in names())
@@ -366,6 +386,141 @@ def test_the_table_sorts_filters_and_is_copied_as_csv(visit: Visit, decision_pag
     rows = list(csv.DictReader(io.StringIO(tab.evaluate("navigator.clipboard.readText()"))))
     assert [float(row["params [1]"] or "inf") for row in rows] == [known[name] for name in names()]
     assert {row["top1_source"] for row in rows if row["top1 [%]"]} == {"published"}
+
+
+# ---- what is known of a number ----
+
+
+@pytest.fixture(scope="session")
+def flagged_page(decision_page: Path) -> Path:
+    """The page with a flagged throughput of its first drawn model, and another one without an interval."""
+    text = decision_page.read_text(encoding="utf-8")
+    start = text.index('id="data">') + len('id="data">')
+    end = text.index("</script>", start)
+    data = json.loads(text[start:end])
+    column = data["settings"][data["opening"]["setting"]]["columns"]["throughput"]
+    top1 = data["accuracies"][data["opening"]["accuracy"]]["columns"]["top1"]["value"]
+    first, second = [at for at, value in enumerate(column["value"]) if value and top1[at]][:2]
+    data["texts"].append("busy throughput:wide")
+    column["flags"] = [len(data["texts"]) - 1 if at == first else None for at in range(len(column["value"]))]
+    column["low"][second] = column["high"][second] = None
+    file = decision_page.with_name("flagged.html")
+    file.write_text(text[:start] + escaped(data) + text[end:], encoding="utf-8")
+    return file
+
+
+def test_a_flag_and_a_missing_interval_are_seen_wherever_the_number_is(visit: Visit, flagged_page: Path) -> None:
+    tab = visit(flagged_page)
+    flagged = tab.locator("#plot .points .doubtful")
+    unsure = tab.locator("#plot .points .unsure")
+    assert (flagged.count(), unsure.count()) == (1, 1)
+    assert tab.locator("#doubtful-key").is_visible()
+    assert tab.locator("#unsure-key").is_visible()
+    flagged.focus()
+    assert "Flagged: other programs were running" in tab.locator("#card").inner_text()
+    assert "Flagged: throughput: the interval is still wide" in tab.locator("#card").inner_text()
+    flagged.press("Enter")
+    assert tab.locator("#comparison [aria-label=flagged]").count() == 1
+    unsure.focus()
+    assert "no interval is known" in tab.locator("#card").inner_text()
+    unsure.press("Enter")
+    assert "± ?" in tab.locator("#comparison").inner_text()
+    assert tab.locator("#table-body [aria-label=flagged]").count() == 1
+    tab.locator("#wish").select_option("throughput")
+    name = tab.evaluate("favor.models[document.querySelector('#plot .doubtful').dataset.model].name")
+    tab.evaluate("(name) => favor.openView(`prefer=throughput&find=${name}`)", name)
+    with tab.expect_download() as started:
+        tab.locator("#download").click()
+    rows = csv.DictReader(io.StringIO(Path(started.value.path()).read_text(encoding="utf-8")))
+    assert "busy throughput:wide" in {row["throughput_flags"] for row in rows}
+
+
+def test_why_a_model_is_where_it_is_is_told_in_words(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page)
+    on_front = front_of(tab)[1]
+    off = tab.evaluate(
+        "favor.models[favor.plot.shown.find("
+        "(row) => !favor.plot.front.includes(row) && !favor.plot.found.flags[row])].label"
+    )
+    tab.evaluate("(fragment) => favor.openView(fragment)", urlencode([("keep", on_front), ("keep", off)]))
+    first, second = tab.locator("#why-here li").all_inner_texts()
+    assert first.startswith(on_front)
+    assert "It is on the front" in first
+    assert "but none does so in one without being worse in the other" in first
+    assert "It is not on the front" in second
+    beaten_by = second.partition("It is not on the front: ")[2].partition(" is at least as good")[0]
+    numbers = "(label) => { const { index } = favor.models.find((model) => model.label === label);"
+    numbers += "return ['top1', 'throughput'].map((name) => favor.valuesOf(name)[index]); }"
+    values = {label: tab.evaluate(numbers, label) for label in (off, beaten_by)}
+    assert all(theirs >= own for theirs, own in zip(values[beaten_by], values[off], strict=True))
+
+
+# ---- files, paper and phones ----
+
+
+def test_the_plot_and_the_figures_are_downloaded_as_pictures_and_data(visit: Visit, hostile_page: Path) -> None:
+    tab = visit(hostile_page)
+
+    def downloaded(selector: str) -> bytes:
+        with tab.expect_download() as started:
+            tab.locator(selector).click()
+        return Path(started.value.path()).read_bytes()
+
+    assert downloaded("#plot-png").startswith(b"\x89PNG")
+    svg = downloaded("#plot-svg").decode()
+    assert svg.startswith("<svg")
+    assert "class=" not in svg, "the style sheet is not there, so its rules must be in the elements"
+    figure = "[data-figure=hostile][data-format={}]"
+    assert downloaded(figure.format("png")).startswith(b"\x89PNG")
+    assert downloaded(figure.format("svg")).startswith(b"<svg")
+    rows = list(csv.DictReader(io.StringIO(downloaded(figure.format("csv")).decode())))
+    assert [row["x"] for row in rows] == ["1", "2"]
+    assert rows[0]["name"] == HOSTILE_NAME
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_defused(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page)
+    assert tab.evaluate("favor.csvOf([['=cmd', '-1', -1, 'a,b']])") == "'=cmd,'-1,-1,\"a,b\"\n"
+
+
+def test_printing_draws_the_figures_that_nobody_has_come_to(visit: Visit, published_page: Path) -> None:
+    tab = visit(published_page)
+    assert tab.locator(".chart[aria-busy]").count() > 5
+    busy = "document.querySelectorAll('.chart[aria-busy]').length"
+    tab.evaluate(f"() => {{ window.print = () => {{ document.documentElement.dataset.left = {busy}; }}; }}")
+    tab.keyboard.press("Control+p")
+    tab.wait_for_selector("html[data-left]", state="attached", timeout=60_000)
+    assert tab.locator("html").get_attribute("data-left") == "0"
+
+
+def test_marker_sizes_have_a_legend_and_counts_say_what_they_count(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page)
+    assert "with top-1 accuracy and throughput" in tab.locator("#status").inner_text()
+    assert "not drawn: one of the two numbers is unknown here" in tab.locator("#status").inner_text()
+    sizes = {model["size"] for model in tab.evaluate("favor.plot.found.drawn.map((row) => favor.models[row])")}
+    assert tab.locator("#size-key").is_visible() == (len(sizes) > 1)
+    tab.evaluate("favor.openView('x=params&accuracy=' + encodeURIComponent('imagenet-1k any'))")
+    assert "224 px" in tab.locator("#size-key").inner_text()
+
+
+def test_a_value_far_from_all_others_stands_at_the_edge_and_is_counted(visit: Visit, large_page: Path) -> None:
+    tab = visit(large_page)
+    ticks = "[...document.querySelectorAll('#plot text.tick')].map((text) => text.textContent).join()"
+    before = tab.evaluate(ticks)
+    moved = "favor.plot.shown.slice(0, 3).forEach((row) => (favor.plot.found.xs[row] *= 1e6))"
+    tab.evaluate(f"() => {{ {moved}; favor.openView(''); }}")
+    assert tab.evaluate(ticks) == before
+    assert "3 beyond the axes, drawn at the edge" in tab.locator("#status").inner_text()
+
+
+def test_the_probability_is_not_cut_off_and_links_fit_a_finger(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page, "prefer=throughput&min_accuracy=70&max_memory=9000MiB&max_latency=9000ms")
+    tab.get_by_text("P(best)").wait_for()
+    box = tab.locator("#answer .scroll").evaluate("(box) => [box.scrollWidth, box.clientWidth]")
+    assert box[0] <= box[1], "the last column is cut off at 1280 px"
+    phone = visit(decision_page, width=390, touch=True)
+    heights = phone.locator("nav a").evaluate_all("(links) => links.map((link) => link.getBoundingClientRect().height)")
+    assert min(heights) >= 44
 
 
 # ---- what was written twice, once in Python and once in JavaScript ----

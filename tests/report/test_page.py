@@ -1,6 +1,7 @@
 """The page as a file: it needs nothing, it holds what the records hold, and no record can become part of it."""
 
 import base64
+import errno
 import gzip
 import hashlib
 import html
@@ -9,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,19 +25,21 @@ from favor.analyze.comparison import RunSettings
 from favor.analyze.guide import GuideEntry
 from favor.analyze.ranking import rank
 from favor.cli import report as commands
-from favor.records import Gathered, gather
+from favor.records import Gathered, gather, published_table
 from favor.records.published import pareto_optimal
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import read
-from favor.records.table import load
+from favor.records.table import load, table_of
 from favor.report.columns import Texts, column
-from favor.report.data import escaped
+from favor.report.data import escaped, page_data
+from favor.report.effects import effect_tables
 from favor.report.figure_specs import specification
 from favor.report.figures import all_figures
 from favor.report.method import method_of
 from favor.report.page import page_of
+from favor.report.progress import Item, Track
 from favor.report.questions import LIMITS, questions_of
-from favor.report.track import Item, Track
+from favor.report.study_answer import StudyAnswer
 from favor.report.views import views_of
 from report.made_up import HOSTILE_NAME, hostile
 
@@ -224,7 +228,8 @@ def test_the_method_names_machines_failures_with_reasons_and_sources(tmp_path: P
 
 
 def measured(name: str, **told: object) -> Record:
-    return Record(name=name, model=CardFields(), task="inference", source="measured", conditions={}, **told)  # type: ignore[arg-type]
+    usual = {"task": "inference", "source": "measured", "conditions": {}}
+    return Record(name=name, model=CardFields(), **(usual | told))  # type: ignore[arg-type]
 
 
 def own(*records: Record) -> Gathered:
@@ -259,7 +264,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
     """What the command makes pages of, which are not made."""
     gathered: list[Gathered] = []
     monkeypatch.setattr(
-        "favor.report.page.page_of", lambda one, scope, track: gathered.append(one) or "<!doctype html>"
+        "favor.report.page.page_of", lambda one, scope, track, answer: gathered.append(one) or "<!doctype html>"
     )
     return gathered
 
@@ -304,3 +309,94 @@ def test_the_figures_command_hands_the_table_the_folder_and_the_format_on(
     assert given[0][0] > 500
     assert given[0][1:] == (tmp_path, "svg")
     assert "1 figures" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["missing/page.html", "."])
+def test_a_target_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setattr("favor.records.gather", lambda studies: pytest.fail("the records were read"))
+    done = run("report", "-o", tmp_path / target)
+    assert done.exit_code != 0
+    assert str(done.exception).startswith("cannot write ")
+
+
+def test_a_read_only_target_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr("favor.records.gather", lambda studies: pytest.fail("the records were read"))
+    done = run("report", "-o", tmp_path / "page.html")
+    assert str(done.exception) == f"cannot write {tmp_path / 'page.html'}: Read-only file system"
+
+
+def test_a_column_carries_the_flags_of_its_measurements() -> None:
+    rows = pd.DataFrame({"throughput": [1.0, 2.0, None], "throughput_flags": ["busy throughput:wide", None, "busy"]})
+    texts = Texts()
+    made = column(rows, "throughput", texts)
+    assert made is not None
+    assert made.flags == [0, None, None]
+    assert list(texts.known) == ["busy throughput:wide"]
+
+
+def trained(pipeline: str, count: int, source: str = "imported") -> list[Record]:
+    return [
+        measured(
+            f"net{at}",
+            source=source,
+            task="accuracy",
+            conditions={"dataset": "imagenet-1k", "pipeline": pipeline, "img_size": 224},
+            metrics={"top1": reading("top1", 70.0 + at / 4, method="made up")},
+        )
+        for at in range(count)
+    ]
+
+
+def test_every_large_pipeline_can_be_asked_about() -> None:
+    table = table_of([*trained("wtf-deit3", 6), *trained("timm:a", 7), *trained("timm:few", 2)])
+    texts = Texts()
+    views = views_of(table, texts)
+    assert [(view.pipeline, view.scope.any_pipeline) for view in views.accuracies] == [
+        *((None, False), ("timm:a", False), (None, True)),
+    ]
+    assert set(questions_of(table, views, texts).by_view) == {0, 1}
+
+
+def test_the_page_opens_with_all_pipelines_where_the_deciding_one_has_few_models() -> None:
+    for others, opened in ((40, 2), (9, 0)):
+        gathered = own(*trained("wtf-deit3", 6), *trained("timm:a", others))
+        data = page_data(replace(gathered, table=table_of(gathered.own)))
+        assert data.opening.accuracy == opened
+        assert data.opening.dataset == 0
+
+
+def test_effects_of_the_paper_and_of_the_records_stand_side_by_side() -> None:
+    mine = [
+        measured(
+            name,
+            task="accuracy",
+            conditions={"dataset": "cifar10", "pipeline": "mine", "img_size": 32},
+            metrics={"top1": reading("top1", value, method="made up")},
+        )
+        for name, value in (("vix_vit", 60.0), ("vix_hybrid_vit", 70.0), ("vix_vin", 62.0), ("vix_hybrid_vin", 71.0))
+    ]
+    tables = {table.title: table for table in effect_tables(pd.concat([published_table(), table_of(mine)]))}
+    rows = {row.change: row for row in tables["Accuracy on CIFAR-10"].rows}
+    assert rows["convolutional embedding"].paper.startswith("better: +9.44 points")
+    assert rows["convolutional embedding"].own.startswith("better: +9.50 points")
+    assert rows["rotary positions"].own == ""
+    assert effect_tables(table_of(mine[:1])) == ()
+
+
+def test_the_page_tells_the_answer_of_the_study_as_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("favor.report.page.drawings_of", lambda table, scope, track: [])
+    answer = StudyAnswer(
+        "quick: 2 models", ("Favored for", "Model"), (("speed", "vit_s16"),), (f"speed: {HOSTILE_NAME}",)
+    )
+    gathered = own(*trained("wtf-deit3", 2))
+    page = page_of(replace(gathered, table=table_of(gathered.own)), answer=answer)
+    assert "The answer of this study" in page
+    assert "<td>vit_s16</td>" in page
+    assert f"<li>speed: {html.escape(HOSTILE_NAME)[:20]}" in page
+    assert HOSTILE_NAME not in page

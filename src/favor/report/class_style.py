@@ -9,9 +9,6 @@ from math import cos, pi, sin
 
 from favor.zoo.taxonomy import How
 
-LIGHT_PAGE = "#ffffff"
-DARK_PAGE = "#14171c"
-
 
 @dataclass(frozen=True)
 class ClassStyle:

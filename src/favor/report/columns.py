@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from favor.analyze.intervals import shared_variance
 from favor.analyze.selection import numbers
 from favor.analyze.setting import Setting
 
@@ -34,8 +35,9 @@ class Texts:
 class Column:
     """One metric of all models, in their order; what is unknown is None.
 
-    `source`, `setting` and `provenance` are numbers of texts: one for all models, or a list. A number in a setting
-    other than `kept` does not compare with the others and is not drawn beside them.
+    `source`, `setting`, `provenance` and `flags` (reasons to distrust a measurement) are numbers of texts: one for all
+    models, or a list. `shared` is the share of the variance that all models have in common. A number in a setting other
+    than `kept` does not compare with the others and is not drawn beside them.
     """
 
     value: list[float | None]
@@ -44,6 +46,8 @@ class Column:
     source: int | list[int | None] | None
     setting: int | list[int | None] | None
     provenance: int | list[int | None] | None
+    flags: int | list[int | None] | None
+    shared: list[float | None] | None
     kept: int | None
 
 
@@ -60,8 +64,17 @@ def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: Setting | None =
         source=_texts(rows, f"{metric}_source", known, texts),
         setting=_texts(rows, f"{metric}_setting", known, texts),
         provenance=_texts(rows, f"{metric}_provenance", known, texts),
+        flags=_texts(rows, f"{metric}_flags", known, texts),
+        shared=_ends(_with_shared(rows, metric), f"{metric}_shared", known),
         kept=texts.number(kept),
     )
+
+
+def _with_shared(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows with what simulated numbers have in common."""
+    if f"{metric}_stretch" in rows.columns or not (shares := shared_variance(rows, metric)).any():
+        return rows
+    return rows.assign(**{f"{metric}_shared": shares})
 
 
 def _plain(number: float) -> float | None:
@@ -76,7 +89,7 @@ def _plain(number: float) -> float | None:
 
 
 def _ends(rows: pd.DataFrame, name: str, known: Sequence[bool]) -> list[float | None] | None:
-    """One end of the intervals, to the digits that are drawn; a limit is never compared with an end."""
+    """One end of the intervals (or their shared part), to six digits; a limit is never compared with an end."""
     if name not in rows.columns:
         return None
     ends = [
@@ -89,6 +102,10 @@ def _ends(rows: pd.DataFrame, name: str, known: Sequence[bool]) -> list[float | 
 def _texts(rows: pd.DataFrame, name: str, known: Sequence[bool], texts: Texts) -> int | list[int | None] | None:
     if name not in rows.columns:
         return None
-    of_models = [texts.number(text) if there else None for text, there in zip(rows[name], known, strict=True)]
+    # Rows share their texts and settings: each object is asked for its number once.
+    objects = rows[name].to_numpy(dtype=object)
+    shared = {id(text): text for text, there in zip(objects, known, strict=True) if there}
+    numbered = {key: texts.number(text) for key, text in shared.items()}
+    of_models = [numbered[id(text)] if there else None for text, there in zip(objects, known, strict=True)]
     different = {number for number, there in zip(of_models, known, strict=True) if there}
     return different.pop() if len(different) == 1 else of_models

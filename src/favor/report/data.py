@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
@@ -11,12 +11,13 @@ from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.columns import Texts
+from favor.report.progress import Track, unseen
 from favor.report.questions import LIMITS, Questions, questions_of
-from favor.report.track import Track, unseen
 from favor.report.views import AccuracyView, Views, views_of
 
 _LEAST_TO_DRAW = 5  # fewer models than this make no picture to open the page with
 _FIRST_COSTS = ("throughput", "latency_p50", "inference_memory", "params", "macs")
+_FEW = 5  # times more models in all pipelines together: as with timm's networks
 _USUAL_DATASET = "imagenet-1k"
 # What ends a script element or a line of script, written so that JSON reads the same.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -24,9 +25,13 @@ _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 @dataclass(frozen=True)
 class Opening:
-    """What the page shows first: positions of an accuracy view and a setting, and the metrics at the axes."""
+    """What the page shows first: positions of an accuracy view and a setting, and the metrics at the axes.
+
+    `dataset` is the accuracy view that the recommendation asks about.
+    """
 
     accuracy: int
+    dataset: int
     setting: int
     x: str
     y: str
@@ -63,7 +68,8 @@ def as_json(data: PageData) -> str:
         "counted": _plain(views.counted),
         "accuracies": [_accuracy(view) for view in views.accuracies],
         "settings": [
-            {"text": str(view.setting) or "setting unknown", "columns": _plain(view.columns)} for view in views.settings
+            {"text": text, "quantized": view.setting.is_quantized, "columns": _plain(view.columns)}
+            for text, view in zip(_setting_texts(views), views.settings, strict=True)
         ],
         "limits": [
             {
@@ -84,6 +90,16 @@ def as_json(data: PageData) -> str:
     return escaped(content)
 
 
+def _setting_texts(views: Views) -> list[str]:
+    """The settings in words; where models ran in several runtimes, eager mode is named too."""
+    runtimes = {view.setting.runtime for view in views.settings}
+    named = [
+        replace(view.setting, runtime=view.setting.runtime_name) if len(runtimes) > 1 else view.setting
+        for view in views.settings
+    ]
+    return [str(setting) or "setting unknown" for setting in named]
+
+
 def escaped(content: object) -> str:
     """JSON that may stand inside a script element: nothing in it can end the element.
 
@@ -100,7 +116,8 @@ def _as_read() -> list[str]:
 
 
 def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: asdict(column) for name, column in columns.items()}
+    # Not `asdict`, which copies every number.
+    return {name: vars(column) for name, column in columns.items()}
 
 
 def _accuracy(view: AccuracyView) -> dict[str, Any]:
@@ -109,6 +126,7 @@ def _accuracy(view: AccuracyView) -> dict[str, Any]:
         "basis": str(view.basis or f"{view.scope.dataset}, any pipeline and resolution"),
         "note": view.note,
         "any": view.scope.any_pipeline,
+        "pipeline": view.pipeline,
         "columns": _plain(view.columns),
         "flags": view.flags,
     }
@@ -122,22 +140,36 @@ def _has(views: Views, name: str) -> bool:
 
 def _opening(views: Views) -> Opening:
     """The data set that the reader measured on, else the usual one; the first cost that enough models have with it."""
-    by_dataset = [position for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
+    by_dataset = [
+        position
+        for position, view in enumerate(views.accuracies)
+        if not view.scope.any_pipeline and view.pipeline is None
+    ]
     measured = [
         position for position in by_dataset if (views.accuracies[position].rows["top1_source"] == "measured").any()
     ]
     usual = [position for position in by_dataset if views.accuracies[position].scope.dataset == _USUAL_DATASET]
     accuracy = next(iter((*measured, *usual, *by_dataset)), -1)
-    trained = {at for at, value in enumerate(_values(views.accuracies[accuracy].columns, "top1")) if value is not None}
+    shown = _larger_view(views, accuracy)
+    trained = _known(views.accuracies[shown].columns, "top1") if shown >= 0 else set()
     for name in _FIRST_COSTS:
         for position, view in enumerate(views.settings):
-            known = {at for at, value in enumerate(_values(view.columns, name)) if value is not None}
-            if len(known & trained) >= _LEAST_TO_DRAW:
-                return Opening(accuracy, position, name, "top1")
+            if len(_known(view.columns, name) & trained) >= _LEAST_TO_DRAW:
+                return Opening(shown, accuracy, position, name, "top1")
         if name in views.counted:
-            return Opening(accuracy, 0 if views.settings else -1, name, "top1")
-    return Opening(accuracy, 0 if views.settings else -1, "params", "top1")
+            return Opening(shown, accuracy, 0 if views.settings else -1, name, "top1")
+    return Opening(shown, accuracy, 0 if views.settings else -1, "params", "top1")
 
 
-def _values(columns: Mapping[str, Any], name: str) -> list[float | None]:
-    return columns[name].value if name in columns else []
+def _larger_view(views: Views, accuracy: int) -> int:
+    """The view to explore first: all pipelines of the data set where the deciding one has few of the models."""
+    for position, view in enumerate(views.accuracies):
+        if view.scope.any_pipeline and view.scope.dataset == views.accuracies[accuracy].scope.dataset:
+            few = len(_known(views.accuracies[accuracy].columns, "top1")) * _FEW < len(_known(view.columns, "top1"))
+            return position if few else accuracy
+    return accuracy
+
+
+def _known(columns: Mapping[str, Any], name: str) -> set[int]:
+    """The positions of the models that have a number."""
+    return {at for at, value in enumerate(columns[name].value) if value is not None} if name in columns else set()

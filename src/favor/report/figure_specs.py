@@ -16,7 +16,7 @@ from altair.utils.schemapi import debug_mode
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures import Figure, all_figures, theme
-from favor.report.track import Track, unseen
+from favor.report.progress import Track, unseen
 
 _REPRODUCIBLE = 0  # a packed text carries no time of its packing
 
@@ -45,7 +45,7 @@ def drawings_of(
     with debug_mode(False):
         figures = all_figures(table, scope, track)
     return [
-        (group, [_drawing(figure) for figure in of_group])
+        (group, [drawing_of(figure) for figure in of_group])
         for group, of_group in groupby(figures, key=lambda figure: figure.group)
     ]
 
@@ -74,7 +74,8 @@ def packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=_REPRODUCIBLE)).decode()
 
 
-def _drawing(figure: Figure) -> Drawing:
+def drawing_of(figure: Figure) -> Drawing:
+    """A figure with its chart packed."""
     about = (figure.id, figure.source, figure.title, figure.caption)
     if figure.chart is None:
         return Drawing(*about, spec=None, missing=figure.missing)

@@ -103,7 +103,7 @@ def _environments(records: Iterable[Record]) -> tuple[Environment, ...]:
         if record.source == "measured" and record.environment:
             machine = machine_text(*(record.environment.get(key) for key in MACHINE_COLUMNS.values()))
             made.setdefault(machine or "unnamed machine", []).append(record)
-    found = [
+    environments = [
         Environment(
             machine,
             _in_common([record.environment for record in made_there]),
@@ -112,7 +112,7 @@ def _environments(records: Iterable[Record]) -> tuple[Environment, ...]:
         )
         for machine, made_there in made.items()
     ]
-    return tuple(sorted(found, key=lambda one: -one.records))
+    return tuple(sorted(environments, key=lambda one: -one.records))
 
 
 def _in_common(environments: Sequence[Mapping[str, Scalar]]) -> tuple[tuple[str, str], ...]:
@@ -141,10 +141,10 @@ def _flags(environments: Sequence[Mapping[str, Scalar]]) -> list[tuple[str, str]
     [('flags', 'busy on 2 records, latency:wide on 1')]
     """
     counts = Counter(flag for environment in environments for flag in str(environment.get(_FLAGS, "")).split())
-    told = [f"{flag} on {count}" for flag, count in counts.most_common()]
-    if told:
-        told[0] += " record" if counts.total() == 1 else " records"
-    return [("flags", ", ".join(told))] if told else []
+    texts = [f"{flag} on {count}" for flag, count in counts.most_common()]
+    if texts:
+        texts[0] += " record" if counts.total() == 1 else " records"
+    return [("flags", ", ".join(texts))] if texts else []
 
 
 def _text(value: Scalar, unit: str | None = None) -> str:
@@ -180,8 +180,8 @@ def _ways(methods: Counter[str]) -> tuple[tuple[str, int], ...]:
     ways: Counter[str] = Counter()
     for group in alike.values():
         ranges = (_range(column) for column in zip(*(_NUMBER.findall(method) for method in group), strict=True))
-        told = _NUMBER.sub(lambda _, ranges=ranges: next(ranges), group[0])  # type: ignore[misc]
-        ways[told] = sum(methods[method] for method in group)
+        way = _NUMBER.sub(lambda _, ranges=ranges: next(ranges), group[0])  # type: ignore[misc]
+        ways[way] = sum(methods[method] for method in group)
     return tuple(ways.most_common())
 
 

@@ -12,14 +12,17 @@ from typing import Literal
 import pandas as pd
 
 from favor.analyze import Comparison, Limit, Request
+from favor.analyze.best_runtime import in_runtime
 from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
 from favor.analyze.limits import LIMITED
 from favor.analyze.ranking import PREFERENCES, rank
+from favor.analyze.setting import EAGER
+from favor.analyze.trained_as import with_benchmark_rows
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
-from favor.report.track import Track, unseen
+from favor.report.progress import Track, unseen
 from favor.report.views import AccuracyView, Views
 
 # The unit that the page asks for, by the unit that is stored, and the factor between them.
@@ -53,10 +56,12 @@ class Deciding:
 class Questions:
     """By accuracy view (a position), device, wish and which of the limits on costs are set: a position in `deciding`.
 
-    The limits are the bits of a number, in the order of `running`.
+    The limits are the bits of a number, in the order of `running`. A device is a choice of the reader, with the runtime
+    where there are several; `options` are the words of `favor recommend` for it.
     """
 
     devices: tuple[str | None, ...]
+    options: tuple[tuple[str, ...], ...]
     wishes: tuple[str | None, ...]
     running: tuple[str, ...]
     deciding: list[Deciding]
@@ -65,34 +70,66 @@ class Questions:
 
 def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track = unseen) -> Questions:
     """All questions on every data set, each on its one basis, and what decides them."""
-    devices = _devices(views)
+    places = _places(views)
     fronts = guide_entries(pareto_optimal())
     asked = {"top1", "params", *LIMITED.values(), *(metric for some in PREFERENCES.values() for metric in some)}
-    comparison = Comparison(table, metrics=asked)
+    table = with_benchmark_rows(table)
     numbered: dict[Deciding, int] = {}
     by_view = {}
     by_pipeline = [(position, view) for position, view in enumerate(views.accuracies) if not view.scope.any_pipeline]
     for position, view in track(by_pipeline, "questions"):
-        judge = _Judge(comparison.rescoped(view.scope), views, view, fronts, texts)
+        # Only a model with an accuracy can be favored; the records of the others would only take time.
+        of_dataset = table[table["name"].isin(view.rows.loc[view.rows["top1"].notna(), "name"])]
+        judges = {
+            runtime: _Judge(
+                Comparison(in_runtime(of_dataset, runtime), view.scope, metrics=asked), views, view, fronts, texts
+            )
+            for runtime in dict.fromkeys(place.runtime for place in places)
+        }
         by_view[position] = [
             [
                 [
-                    numbered.setdefault(judge.deciding(wish, device, limits), len(numbered))
+                    numbered.setdefault(judges[place.runtime].deciding(wish, place.device, limits), len(numbered))
                     for limits in _sets_of_limits()
                 ]
                 for wish in _WISHES
             ]
-            for device in devices
+            for place in places
         ]
-    return Questions(devices, _WISHES, _RUNNING, list(numbered), by_view)
+    options = tuple(place.options for place in places)
+    return Questions(tuple(place.text for place in places), options, _WISHES, _RUNNING, list(numbered), by_view)
 
 
-def _devices(views: Views) -> tuple[str | None, ...]:
-    """What a reader can choose between: devices that can decide, or their machines; nothing where there is but one."""
+@dataclass(frozen=True)
+class _Place:
+    """A device or machine and a runtime to ask for; None is any device, and the only runtime."""
+
+    device: str | None = None
+    runtime: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        return None if self.device is None else ", ".join(filter(None, (self.device, self.runtime)))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        asked = {"--device": self.device, "--runtime": self.runtime}
+        return tuple(word for option, value in asked.items() if value for word in (option, value))
+
+
+def _places(views: Views) -> tuple[_Place, ...]:
+    """What a reader can choose between: devices that can decide, or their machines; nothing where there is but one.
+
+    Where models ran in several runtimes, each is a choice of its own: the page never compares two.
+    """
     asked = {*LIMITED.values(), *(metric for metrics in PREFERENCES.values() for metric in metrics)}
     deciding = [view.setting for view in views.settings if asked.intersection(view.columns)]
-    choices = dict.fromkeys(setting.machine or setting.device for setting in deciding)
-    return (None, *(choice for choice in choices if choice is not None and len(choices) > 1))
+    several = len({setting.runtime for setting in deciding}) > 1
+    found = dict.fromkeys(
+        _Place(setting.machine or setting.device, setting.runtime_name if several else None) for setting in deciding
+    )
+    choices = [place for place in found if place.device is not None and len(found) > 1]
+    return (_Place(runtime=EAGER if several else None), *choices)
 
 
 def _sets_of_limits() -> list[tuple[str, ...]]:
@@ -113,15 +150,28 @@ class _Judge:
     def __init__(
         self, comparison: Comparison, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
     ) -> None:
-        self.comparison = comparison.narrowed(view.rows.loc[view.rows["top1"].notna(), "name"])
-        self.devices = self.comparison.run_settings.devices
+        self.comparison, self.devices = comparison, comparison.run_settings.devices
         self.fronts, self.texts, self.scope = fronts, texts, view.scope
         self.positions = {setting.setting: position for position, setting in enumerate(views.settings)}
         self.models = {
             key: position for position, key in enumerate(zip(view.rows["name"], view.rows["img_size"], strict=True))
         }
 
+        self.known: dict[tuple[str | None, str | None, tuple[str, ...]], Deciding] = {}
+
     def deciding(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
+        """What decides; a limit on something that no model has a number of changes nothing."""
+        counted = tuple(option for option in limits if self._is_known(LIMITED[option]))
+        key = (wish, device, counted)
+        if key not in self.known:
+            self.known[key] = self._decide(*key)
+        return self.known[key]
+
+    def _is_known(self, metric: str) -> bool:
+        models = self.comparison.models
+        return metric in models.columns and bool(models[metric].notna().any())
+
+    def _decide(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
         if not has_place(device, self.devices):
             nowhere = f"no model with an accuracy on this data set has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)

@@ -14,9 +14,10 @@ from favor.analyze.setting import Setting, by_run_setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 from favor.report.columns import Column, Texts, column
-from favor.report.track import Track, unseen
+from favor.report.progress import Track, unseen
 
 _COUNTED = tuple(name for name, metric in METRICS.items() if metric.group == "counted")
+_LEAST_OF_A_PIPELINE, _MOST_OTHER_PIPELINES = 5, 3
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ class Models:
 class AccuracyView:
     """Accuracies on one data set: of one pipeline, or of any pipeline and resolution.
 
-    `flags` holds, in the order of the models, why an accuracy belongs to another configuration than ours.
+    `pipeline` is None for the one that decides unless another is chosen. `flags` holds, in the order of the models, why
+    an accuracy belongs to another configuration than ours.
     """
 
     scope: Scope
+    pipeline: str | None
     basis: Setting | None
     note: str
     rows: pd.DataFrame
@@ -100,7 +103,7 @@ def _whole_numbers(rows: pd.DataFrame, name: str) -> list[int | None]:
 
 
 def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, scope: Scope, texts: Texts) -> Iterable[AccuracyView]:
-    """For each data set the pipeline that decides, and all pipelines together where there are several."""
+    """For each data set the pipeline that decides, the other large ones, and all together where there are several."""
     if "top1" not in table.columns or "dataset" not in table.columns:
         return
     for dataset, trained in table[table["top1"].notna()].groupby("dataset", sort=False):
@@ -109,9 +112,21 @@ def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, scope: Scope, texts
         one = replace(scope, dataset=str(dataset), pipeline=pipeline)
         comparison = Comparison(of_dataset, one, metrics=QUALITIES)
         yield _accuracy_view(comparison, everyone, texts)
+        for name in _other_pipelines(comparison):
+            of_pipeline = of_dataset["name"].isin(trained.loc[column_of(trained, "pipeline") == name, "name"])
+            other = Comparison(of_dataset[of_pipeline], replace(one, pipeline=name), metrics=QUALITIES)
+            yield replace(_accuracy_view(other, everyone, texts), pipeline=name)
         if len(comparison.trainings) > 1:
             mixed = Comparison(of_dataset, replace(one, any_pipeline=True), metrics=QUALITIES)
             yield _accuracy_view(mixed, everyone, texts)
+
+
+def _other_pipelines(comparison: Comparison) -> list[str]:
+    """The pipelines that a reader can choose instead, those with the most models."""
+    own = comparison.basis.pipeline if comparison.basis else None
+    large = sorted(comparison.trainings, key=lambda training: -training.models)
+    named = [training.setting.pipeline for training in large if training.models >= _LEAST_OF_A_PIPELINE]
+    return [name for name in dict.fromkeys(named) if name is not None and name != own][:_MOST_OTHER_PIPELINES]
 
 
 def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts) -> AccuracyView:
@@ -123,7 +138,7 @@ def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts)
     there = rows["top1"].notna()
     flags = [why.get(str(name)) if known else None for name, known in zip(rows["name"], there, strict=True)]
     note = comparison.accuracy_note(sources)
-    return AccuracyView(comparison.scope, comparison.basis, note, rows, _columns(rows, QUALITIES, texts), flags)
+    return AccuracyView(comparison.scope, None, comparison.basis, note, rows, _columns(rows, QUALITIES, texts), flags)
 
 
 def _settings(table: pd.DataFrame, everyone: pd.DataFrame, texts: Texts, track: Track) -> Iterable[SettingView]:

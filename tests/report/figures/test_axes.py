@@ -67,3 +67,11 @@ def test_an_axis_encodes_the_field_that_it_is_given() -> None:
 def test_the_time_per_image_is_a_quantity_besides_the_glossary() -> None:
     assert quantity("1/throughput").better == "lower"
     assert quantity("params").title == "Parameters"
+
+
+def test_a_few_tiny_networks_do_not_stretch_an_axis() -> None:
+    usual = [70.0 + place / 50 for place in range(500)]
+    axis = axis_of("top1", [*usual, 5.0, 6.0])
+    assert axis.low > 69
+    assert axis_of("top1", [*usual[:50], 5.0]).low < 5, "of few values each is drawn where it is"
+    assert axis_of("top1", usual).low < 70, "without outliers nothing is left out"

@@ -13,10 +13,16 @@ from favor.analyze.setting import Setting
 from favor.errors import RequestError
 from favor.records.published import pareto_optimal
 from favor.report.figures.classes import classes_of
-from favor.report.figures.correlations import own_costs, published_costs
+from favor.report.figures.correlations import (
+    cost_correlation_figure,
+    dataset_correlation_figure,
+    own_costs,
+    published_costs,
+)
 from favor.report.figures.evidence import evidence_of
 from favor.report.figures.flips import common_costs, flip_sentence, flips_of
-from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
+from favor.report.figures.front_members import FrontMembers, Member, both_fronts, front_members, sources_of
+from favor.report.figures.fronts import FRONT_FIGURES, against_the_paper, front_figure
 from favor.report.figures.guide import guide_figure
 from favor.report.figures.hardware import two_devices
 from favor.report.figures.misnomer import (
@@ -27,12 +33,18 @@ from favor.report.figures.misnomer import (
     lead_sentence,
 )
 from favor.report.figures.parameters import parameter_bars
-from favor.report.figures.pareto_table import TableRow, pareto_table
+from favor.report.figures.pareto_table import OWN, PAPER, Place, TableRow, pareto_table
 from favor.report.figures.pretraining import CONDITION, pretraining_resolution
-from favor.report.figures.relations import memory_line, published_memory_line, relation
+from favor.report.figures.relations import (
+    memory_from_operations,
+    memory_line,
+    published_memory_line,
+    relation,
+    training_memory_relation,
+)
 from favor.report.figures.scaling import scaling_steps
 from favor.report.figures.taxonomy import taxonomy_of
-from favor.report.figures.variability import own_spreads, published_spreads
+from favor.report.figures.variability import interval_boxes, own_boxes, published_boxes
 from favor.report.figures.x_formers import x_formers_of
 from favor.report.figures.years import years_of
 
@@ -118,10 +130,8 @@ def test_the_pareto_table_has_every_member_once_with_its_fronts() -> None:
     )
     info = pareto_table(fronts, {})
     assert info.columns == ("Speed, inference", "Memory, training")
-    assert info.rows == (
-        TableRow("ViT", "Baseline", ("Speed, inference", "Memory, training")),
-        TableRow("Hydra", "Kernel Attention", ("Speed, inference",)),
-    )
+    speed, memory = Place("Speed, inference", PAPER), Place("Memory, training", PAPER)
+    assert info.rows == (TableRow("ViT", "Baseline", (speed, memory)), TableRow("Hydra", "Kernel Attention", (speed,)))
 
 
 def test_a_model_of_ones_own_without_a_class_is_on_its_front_like_others() -> None:
@@ -155,19 +165,51 @@ def test_a_family_has_one_row_where_the_readers_fronts_stand_beside_the_papers()
         FrontMembers("speed", "inference", "throughput", 9, own),
         FrontMembers("memory", "training", None, 0, paper),
     )
-    both = ("Speed, inference", "Memory, training")
+    both = (Place("Speed, inference", OWN), Place("Memory, training", PAPER))
     assert pareto_table(mixed, {"vit": "Vision Transformer", "cvt": "CvT"}).rows == (
         TableRow("ViT", "Baseline", both, ("vit_s16", "vit_ti16")),
         TableRow("CvT", "Hybrid Attention", both[:1], ("cvt_13",)),
     )
-    assert [row.name for row in pareto_table(mixed[:1], {"vit": "ViT"}).rows] == ["vit_s16", "vit_ti16", "cvt_13"]
     assert "speed at inference (throughput of 9 models)" in sources_of(mixed)
 
 
-def test_own_correlations_are_above_the_diagonal_and_the_papers_below(study: pd.DataFrame) -> None:
+def test_table_7_has_the_papers_fronts_and_all_that_the_records_give(study: pd.DataFrame) -> None:
+    fronts = both_fronts(evidence_of(study))
+    assert [front.metric for front in fronts[:4]] == [None] * 4
+    assert [front.metric for front in fronts[4:]] == [
+        *("throughput", "train_hours_per_epoch", "inference_memory", "train_memory"),
+    ]
+
+
+def test_a_front_is_held_against_the_papers_in_words() -> None:
+    told = against_the_paper(("speed", "inference"), {"vit", "cvt"}, {"vit", "cvt", "tome"})
+    assert "Also on yours: ViT;" in told
+    assert "not on yours: ToMe;" in told
+    assert "without numbers here: Synthesizer-FR" in told
+    assert "CvT" not in told
+
+
+def test_own_correlations_stand_beside_the_papers_in_the_same_order(study: pd.DataFrame) -> None:
     paper, own = published_costs(), own_costs(evidence_of(study))
-    assert {(cell.row, cell.column) for cell in own} == {(cell.column, cell.row) for cell in paper}
+    assert {(cell.row, cell.column) for cell in own} == {(cell.row, cell.column) for cell in paper}
+    titles = [plot["title"] for plot in cost_correlation_figure(evidence_of(study)).chart.to_dict()["concat"]]  # type: ignore[union-attr]
+    assert titles == ["The paper, on an A100", "Your records"]
     assert next(c.value for c in paper if (c.row, c.column) == ("Training memory", "Fine-tuning time")) == 0.89
+
+
+def test_runs_that_differ_in_the_seed_alone_are_a_box() -> None:
+    table = rows(
+        name=["vit_s16"] * 5 + ["cvt_13"],
+        source="measured",
+        status="ok",
+        dataset="cifar10",
+        top1=[78.0, 79.0, 80.0, 81.0, 84.0, 50.0],
+        **{"recipe.seed": [0, 1, 2, 3, 4, 0]},
+    )
+    (box,) = own_boxes(table)
+    assert (box.metric, box.low, box.quartiles, box.high, box.runs) == ("top1", -2.5, (-1.25, 1.25), 5.0, 5)
+    assert own_boxes(table[:2]) == ()
+    assert own_boxes(table.assign(dataset=list("aabbcc"))) == (), "runs on different data are no repetitions"
 
 
 def test_the_width_of_intervals_is_told_for_measured_rows_only() -> None:
@@ -180,13 +222,16 @@ def test_the_width_of_intervals_is_told_for_measured_rows_only() -> None:
             "throughput_high": [110.0, 105.0, 101.0, 900.0, 900.0, 900.0],
         }
     )
-    (spread,) = own_spreads(table)
-    assert (spread.metric, spread.middle, spread.low, spread.high) == ("throughput", 10.0, 6.0, 15.0)
-    assert own_spreads(table[:2]) == ()
-    assert {each.metric: each.middle for each in published_spreads()} == {
-        "throughput": 0.15,
-        "train_hours_per_epoch": 6.33,
-    }
+    (box,) = interval_boxes(table)
+    assert (box.metric, box.low, box.quartiles, box.high) == ("throughput", -5.0, None, 5.0)
+    assert interval_boxes(table[:2]) == ()
+
+
+def test_the_papers_box_has_the_printed_range_and_standard_deviation() -> None:
+    speed, epoch = published_boxes()
+    assert (speed.metric, epoch.metric) == ("throughput", "train_hours_per_epoch")
+    assert epoch.high - epoch.low == pytest.approx(6.4, abs=0.1)
+    assert epoch.quartiles == (-2.84, 2.84)
 
 
 def test_the_line_between_two_devices_is_a_power() -> None:
@@ -310,7 +355,7 @@ def test_depth_and_width_are_the_papers_ladders(published: pd.DataFrame) -> None
 def test_flips_are_over_costs_that_five_models_have_in_common(study: pd.DataFrame) -> None:
     result = flips_of(common_costs(evidence_of(study)))
     assert result is not None
-    assert {"params", "macs", "throughput"} <= set(result.found.indicators)
+    assert {"params", "macs", "throughput"} <= set(result.disagreement.indicators)
     assert flips_of(rows(name=list("abcd"), params=1e6, macs=1e9)) is None
 
 
@@ -339,3 +384,42 @@ def test_x_formers_are_told_apart_by_attention_and_embedding() -> None:
         ("linear attention, or none", "linear embedding", False),
     ]
     assert not math.isnan(x_formers_of(table).models[0].memory)
+
+
+@pytest.mark.parametrize(("models", "is_drawn"), [(4, False), (5, True)])
+def test_data_sets_are_correlated_over_five_models_or_more(models: int, is_drawn: bool) -> None:
+    trained = [
+        {
+            "name": f"model_{i}",
+            "source": "measured",
+            "status": "ok",
+            "dataset": dataset,
+            "pipeline": "mine",
+            "top1": top1,
+        }
+        for i in range(models)
+        for dataset, top1 in (("cars", 80.0 + i), ("flowers102", 90.0 + i * i))
+    ]
+    assert (dataset_correlation_figure(pd.DataFrame(trained)).chart is not None) == is_drawn
+
+
+def test_training_memory_is_that_of_the_papers_batch_where_it_is_known(study: pd.DataFrame) -> None:
+    at_2048 = study.assign(train_memory_reference_batch=256 * study["train_memory"], reference_batch=2048)
+    for table, title in ((study, "training memory measured"), (at_2048, "training memory, reference batch measured")):
+        evidence = evidence_of(table)
+        figures = [front_figure(evidence, figure) for figure in FRONT_FIGURES if figure.id == "training-memory"]
+        figures += [training_memory_relation(evidence), memory_from_operations(evidence)]
+        for figure in figures:
+            assert title in figure.caption
+    members = {front.metric for front in both_fronts(evidence_of(at_2048))}
+    assert "train_memory_reference_batch" in members
+    assert "train_memory" not in members
+    whole, small = (
+        memory_from_flops(rows_with(table, metric), memory=metric)
+        for table, metric in ((at_2048, "train_memory_reference_batch"), (study, "train_memory"))
+    )
+    assert whole.slope == pytest.approx(256 * small.slope)
+
+
+def rows_with(table: pd.DataFrame, memory: str) -> pd.DataFrame:
+    return evidence_of(table).rows(["ops_mixed", memory])

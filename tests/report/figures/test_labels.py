@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from favor.report.figures.labels import Placed, Spot, _box, place_labels
+from favor.report.figures.labels import Placed, Spot, label_box, place_labels
 
 WIDTH, HEIGHT = 400, 300
 
@@ -20,7 +20,7 @@ spots = st.lists(
 
 
 def boxes(placed: list[Placed], of: list[Spot]) -> list[tuple[float, float, float, float]]:
-    return [_box(of[place.index], place.dx, place.dy, place.align) for place in placed]
+    return [label_box(of[place.index], place.dx, place.dy, place.align) for place in placed]
 
 
 @given(spots, st.sampled_from([-1, 1]))

@@ -1,12 +1,18 @@
 """The palette and the themes: legible on light and dark pages, and no two classes alike."""
 
 import json
+import re
+from importlib.resources import files
 
+import altair as alt
 import pytest
 
-from favor.report.class_style import CLASS_STYLES, DARK_PAGE, LIGHT_PAGE, UNKNOWN_CLASS, class_style
-from favor.report.figures.theme import class_encodings, series_colours, theme
+from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
+from favor.report.figures.theme import Rows, class_encodings, layered, one_plot, series_colours, theme
 from favor.zoo.taxonomy import How
+
+STYLE_SHEET = files("favor.report").joinpath("assets", "page.css").read_text()
+LIGHT_PAGE, DARK_PAGE = re.search(r"--page: light-dark\((#\w+), (#\w+)\)", STYLE_SHEET).groups()
 
 
 def luminance(colour: str) -> float:
@@ -58,3 +64,10 @@ def test_the_legend_names_the_classes_that_are_there_in_the_taxonomys_order() ->
     scale = class_encodings(["Token Merging", "Baseline"])["shape"].to_dict()["scale"]
     assert scale["domain"] == ["Baseline", "Token Merging"]
     assert scale["range"] == [class_style("baseline").path, class_style("merging").path]
+
+
+def test_rows_are_shared_when_charts_are_put_together() -> None:
+    rows = [{"x": 1.0, "y": 2.0}]
+    point = alt.Chart(Rows(rows)).mark_point().encode(x="x:Q", y="y:Q")
+    spec = one_plot(layered(point, point.mark_line())).to_dict()
+    assert spec["data"]["values"] is rows

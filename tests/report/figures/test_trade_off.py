@@ -62,7 +62,7 @@ def test_simulated_numbers_are_hollow_and_said_to_be() -> None:
     rows = table(*FIVE, throughput_source=["measured", "simulated", "measured", "measured", "measured"])
     info = trade_off(rows, "throughput", base_size=224)
     assert [point.simulated for point in info.scatter.points] == [False, True, False, False, False]
-    assert "Hollow" in info.scatter.hollow_sentence()
+    assert "Hollow" in info.scatter.marks_sentence()
     layer = layer_of_points(trade_off_layers(info).to_dict())
     assert layer["encoding"]["fillOpacity"] == {
         "condition": [{"test": "(datum['simulated'] === 'yes')", "value": 0}],
@@ -73,7 +73,7 @@ def test_simulated_numbers_are_hollow_and_said_to_be() -> None:
 
 def test_without_simulated_numbers_nothing_is_hollow() -> None:
     info = trade_off(table(*FIVE), "throughput", base_size=224)
-    assert info.scatter.hollow_sentence() == ""
+    assert info.scatter.marks_sentence() == ""
     assert "fillOpacity" not in layer_of_points(trade_off_layers(info).to_dict())["encoding"]
 
 

@@ -17,10 +17,14 @@ from favor.report.figures.flips import common_costs, disagreement_figure, flips_
 from favor.report.figures.fronts import FRONT_FIGURES, front_figure
 from favor.report.figures.guide import guide_figure
 from favor.report.figures.hardware import device_correlation_figure, device_fronts_figure, device_relation_figure
+from favor.report.figures.indicator_scatter import indicator_scatter_figure
+from favor.report.figures.learning_curves import schedules_figure, weight_decays_figure
 from favor.report.figures.misnomer import depth_or_width_figure, indicators_figure, patch_sizes_figure
 from favor.report.figures.parameters import accuracy_per_parameter_figure
 from favor.report.figures.pareto_table import pareto_table_figure
+from favor.report.figures.pipeline_gain import pipeline_gain_figure
 from favor.report.figures.pretraining import pretraining_figure
+from favor.report.figures.quality_over_costs import families_figure, quality_figure
 from favor.report.figures.relations import memory_from_operations, training_memory_relation, training_time_relation
 from favor.report.figures.scaling import scaling_figure
 from favor.report.figures.taxonomy import taxonomy_figure
@@ -28,7 +32,7 @@ from favor.report.figures.theme import theme
 from favor.report.figures.variability import variability_figure
 from favor.report.figures.x_formers import x_formers_figure
 from favor.report.figures.years import years_figure
-from favor.report.track import Track, unseen
+from favor.report.progress import Track, unseen
 
 __all__ = ["Figure", "all_figures", "export", "theme"]
 
@@ -40,7 +44,11 @@ _OTHER_PAPERS = ("misnomer", "vix")  # the pipelines of the other two papers' pu
 def all_figures(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> list[Figure]:
     """Every figure of the three papers, from a table of all records: published, counted, and the reader's own."""
     finished = results(table, scope.unfinished)
-    makers = [*_benchmark(_without_other_papers(finished), scope), *_misnomer(finished, scope), *_x_formers(finished)]
+    makers = [
+        *_benchmark(_without_other_papers(finished), scope),
+        *_misnomer(finished, table, scope),
+        *_x_formers(finished, scope),
+    ]
     return [make() for make in track(makers, "figures")]
 
 
@@ -69,6 +77,7 @@ def _benchmark(table: pd.DataFrame, scope: Scope) -> list[Maker]:
         partial(training_time_relation, evidence),
         partial(training_memory_relation, evidence),
         partial(memory_from_operations, evidence),
+        partial(pipeline_gain_figure, table, scope),
         partial(cost_correlation_figure, evidence),
         partial(dataset_correlation_figure, table),
         partial(device_correlation_figure, speeds),
@@ -76,20 +85,26 @@ def _benchmark(table: pd.DataFrame, scope: Scope) -> list[Maker]:
     ]
 
 
-def _misnomer(table: pd.DataFrame, scope: Scope) -> list[Maker]:
+def _misnomer(table: pd.DataFrame, every_epoch: pd.DataFrame, scope: Scope) -> list[Maker]:
     evidence = evidence_of(table, scope=scope)
-    flips = flips_of(common_costs(evidence))
+    costs = common_costs(evidence)
+    flips = flips_of(costs)
     return [
         partial(indicators_figure, evidence),
+        partial(quality_figure, table),
+        partial(schedules_figure, every_epoch),
+        partial(weight_decays_figure, every_epoch),
         partial(depth_or_width_figure, table),
         partial(disagreement_figure, flips),
         partial(strongest_flips_figure, flips),
+        partial(families_figure, table),
+        partial(indicator_scatter_figure, costs),
         partial(patch_sizes_figure, evidence),
     ]
 
 
-def _x_formers(table: pd.DataFrame) -> list[Maker]:
-    return [partial(x_formers_figure, table)]
+def _x_formers(table: pd.DataFrame, scope: Scope) -> list[Maker]:
+    return [partial(x_formers_figure, table, scope)]
 
 
 def _without_other_papers(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """What stands at an axis: a metric in a unit that fits its values, with its direction, and the range that is drawn."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ INFERENCE_TIME = Metric(
 
 _LOG_FROM = 12  # a wider range than this between least and greatest cannot be read on a linear axis
 _PADDING = 0.06
+_MANY, _TAIL, _FAR = 200, 0.01, 0.35
 _MOST_DECADES = 3  # beyond, ticks at 2 and 5 are too many
 
 # For each stored unit the multiples that are written, the largest first.
@@ -79,9 +80,9 @@ def axis_of(metric: str, values: Iterable[float], *, title: str | None = None, c
     entry = quantity(metric)
     known = [float(value) for value in values if math.isfinite(value)]
     factor, unit = _multiple(entry.unit, max(known, default=1.0))
-    shown = [value / factor for value in known] or [1.0]
-    log = min(shown) > 0 and max(shown) / min(shown) > _LOG_FROM
-    low, high = _range(min(shown), max(shown), log)
+    shown = sorted(value / factor for value in known) or [1.0]
+    log = shown[0] > 0 and shown[-1] / shown[0] > _LOG_FROM
+    low, high = _range(*_near(shown, log), log)
     return Axis(column or metric, title or entry.title, unit, factor, entry.better, log, low, high)
 
 
@@ -90,6 +91,18 @@ def _multiple(unit: str, greatest: float) -> tuple[float, str]:
     multiples = _MULTIPLES.get(unit, ((1.0, unit),))
     fitting = next(((factor, text) for factor, text in multiples if greatest >= factor), multiples[-1])
     return (1.0, "") if unit == "1" and greatest < 1e3 else fitting
+
+
+def _near(ordered: Sequence[float], log: bool) -> tuple[float, float]:
+    """The range to draw; of many values without those that lie far from the middle 98 hundredths of them."""
+    if len(ordered) < _MANY:
+        return ordered[0], ordered[-1]
+    scaled = [math.log(value) for value in ordered] if log else ordered
+    cut = int(_TAIL * len(ordered))
+    low, high = scaled[cut], scaled[-1 - cut]
+    margin = _FAR * (high - low)
+    near = [place for place, value in enumerate(scaled) if low - margin <= value <= high + margin]
+    return ordered[near[0]], ordered[near[-1]]
 
 
 def _range(least: float, greatest: float, log: bool) -> tuple[float, float]:

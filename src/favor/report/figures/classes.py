@@ -9,7 +9,7 @@ from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import class_encodings, layered, one_plot
+from favor.report.figures.theme import Rows, class_encodings, layered, one_plot
 
 MOST_ROWS = 72
 _ROW_HEIGHT = 14
@@ -41,8 +41,8 @@ def classes_of(rows: pd.DataFrame, most: int = MOST_ROWS) -> Classes:
     order = [style.title for style in (*CLASS_STYLES.values(), UNKNOWN_CLASS)]
     titled = rows.assign(_class=[class_style(how).title for how in rows["how"]])
     best = titled.sort_values("top1", ascending=False, kind="stable").drop_duplicates("name")
-    each = max(1, most // max(1, best["_class"].nunique()))
-    kept = best if len(best) <= most else best.groupby("_class").head(each)
+    per_class = max(1, most // max(1, best["_class"].nunique()))
+    kept = best if len(best) <= most else best.groupby("_class").head(per_class)
     ordered = sorted(
         zip(kept["_class"], -kept["top1"], kept["name"], strict=True), key=lambda e: (order.index(e[0]), e[1])
     )
@@ -104,7 +104,7 @@ def _chart(info: Classes) -> alt.LayerChart:
         for point in info.points
     ]
     sizes = sorted({point.img_size for point in info.points if point.img_size is not None})
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         y=alt.Y(
             "name:N",
             title=None,

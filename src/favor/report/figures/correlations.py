@@ -9,9 +9,9 @@ from favor.report.figures.axes import INFERENCE_TIME
 from favor.report.figures.commands import FULL, LAPTOP, to_fill
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.fronts import TRAINING_TIMES, first_known
+from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
 from favor.report.figures.heatmap import Cell, heatmap
-from favor.report.figures.theme import one_plot
+from favor.report.figures.theme import PANEL_WIDTH, one_plot, several_plots
 
 _LEAST = 5
 _CELL_HEIGHT = 42
@@ -27,20 +27,20 @@ _COSTS = {
 
 
 def published_costs() -> list[Cell]:
-    """The lower triangle: what the paper's Table 2 prints."""
+    """What the paper's Table 2 prints."""
     order = list(_COSTS)
-    found = [each for each in correlations() if each.between == "metrics" and each.place == "Table 2"]
+    printed = [entry for entry in correlations() if entry.between == "metrics" and entry.place == "Table 2"]
     cells = []
-    for each in found:
-        column, row = sorted((each.x, each.y), key=order.index)
-        cells.append(Cell(_COSTS[row], _COSTS[column], each.value, "Pearson, the paper"))
+    for correlation in printed:
+        column, row = sorted((correlation.x, correlation.y), key=order.index)
+        cells.append(Cell(_COSTS[row], _COSTS[column], correlation.value, "Pearson, the paper"))
     return cells
 
 
 def own_costs(evidence: Evidence) -> list[Cell]:
-    """The upper triangle: the same of the records, as far as five points have both costs in one setting."""
-    training_time = first_known(evidence, TRAINING_TIMES)
-    stands_for = {name: training_time if name == "finetune_time" else name for name in _COSTS}
+    """The same of the records, as far as five points have both costs in one setting."""
+    measured_as = {"finetune_time": TRAINING_TIMES, "train_memory": TRAINING_MEMORIES}
+    stands_for = {name: first_known(evidence, measured_as.get(name, (name,))) for name in _COSTS}
     cells = []
     names = list(_COSTS)
     for i, x in enumerate(names):
@@ -48,51 +48,62 @@ def own_costs(evidence: Evidence) -> list[Cell]:
             rows = evidence.rows([stands_for[x], stands_for[y]])
             if len(rows) < _LEAST:
                 continue
-            pair = correlate(rows, [stands_for[x], stands_for[y]]).pair(stands_for[x], stands_for[y])
+            pair = correlate(rows, [stands_for[x], stands_for[y]], draws=0).pair(stands_for[x], stands_for[y])
             if pair.pearson is not None:
-                cells.append(Cell(_COSTS[x], _COSTS[y], pair.pearson, f"Pearson, your records, {pair.n} points"))
+                cells.append(Cell(_COSTS[y], _COSTS[x], pair.pearson, f"Pearson, your records, {pair.n} points"))
     return cells
 
 
 def cost_correlation_figure(evidence: Evidence) -> Figure:
-    """Table 2: the paper's below the diagonal, the reader's own above."""
-    own = own_costs(evidence)
-    above = (
-        f"above it, from the records ({len(own)} of 15 pairs have five or more points)"
+    """Table 2: the paper's and the reader's own, side by side."""
+    paper, own = published_costs(), own_costs(evidence)
+    yours = (
+        f"your records ({len(own)} of 15 pairs of costs have five or more points)"
         if own
-        else f"above it, nothing yet, because no two costs are known for five models; run {FULL}"
+        else f"no records of yours yet, because no two costs are known for five models; run {FULL}"
     )
-    caption = (
-        f"Pearson's correlation between costs. Sources: below the diagonal, published in the paper's Table 2; {above}."
+    caption = f"Pearson's correlation between costs. Sources: published in the paper's Table 2; {yours}."
+    identity = ("benchmark-cost-correlation", BENCHMARK, "Table 2", "Correlation between costs")
+    if not own:
+        return Figure(*identity, caption, one_plot(heatmap(_in_order(paper)), height=_height(paper)), None)
+    titled = {"The paper, on an A100": paper, "Your records": own}
+    plots = (
+        heatmap(_in_order(cells)).properties(width=PANEL_WIDTH, height=_height(cells), title=title)
+        for title, cells in titled.items()
     )
-    cells = sorted([*published_costs(), *own], key=lambda cell: list(_COSTS.values()).index(cell.column))
-    chart = one_plot(heatmap(_in_order(cells)), height=_CELL_HEIGHT * len(_COSTS))
-    return Figure("benchmark-cost-correlation", BENCHMARK, "Table 2", "Correlation between costs", caption, chart, None)
+    return Figure(*identity, caption, several_plots(plots, beside=150), None)
+
+
+def _height(cells: list[Cell]) -> int:
+    return _CELL_HEIGHT * len({cell.row for cell in cells})
 
 
 def _in_order(cells: list[Cell]) -> list[Cell]:
     """The cells such that rows and columns first occur in the paper's order."""
     order = list(_COSTS.values())
-    return sorted(cells, key=lambda cell: max(order.index(cell.row), order.index(cell.column)))
+    return sorted(cells, key=lambda cell: (order.index(cell.row), order.index(cell.column)))
 
 
 def dataset_correlation_figure(table: pd.DataFrame) -> Figure:
     """Table 5, last rows: Pearson's correlation below the diagonal, Spearman's above, between data sets' accuracies."""
     identity = ("benchmark-data-set-correlation", BENCHMARK, "Table 5", "Correlation of accuracy between data sets")
     try:
-        result = correlate_datasets(table)
+        result = correlate_datasets(table, draws=0)
     except RequestError:
-        missing = to_fill("accuracies of the same models on two data sets", LAPTOP)
-        return Figure(*identity, "Correlation between data sets.", None, missing)
+        result = None
     cells = []
-    for pair in result.pairs:
+    for pair in result.pairs if result else ():
         if pair.pearson is not None and pair.spearman is not None and pair.n >= _LEAST:
             cells.append(Cell(pair.y, pair.x, pair.pearson, f"Pearson, {pair.n} models"))
             cells.append(Cell(pair.x, pair.y, pair.spearman, f"Spearman, {pair.n} models"))
-    sources = " and ".join(str(name) for name in table.loc[table["top1"].notna(), "source"].unique())
+    if result is None or not cells:
+        missing = to_fill(f"accuracies of {_LEAST} or more models on the same two data sets", LAPTOP)
+        return Figure(*identity, "Correlation between data sets.", None, missing)
+    known = table.loc[table["top1"].notna(), "source"].unique()
+    sources = result.source or " and ".join(str(name) for name in known)
     caption = (
         "Pearson's correlation below the diagonal, Spearman's above, over models trained alike. "
         f"Sources: accuracies {sources}."
     )
-    chart = one_plot(heatmap(cells), height=_CELL_HEIGHT * len({cell.row for cell in cells}))
+    chart = one_plot(heatmap(cells), height=_height(cells))
     return Figure(*identity, caption, chart, None)

@@ -17,7 +17,9 @@ def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure
     fronts: dict[str, TradeOff] = {}
     drawn: list[str] = []
     for dataset in datasets_of(table)[:MOST_DATASETS]:
-        evidence = evidence_of(table, ["throughput", "top1"], dataset, scope)
+        trained = table[(table["dataset"] == dataset) & table["top1"].notna()]
+        of_dataset = table[table["name"].isin(trained["name"])]
+        evidence = evidence_of(of_dataset, ["throughput", "top1"], dataset, scope)
         rows = evidence.rows(["throughput", "top1"])
         if len(rows) >= LEAST_TO_DRAW:
             fronts[dataset] = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from favor.analyze.comparison import (
     DEFAULT_SCOPE,
-    LEAST_TO_COMPARE,
     Comparison,
     Scope,
     results,
@@ -19,6 +18,7 @@ from favor.analyze.comparison import (
 from favor.analyze.deviations import deviations
 from favor.analyze.selection import complete_rows
 from favor.analyze.setting import Setting, by_run_setting, column_of, source_order
+from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.report.figures.axes import INFERENCE_TIME, quantity
 
@@ -26,7 +26,7 @@ MAIN_DATASET = "imagenet-1k"
 # What any figure draws; a table has many more metrics, and what is put together for all of them takes long.
 DRAWN = (
     *("params", "macs", "ops_mixed", "activations", "throughput", "latency_p50", "inference_memory", "train_memory"),
-    *("train_hours_per_epoch", "finetune_time", "energy_per_image", "top1"),
+    *("train_memory_reference_batch", "train_hours_per_epoch", "finetune_time", "energy_per_image", "top1"),
 )
 _COUNTS = ("params", "params_paper", "macs", "macs_matmul")  # by which configurations are told apart
 LEAST_TO_DRAW = LEAST_TO_COMPARE

@@ -11,7 +11,7 @@ from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.report.figures.figure import Figure
 from favor.report.figures.theme import theme
-from favor.report.track import Track, unseen
+from favor.report.progress import Track, unseen
 from favor.text import printable
 
 Format = Literal["pdf", "svg", "png"]

@@ -13,7 +13,7 @@ from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import Evidence, evidence_of, known_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.heatmap import Cell, heatmap
-from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered, one_plot
 
 # Costs in the order in which they are looked for; those that many models have together are compared.
 _COSTS = (
@@ -28,13 +28,13 @@ _MOST_FLIPS = 12
 class Flips:
     """How the costs that models have in common order them, and where the numbers are from."""
 
-    found: DisagreementResult
+    disagreement: DisagreementResult
     sources: str
 
     @property
     def worst(self) -> PairDisagreement:
         """The two indicators that disagree the most."""
-        return max(self.found.pairs, key=lambda pair: pair.share)
+        return max(self.disagreement.pairs, key=lambda pair: pair.share)
 
 
 def common_costs(evidence: Evidence) -> pd.DataFrame:
@@ -51,8 +51,8 @@ def flips_of(rows: pd.DataFrame) -> Flips | None:
             chosen.append(cost)
     if len(chosen) < 2:
         return None
-    found = disagreement(rows, chosen, strongest=_MOST_FLIPS)
-    return Flips(found, sources_sentence(rows.dropna(subset=list(found.indicators)), found.indicators))
+    result = disagreement(rows, chosen, strongest=_MOST_FLIPS)
+    return Flips(result, sources_sentence(rows.dropna(subset=list(result.indicators)), result.indicators))
 
 
 def disagreement_figure(flips: Flips | None) -> Figure:
@@ -62,9 +62,9 @@ def disagreement_figure(flips: Flips | None) -> Figure:
         return Figure(*identity, "Rank flips.", None, _too_few())
     cells = [
         Cell(quantity(pair.y).title, quantity(pair.x).title, pair.share, f"{pair.flipped} of {pair.pairs} pairs")
-        for pair in flips.found.pairs
+        for pair in flips.disagreement.pairs
     ]
-    chart = one_plot(heatmap(cells, form=".0%"), height=max(60, 42 * (len(flips.found.indicators) - 1)))
+    chart = one_plot(heatmap(cells, form=".0%"), height=max(60, 42 * (len(flips.disagreement.indicators) - 1)))
     said = "Share of pairs in which the model that is cheaper by one indicator is costlier by the other."
     return Figure(*identity, f"{said} {flips.sources}", chart, None)
 
@@ -109,7 +109,7 @@ def _chart(worst: PairDisagreement) -> alt.LayerChart:
     ]
     scale, ticks = factor_scale([float(value["factor"]) for value in values])
     y_scale = alt.Scale(domain=[-0.6, len(worst.strongest) - 0.2], reverse=True, nice=False)
-    base = alt.Chart(alt.Data(values=values)).encode(y=alt.Y("row:Q", axis=None, scale=y_scale))
+    base = alt.Chart(Rows(values)).encode(y=alt.Y("row:Q", axis=None, scale=y_scale))
     bars = base.mark_bar(size=9, yOffset=8).encode(
         x=alt.X(
             "factor:Q",

@@ -10,7 +10,7 @@ from favor.records.published import pareto_optimal
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.axes import quantity
 from favor.report.figures.evidence import Evidence
-from favor.report.figures.fronts import TRAINING_TIMES, first_known
+from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
 
 Constraint = Literal["speed", "memory"]
 Phase = Literal["inference", "training"]
@@ -22,7 +22,7 @@ _COSTS: dict[tuple[Constraint, Phase], tuple[str, ...]] = {
     ("speed", "inference"): ("throughput",),
     ("speed", "training"): TRAINING_TIMES,
     ("memory", "inference"): ("inference_memory",),
-    ("memory", "training"): ("train_memory",),
+    ("memory", "training"): TRAINING_MEMORIES,
 }
 
 
@@ -54,6 +54,12 @@ def front_members(evidence: Evidence) -> tuple[FrontMembers, ...]:
     )
 
 
+def both_fronts(evidence: Evidence) -> tuple[FrontMembers, ...]:
+    """The paper's four fronts, and those of the records that five models or more have the numbers for."""
+    own = (_own(evidence, constraint, phase, costs) for (constraint, phase), costs in _COSTS.items())
+    return (*(_published(constraint, phase) for constraint, phase in _COSTS), *(front for front in own if front))
+
+
 def sources_of(fronts: tuple[FrontMembers, ...]) -> str:
     """Which fronts are the reader's and which are the paper's, in one sentence."""
     own = [
@@ -73,8 +79,8 @@ def _own(evidence: Evidence, constraint: Constraint, phase: Phase, costs: tuple[
     rows = rows[~rows["name"].isin(list(evidence.flags))]
     if rows["name"].nunique() < LEAST_FOR_A_FRONT:
         return None
-    found = pareto(rows, [cost, "top1"], draws=1).front
-    members = tuple(_member(rows.iloc[point.row], point.name, point.img_size, evidence.base_size) for point in found)
+    front = pareto(rows, [cost, "top1"], draws=1).front
+    members = tuple(_member(rows.iloc[point.row], point.name, point.img_size, evidence.base_size) for point in front)
     return FrontMembers(constraint, phase, cost, int(rows["name"].nunique()), _by_class(members))
 
 

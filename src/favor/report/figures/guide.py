@@ -13,7 +13,7 @@ from favor.report.class_style import UNKNOWN_CLASS
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
-from favor.report.figures.theme import class_encodings, layered, one_plot
+from favor.report.figures.theme import Rows, class_encodings, layered, one_plot
 
 _LINE_HEIGHT = 17
 _CONSTRAINT, _PHASE, _MODEL = 0.0, 0.3, 0.62  # where the columns start, as shares of the width
@@ -43,9 +43,9 @@ def guide_lines(chart: Guide) -> GuideLines:
     """The guide's branches as lines."""
     return GuideLines(
         tuple(
-            Suggestion(branch.constraint, branch.phase, found.title, found.how, ", ".join(found.models[:4]))
+            Suggestion(branch.constraint, branch.phase, entry.title, entry.how, ", ".join(entry.models[:4]))
             for branch in chart.branches
-            for found in branch.suggestions
+            for entry in branch.suggestions
         )
     )
 
@@ -99,9 +99,7 @@ def _chart(info: GuideLines) -> alt.LayerChart:
         return alt.X(f"{field}:Q", axis=None, scale=x_scale)
 
     def text(values: list[dict[str, Any]], style: str) -> alt.Chart:
-        mark = alt.Chart(alt.Data(values=values)).mark_text(
-            style=style, align="left", baseline="middle", limit=_LONGEST
-        )
+        mark = alt.Chart(Rows(values)).mark_text(style=style, align="left", baseline="middle", limit=_LONGEST)
         return mark.encode(x=across("x"), y=at("y"), text="text:N")
 
     constraints = _middles([line.constraint for line in lines])
@@ -120,7 +118,7 @@ def _chart(info: GuideLines) -> alt.LayerChart:
         for y, line in enumerate(lines)
     ]
     markers = (
-        alt.Chart(alt.Data(values=models))
+        alt.Chart(Rows(models))
         .mark_point(size=55, fillOpacity=0.85)
         .encode(
             x=across("x"),
@@ -130,7 +128,7 @@ def _chart(info: GuideLines) -> alt.LayerChart:
         )
     )
     names = [{**model, "x": _MODEL + _LINK} for model in models]
-    rules = alt.Chart(alt.Data(values=links)).mark_rule(style="link")
+    rules = alt.Chart(Rows(links)).mark_rule(style="link")
     return layered(
         rules.encode(x=across("x"), y=at("y"), x2="x2:Q", y2="y2:Q"),
         text(headings, "heading"),

@@ -18,7 +18,7 @@ from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.theme import one_plot
+from favor.report.figures.theme import Rows, one_plot
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
 _FILL = to_fill(
@@ -65,7 +65,7 @@ def device_relation_figure(evidence: Evidence) -> Figure:
     info = two_devices(rows, first.short, second.short, evidence.base_size)
     caption = (
         f"{len(rows)} points, each a model at one image size, with the line of best fit (power {info.exponent:.2f})."
-        f"{info.scatter.hollow_sentence()} Sources: {_source(rows, 'throughput')}; {_source(rows, 'other')}."
+        f"{info.scatter.marks_sentence()} Sources: {_source(rows, 'throughput')}; {_source(rows, 'other')}."
     )
     return Figure(*identity, caption, one_plot(_relation_chart(info)), None)
 
@@ -93,7 +93,7 @@ def _source(rows: pd.DataFrame, column: str) -> str:
 
 def _relation_chart(info: TwoDevices) -> alt.LayerChart:
     values = [{"x": x, "y": y} for x, y in info.line]
-    line = alt.Chart(alt.Data(values=values)).mark_line(style="reference", clip=True)
+    line = alt.Chart(Rows(values)).mark_line(style="reference", clip=True)
     return scatter_layers(info.scatter, below=[line.encode(x=x_axis(info.scatter.x), y=y_axis(info.scatter.y))])
 
 
@@ -107,7 +107,7 @@ def device_fronts_figure(evidence: Evidence) -> Figure:
         if len(rows) < LEAST_TO_DRAW:
             continue
         info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
-        hollow = hollow or info.scatter.hollow_sentence()
+        hollow = hollow or info.scatter.marks_sentence()
         fronts[_free(setting.short, fronts)] = info
         sources = " and ".join(str(source) for source in rows["throughput_source"].unique())
         drawn.append(f"{setting.short} {sources}, {len(rows)} points")
@@ -141,7 +141,7 @@ def _own_cells(evidence: Evidence) -> list[Cell]:
     if len(evidence.settings("throughput")) < LEAST_TO_DRAW:
         return []
     try:
-        result = correlate_devices(evidence.table, "throughput")
+        result = correlate_devices(evidence.table, "throughput", draws=0)
     except RequestError:  # settings without a device's name are no devices
         return []
     names = result.columns[:MOST_DEVICES]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def heatmap(cells: Sequence[Cell], *, form: str = ".2f") -> alt.LayerChart:
         }
         for cell in cells
     ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X(
             "column:N",
             title=None,

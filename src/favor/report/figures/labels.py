@@ -57,7 +57,7 @@ def place_labels(spots: Sequence[Spot], width: float, height: float, *, outwards
         choices = [
             (*_covered(box, points, soft, index), order, dx, dy, align, box)
             for order, (dx, dy, align) in enumerate(_offsets(outwards))
-            if _inside(box := _box(spot, dx, dy, align), width, height)
+            if _inside(box := label_box(spot, dx, dy, align), width, height)
             and not any(_meet(box, other) for other in taken)
         ]
         if not choices:
@@ -85,7 +85,7 @@ def _offsets(outwards: Literal[-1, 1]) -> list[tuple[float, float, Align]]:
     ]
 
 
-def _box(spot: Spot, dx: float, dy: float, align: Align) -> Box:
+def label_box(spot: Spot, dx: float, dy: float, align: Align) -> Box:
     """The rectangle of a name whose middle line is at the offset."""
     wide = _LETTER * len(spot.text)
     left = spot.x + dx - {"left": 0.0, "center": wide / 2, "right": wide}[align]

@@ -10,8 +10,8 @@ from favor.analyze import compare, depth_or_width
 from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, factor_scale, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
-from favor.report.figures.commands import to_fill
-from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, known_of, sources_sentence
+from favor.report.figures.commands import MISNOMER_IMAGENET, to_fill
+from favor.report.figures.evidence import Evidence, evidence_of, known_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.theme import (
     FIRST_SERIES,
@@ -19,6 +19,7 @@ from favor.report.figures.theme import (
     PANEL_WIDTH,
     SECOND_SERIES,
     THIRD_SERIES,
+    Rows,
     layered,
     one_plot,
     several_plots,
@@ -33,8 +34,17 @@ _SIZES = {"vit": "vit_{}16", "universal": "universal_{}16", "switch": "switch_8_
 _MEASURE_KINDS = "favor measure vit_s16 universal_s16 switch_8_s16 --study mine"
 _KIND_COLOURS = {"vit": "#767c85", "universal": FIRST_SERIES, "switch": SECOND_SERIES}
 
-_DEPTHS = tuple(f"misnomer_d{depth}" for depth in (6, 8, 16, 24, 32, 48))
-_WIDTHS = tuple(f"misnomer_w{width}" for width in (768, 1024, 1536, 3072, 4096))
+# Figure 4: ladders of depth and of width, the laptop's where the reader has trained it, else the paper's.
+_LADDERS = (
+    (
+        ("vit_xs4_d2", "vit_xs4_d3", "vit_xs4", "vit_xs4_d6", "vit_xs4_d8"),
+        ("vit_xs4_w64", "vit_xs4", "vit_xs4_w128", "vit_xs4_w160"),
+    ),
+    (
+        tuple(f"misnomer_d{depth}" for depth in (6, 8, 16, 24, 32, 48)),
+        tuple(f"misnomer_w{width}" for width in (768, 1024, 1536, 3072, 4096)),
+    ),
+)
 
 _PATCHES = {8: "vit_b8", 16: "vit_b16", 32: "vit_b32", 64: "vit_b64"}
 _BASE_PATCH = 16
@@ -63,7 +73,7 @@ def cost_factors(rows: pd.DataFrame, base: str, others: Sequence[tuple[str, str]
 
     A throughput counts as the time per image, so that every factor above one is a cost.
     """
-    found = []
+    factors = []
     known = set(rows["name"])
     for name, series in others:
         if not {base, name} <= known:
@@ -71,8 +81,8 @@ def cost_factors(rows: pd.DataFrame, base: str, others: Sequence[tuple[str, str]
         for entry in compare(rows, base, name).metrics if name != base else ():
             if entry.metric in INDICATORS and entry.ratio is not None and entry.a.setting == entry.b.setting:
                 factor = 1 / entry.ratio if entry.better == "higher" else entry.ratio
-                found.append(CostFactor(name, series, _SHORT[entry.metric], float(f"{factor:.4g}")))
-    return found
+                factors.append(CostFactor(name, series, _SHORT[entry.metric], float(f"{factor:.4g}")))
+    return factors
 
 
 def indicators_figure(evidence: Evidence) -> Figure:
@@ -121,7 +131,7 @@ def patch_sizes_figure(evidence: Evidence) -> Figure:
     base = _PATCHES[_BASE_PATCH]
     factors = cost_factors(rows, base, [(name, f"{size} px") for size, name in _PATCHES.items()])
     if not factors:
-        missing = to_fill("costs of ViT-B with patches of several sizes", RUN_MISNOMER)
+        missing = to_fill("costs of ViT-B with patches of several sizes", MISNOMER_IMAGENET)
         return Figure(*identity, "Costs by patch size.", None, missing)
     unit = [CostFactor(base, f"{_BASE_PATCH} px", indicator, 1.0) for indicator in {f.indicator for f in factors}]
     info = CostFactors("ViT-B/16", (*factors, *unit))
@@ -147,7 +157,7 @@ def _factor_chart(info: CostFactors) -> alt.LayerChart:
     shown = list(dict.fromkeys(factor.series for factor in info.factors))
     colours = [_KIND_COLOURS[kind] for kind, title in _KINDS.items() if title in shown]
     scale, ticks = factor_scale([factor.factor for factor in info.factors])
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X("indicator:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(labelAngle=0)),
         y=alt.Y(
             "factor:Q",
@@ -166,7 +176,7 @@ def _factor_chart(info: CostFactors) -> alt.LayerChart:
             alt.Tooltip("factor:Q", title="Times the cost of ViT"),
         ],
     )
-    even = alt.Chart(alt.Data(values=[{"factor": 1}])).mark_rule(style="reference").encode(y="factor:Q")
+    even = alt.Chart(Rows([{"factor": 1}])).mark_rule(style="reference").encode(y="factor:Q")
     lines = base.mark_line(strokeWidth=1.6, opacity=0.7).encode(detail="name:N")
     points = base.mark_point(filled=True, size=60, opacity=1).encode(
         shape=alt.Shape("series:N", scale=alt.Scale(domain=shown))
@@ -195,7 +205,7 @@ def _patch_chart(info: CostFactors) -> alt.LayerChart:
     by_indicator = alt.Scale(domain=indicators, range=colours)
     scale, ticks = factor_scale([factor.factor for factor in info.factors])
     legend = alt.Legend(title=None, orient="bottom", columns=2)
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X(
             "patch:N", title="Patch size", sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(labelAngle=0)
         ),
@@ -246,16 +256,19 @@ class DepthAndWidth:
     verdict: str
 
 
-def depth_and_width(rows: pd.DataFrame, costs: Sequence[str]) -> DepthAndWidth:
+def depth_and_width(
+    rows: pd.DataFrame, costs: Sequence[str], ladders: tuple[Sequence[str], Sequence[str]] = _LADDERS[-1]
+) -> DepthAndWidth:
     """The ladders of depth and width over each cost."""
-    result = depth_or_width(rows, _DEPTHS, _WIDTHS, costs)
+    depths, widths = ladders
+    result = depth_or_width(rows, depths, widths, costs)
     y = axis_of("top1", rows["top1"])
     plots = []
     for curve in result.curves:
         x = axis_of(curve.cost, rows[curve.cost])
         points = tuple(
             Ladder(name, way, x.shown(row[curve.cost]), y.shown(row["top1"]))
-            for way, ladder in (("depth", _DEPTHS), ("width", _WIDTHS))
+            for way, ladder in (("depth", depths), ("width", widths))
             for name in ladder
             for row in rows[rows["name"] == name].to_dict("records")
         )
@@ -266,21 +279,27 @@ def depth_and_width(rows: pd.DataFrame, costs: Sequence[str]) -> DepthAndWidth:
 def depth_or_width_figure(table: pd.DataFrame) -> Figure:
     """Figure 4."""
     identity = ("misnomer-depth-width", MISNOMER, "Figure 4", "Scaling in depth or in width")
-    own = table[table["name"].isin([*_DEPTHS, *_WIDTHS])]
-    rows = evidence_of(own, [*INDICATORS, "top1"]).everything([*INDICATORS, "top1"])
-    rows = rows[rows["top1"].notna()] if "top1" in rows.columns else rows[:0]
-    costs = [cost for cost in INDICATORS if cost in rows.columns and rows[cost].notna().sum() >= 2 * LEAST_TO_DRAW]
+    for ladders in _LADDERS:
+        of_models = table[table["name"].isin([name for ladder in ladders for name in ladder])]
+        rows = evidence_of(of_models, [*INDICATORS, "top1"]).everything([*INDICATORS, "top1"])
+        rows = rows[rows["top1"].notna()] if "top1" in rows.columns else rows[:0]
+        costs = [cost for cost in INDICATORS if cost in rows.columns and _overlap(rows, cost, ladders)]
+        if costs:
+            info = depth_and_width(rows, costs, ladders)
+            sources = sources_sentence(rows, [*costs, "top1"])
+            caption = f"ViTs made deeper or wider: {info.verdict}. {lead_sentence(info)} {sources}"
+            return Figure(*identity, caption, several_plots([_ladder_plot(plot) for plot in info.plots]), None)
+    missing = to_fill("costs and accuracies of both ladders", RUN_MISNOMER)
+    return Figure(*identity, "Two ladders of ViTs.", None, missing)
+
+
+def _overlap(rows: pd.DataFrame, cost: str, ladders: tuple[Sequence[str], Sequence[str]]) -> bool:
+    """Whether both ladders have two or more models, and share a range of the cost."""
     try:
-        info = depth_and_width(rows, costs) if costs else None
+        depth_or_width(rows, *ladders, [cost])
     except RequestError:
-        info = None
-    if info is None:
-        missing = to_fill("costs and accuracies of both ladders", RUN_MISNOMER)
-        return Figure(*identity, "Two ladders of ViTs.", None, missing)
-    caption = (
-        f"ViTs made deeper or wider: {info.verdict}. {lead_sentence(info)} {sources_sentence(rows, [*costs, 'top1'])}"
-    )
-    return Figure(*identity, caption, several_plots([_ladder_plot(plot) for plot in info.plots]), None)
+        return False
+    return True
 
 
 def lead_sentence(info: DepthAndWidth) -> str:
@@ -293,7 +312,7 @@ def _ladder_plot(info: LadderPlot) -> alt.LayerChart:
     values = [{"name": p.name, "way": p.way, "x": p.cost, "y": p.top1} for p in info.points]
     scale = alt.Scale(domain=["depth", "width"], range=[FIRST_SERIES, SECOND_SERIES])
     legend = alt.Legend(title=None, orient="bottom")
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=x_axis(info.x), y=y_axis(info.y), color=alt.Color("way:N", scale=scale, legend=legend)
     )
     points = base.mark_point(filled=True, size=55, opacity=1).encode(

@@ -11,7 +11,7 @@ from favor.report.class_style import class_style
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import class_colour, layered, one_plot
+from favor.report.figures.theme import Rows, class_colour, layered, one_plot
 
 MOST_BARS = 60
 _PER_MILLION = 1e6
@@ -73,7 +73,7 @@ def _chart(info: ParameterBars) -> alt.LayerChart:
         {"name": bar.name, "class": bar.class_title, "order": bar.order, "top1": bar.top1, "ratio": bar.per_million}
         for bar in info.bars
     ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         y=alt.Y("name:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(labelLimit=130)),
         tooltip=[
             alt.Tooltip("name:N", title="Model"),

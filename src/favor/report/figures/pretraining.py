@@ -13,7 +13,7 @@ from favor.errors import RequestError
 from favor.report.class_style import class_style
 from favor.report.figures.commands import to_fill
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import class_encodings, one_plot
+from favor.report.figures.theme import Rows, class_encodings, one_plot
 
 CONDITION = "pretraining_img_size"
 """The condition of an accuracy that tells the resolution of the pretraining before it."""
@@ -105,7 +105,7 @@ def _chart(info: PretrainingResolution) -> alt.Chart:
         for model in info.models
     ]
     return (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(Rows(values))
         .mark_point(size=70, fillOpacity=0.85)
         .encode(
             x=alt.X("x:Q", title="Speedup of pretraining [times], higher is better →", scale=alt.Scale(zero=False)),

@@ -13,9 +13,9 @@ from favor.report.figures.axes import INFERENCE_TIME, Axis, axis_of, quantity, x
 from favor.report.figures.commands import FULL, to_fill
 from favor.report.figures.evidence import Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.fronts import TRAINING_TIMES, first_known
+from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
 from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.theme import layered, one_plot
+from favor.report.figures.theme import Rows, layered, one_plot
 
 _LEAST = 3  # with fewer points neither a correlation nor a line is defined
 _LINE_POINTS = 25
@@ -42,10 +42,10 @@ class Relation:
 
 def relation(rows: pd.DataFrame, x: str, y: str, base_size: int | None) -> Relation:
     """The relation of two costs over rows that have both."""
-    found = correlate(rows, [x, y]).pair(x, y)
+    pair = correlate(rows, [x, y], draws=0).pair(x, y)
     axes = (axis_of(x, with_ends(rows, x)), axis_of(y, with_ends(rows, y)))
     scatter = scatter_of(rows, *axes, base_size=base_size)
-    return Relation(scatter, found.n, found.pearson, found.pearson_low, found.pearson_high)
+    return Relation(scatter, pair.n, pair.pearson, pair.pearson_low, pair.pearson_high)
 
 
 def training_time_relation(evidence: Evidence) -> Figure:
@@ -58,8 +58,9 @@ def training_time_relation(evidence: Evidence) -> Figure:
 
 def training_memory_relation(evidence: Evidence) -> Figure:
     """Figure 19: training memory against the time of inference."""
+    memory = first_known(evidence, TRAINING_MEMORIES, "throughput")
     return _relation_figure(
-        evidence, "training-memory-inference-time", "Figure 19", "Training memory and inference time", "train_memory"
+        evidence, "training-memory-inference-time", "Figure 19", "Training memory and inference time", memory
     )
 
 
@@ -67,19 +68,19 @@ def _relation_figure(evidence: Evidence, name: str, source: str, title: str, cos
     time = INFERENCE_TIME.name
     rows = evidence.rows([time, cost])
     identity = (f"benchmark-{name}", BENCHMARK, source, title)
-    said = _published_correlation(cost if cost == "train_memory" else "finetune_time", time)
+    said = _published_correlation("train_memory" if cost in TRAINING_MEMORIES else "finetune_time", time)
     if len(rows) < _LEAST:
         needs = f"throughput and {quantity(cost).title.lower()} of three or more models"
         return Figure(*identity, said, None, to_fill(needs, FULL))
     info = relation(rows, time, cost, evidence.base_size)
-    caption = f"{info.sentence()} {said}{info.scatter.hollow_sentence()} {sources_sentence(rows, [time, cost])}"
+    caption = f"{info.sentence()} {said}{info.scatter.marks_sentence()} {sources_sentence(rows, [time, cost])}"
     return Figure(*identity, caption, one_plot(scatter_layers(info.scatter)), None)
 
 
 def _published_correlation(x: str, y: str) -> str:
     """What the benchmark's table prints for two metrics."""
-    found = next(each for each in correlations() if {each.x, each.y} == {x, y} and each.place == "Table 2")
-    return f"The paper found {found.value:.2f} ({found.place})."
+    printed = next(entry for entry in correlations() if {entry.x, entry.y} == {x, y} and entry.place == "Table 2")
+    return f"The paper found {printed.value:.2f} ({printed.place})."
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,14 @@ def memory_line(rows: pd.DataFrame, fit: MemoryFit, base_size: int | None) -> Me
     """The line of a fit over the range of its points, with the interval for one more model."""
     operations = rows["ops_mixed"]
     step = (operations.max() - operations.min()) / (_LINE_POINTS - 1)
-    places = [float(operations.min() + step * index) for index in range(_LINE_POINTS)]
-    estimates = [fit.predict(place) for place in places]
-    heights = [end for each in estimates for end in (max(each.low, 0.0), each.high)]
-    x, y = axis_of("ops_mixed", places, title="Operations"), axis_of("train_memory", [*rows["train_memory"], *heights])
+    counts = [float(operations.min() + step * index) for index in range(_LINE_POINTS)]
+    estimates = [fit.predict(count) for count in counts]
+    heights = [end for estimate in estimates for end in (max(estimate.low, 0.0), estimate.high)]
+    x, y = axis_of("ops_mixed", counts, title="Operations"), axis_of(fit.memory, [*rows[fit.memory], *heights])
     x, y = (_linear(axis) for axis in (x, y))
     line = tuple(
-        LinePoint(x.shown(place), y.shown(each.memory), y.shown(max(each.low, 0.0)), y.shown(each.high))
-        for place, each in zip(places, estimates, strict=True)
+        LinePoint(x.shown(count), y.shown(estimate.memory), y.shown(max(estimate.low, 0.0)), y.shown(estimate.high))
+        for count, estimate in zip(counts, estimates, strict=True)
     )
     return MemoryLine(x, y, scatter_of(rows, x, y, base_size=base_size), line)
 
@@ -135,13 +136,14 @@ def _linear(axis: Axis) -> Axis:
 def memory_from_operations(evidence: Evidence) -> Figure:
     """Figure 20: training memory from the operations of a forward pass."""
     identity = ("benchmark-memory-operations", BENCHMARK, "Figure 20", "Training memory from operations")
-    rows = evidence.rows(["ops_mixed", "train_memory"])
+    memory = first_known(evidence, TRAINING_MEMORIES, "ops_mixed")
+    rows = evidence.rows(["ops_mixed", memory])
     said = (
         f"The paper's line is memory [GB] = {VRAM_FORMULA.slope} G operations + {VRAM_FORMULA.intercept:.2f} "
         f"({VRAM_FORMULA.conditions})."
     )
     try:
-        fit = memory_from_flops(rows)
+        fit = memory_from_flops(rows, memory=memory)
     except RequestError:
         drawn = f"{said} No model in the records has both metrics, so only this line is drawn. To add yours, run: "
         caption = drawn + f"{FULL}. Source: published in the paper's {VRAM_FORMULA.place}."
@@ -150,7 +152,7 @@ def memory_from_operations(evidence: Evidence) -> Figure:
         f"Fitted to {fit.n} points: memory [GB] = {fit.slope:.3g} G operations {fit.intercept:+.3g} "
         f"(correlation {fit.correlation:.2f}; band: 95 % interval for one more model)."
     )
-    caption = f"{own} {said} {sources_sentence(rows, ['ops_mixed', 'train_memory'])}"
+    caption = f"{own} {said} {sources_sentence(rows, ['ops_mixed', memory])}"
     info = memory_line(rows, fit, evidence.base_size)
     return Figure(*identity, caption, one_plot(_memory_chart(info)), None)
 
@@ -158,7 +160,7 @@ def memory_from_operations(evidence: Evidence) -> Figure:
 def _memory_chart(info: MemoryLine) -> alt.LayerChart:
     x, y = x_axis(info.x), y_axis(info.y)
     values = [{"x": at.x, "y": at.y, "low": at.low, "high": at.high} for at in info.line]
-    line = alt.Chart(alt.Data(values=values))
+    line = alt.Chart(Rows(values))
     drawn = [line.mark_line(style="reference").encode(x=x, y=y)]
     if info.scatter is None:
         return layered(*drawn)

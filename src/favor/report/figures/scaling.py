@@ -11,8 +11,16 @@ from favor.report.figures.axes import quantity
 from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.fronts import TRAINING_TIMES, first_known
-from favor.report.figures.theme import FIRST_SERIES, PANEL_HEIGHT, PANEL_WIDTH, SECOND_SERIES, layered, several_plots
+from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
+from favor.report.figures.theme import (
+    FIRST_SERIES,
+    PANEL_HEIGHT,
+    PANEL_WIDTH,
+    SECOND_SERIES,
+    Rows,
+    layered,
+    several_plots,
+)
 
 PAIRS = (("vit_ti16", "vit_s16"), ("vit_s16", "vit_b16"), ("focalnet_ti", "focalnet_s"), ("afno_ti16", "afno_s16"))
 LARGER_IMAGE = 384
@@ -45,16 +53,18 @@ def scaling_steps(evidence: Evidence, costs: Sequence[str], pairs: Sequence[tupl
     steps: list[Step] = []
     comparisons = wins = 0
     base = evidence.base_size or 224
+    names = {name for pair in pairs for name in pair}
     for cost in costs:
         rows = evidence.rows([cost, "top1"])
+        rows = rows[rows["name"].isin(names)]
         for small, large in pairs:
             try:
-                found = model_or_image(rows, small, large, cost, img_size=base, larger_img_size=LARGER_IMAGE)
+                choice = model_or_image(rows, small, large, cost, img_size=base, larger_img_size=LARGER_IMAGE)
             except RequestError:
                 continue
             comparisons += 1
-            wins += found.verdict == _MODEL
-            for way, step in ((_MODEL, found.larger_model), (_IMAGE, found.larger_image)):
+            wins += choice.verdict == _MODEL
+            for way, step in ((_MODEL, choice.larger_model), (_IMAGE, choice.larger_image)):
                 steps.append(Step(small, step.to, way, cost, round(step.cost_factor, 3), round(step.gain, 3)))
     return ScalingSteps(tuple(steps), comparisons, wins)
 
@@ -63,7 +73,7 @@ def scaling_figure(evidence: Evidence) -> Figure:
     """Figure 12."""
     identity = ("benchmark-model-or-image", BENCHMARK, "Figure 12", "A larger model or a larger image")
     time = first_known(evidence, TRAINING_TIMES, "top1")
-    costs = ("throughput", time, "inference_memory", "train_memory")
+    costs = ("throughput", time, "inference_memory", first_known(evidence, TRAINING_MEMORIES, "top1"))
     info = scaling_steps(evidence, costs)
     if not info.steps:
         names = " ".join(dict.fromkeys(name for pair in PAIRS for name in pair))
@@ -91,7 +101,7 @@ def _plot(info: ScalingSteps, cost: str) -> alt.LayerChart:
         for factor, gain in ((1.0, 0.0), (step.factor, step.gain))
     ]
     title = "Time per image" if cost == "throughput" else quantity(cost).title
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X("factor:Q", title="← Cost [times the smaller model's], lower is better", scale=alt.Scale(zero=False)),
         y=alt.Y("gain:Q", title="Accuracy gained [points], higher is better →"),
         color=alt.Color(

@@ -10,7 +10,7 @@ import pandas as pd
 from favor.report.class_style import class_style
 from favor.report.figures.axes import Axis, x_axis, y_axis
 from favor.report.figures.labels import Spot, place_labels
-from favor.report.figures.theme import HEIGHT, class_encodings, layered
+from favor.report.figures.theme import HEIGHT, Rows, class_encodings, layered
 
 # Beyond this many points intervals only blur the picture and swell the page; then those of named points are drawn.
 _MOST_INTERVALS = 250
@@ -64,9 +64,14 @@ class Scatter:
         """The titles of the classes that have a point."""
         return list(dict.fromkeys(point.class_title for point in self.points))
 
-    def hollow_sentence(self) -> str:
-        """What hollow markers mean, with a space before it; empty where there are none."""
-        return " Hollow: simulated." if any(point.simulated for point in self.points) else ""
+    def marks_sentence(self) -> str:
+        """What hollow markers and those at the edge mean, with a space before it; empty where there are none."""
+        beyond = sum(not self._is_inside(point) for point in self.points)
+        sentence = " Hollow: simulated." if any(point.simulated for point in self.points) else ""
+        return sentence + (f" {beyond} points beyond the axes are drawn at the edge." if beyond else "")
+
+    def _is_inside(self, point: Point) -> bool:
+        return self.x.low <= point.x <= self.x.high and self.y.low <= point.y <= self.y.high
 
 
 def scatter_of(
@@ -81,6 +86,7 @@ def scatter_of(
     """The rows as points. `named` lists what to label by name and place; plain ViTs always are."""
     ends = (f"{axis.column}{part}" for axis in (x, y) for part in ("", "_low", "_high", "_source"))
     drawn = rows[[column for column in dict.fromkeys(["name", "how", "img_size", *ends]) if column in rows.columns]]
+    drawn = drawn.astype(object).where(drawn.notna(), None)
     points = (_point(row, x, y, flags or {}, named) for row in drawn.to_dict("records"))
     return Scatter(x, y, tuple(points), base_size)
 
@@ -104,7 +110,7 @@ def _point(
         x_high=_end(row, x, "high"),
         y_low=_end(row, y, "low"),
         y_high=_end(row, y, "high"),
-        img_size=None if pd.isna(row.get("img_size")) else int(row["img_size"]),
+        img_size=None if row.get("img_size") is None else int(row["img_size"]),
         simulated="simulated" in (row.get(f"{x.column}_source"), row.get(f"{y.column}_source")),
         flag=flags.get(name),
         named=(name, shown_x, shown_y) in named,
@@ -113,7 +119,7 @@ def _point(
 
 def _end(row: Mapping[Any, Any], axis: Axis, end: str) -> float | None:
     value = row.get(f"{axis.column}_{end}")
-    return None if value is None or pd.isna(value) else axis.shown(value)
+    return None if value is None else axis.shown(value)
 
 
 def scatter_layers(
@@ -156,11 +162,11 @@ def _point_layer(info: Scatter, x: alt.X, y: alt.Y, legend_classes: Collection[s
     if any(point.flag is not None for point in info.points):
         encodings["opacity"] = alt.when(alt.datum.decides == "no").then(alt.value(0.35)).otherwise(alt.value(1))
         tooltip.append(alt.Tooltip("flag:N", title="Accuracy of another configuration"))
-    titles = alt.Data(values=[{"how": number, "class": title} for number, title in enumerate(info.classes)])
+    titles = Rows([{"how": number, "class": title} for number, title in enumerate(info.classes)])
     places = {title: number for number, title in enumerate(info.classes)}
     values = [_point_data(point, places[point.class_title], encodings) for point in info.points]
     return (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(Rows(values))
         .transform_lookup("how", from_=alt.LookupData(titles, key="how", fields=["class"]))
         .mark_point(size=60, strokeWidth=1.2, fillOpacity=0.85, clip=True)
         .encode(x=x, y=y, tooltip=tooltip, **encodings)
@@ -210,10 +216,10 @@ def _interval_layers(info: Scatter, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     ]
     layers = []
     if across:
-        rules = alt.Chart(alt.Data(values=across)).mark_rule(style="interval", clip=True)
+        rules = alt.Chart(Rows(across)).mark_rule(style="interval", clip=True)
         layers.append(rules.encode(x=x_axis(info.x, "low"), x2="high:Q", y=y))
     if up:
-        rules = alt.Chart(alt.Data(values=up)).mark_rule(style="interval", clip=True)
+        rules = alt.Chart(Rows(up)).mark_rule(style="interval", clip=True)
         layers.append(rules.encode(x=x, y=y_axis(info.y, "low"), y2="high:Q"))
     return layers
 
@@ -233,7 +239,7 @@ def name_layers(
     for width in widths:
         values = _placed(names, x, y, others, in_the_way, width, height)
         fits = f"width < {_NARROW_BELOW} ? {'1 : 0' if width < _NARROW_BELOW else '0 : 1'}"
-        text = alt.Chart(alt.Data(values=values)).mark_text(
+        text = alt.Chart(Rows(values)).mark_text(
             style="label",
             baseline="middle",
             fillOpacity=1 if len(widths) == 1 else alt.ExprRef(fits),

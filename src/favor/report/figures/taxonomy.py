@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import class_encodings, layered, one_plot
+from favor.report.figures.theme import Rows, class_encodings, layered, one_plot
 from favor.zoo.taxonomy import How, Where
 
 _LINE_LENGTH = 52  # letters that fit beside a marker on a phone
@@ -46,7 +46,7 @@ class Taxonomy:
 
 def taxonomy_of(table: pd.DataFrame) -> Taxonomy:
     """The families of a table by where and how they change ViT."""
-    known = table.dropna(subset=["how", "family"])
+    known = table[["how", "family", "title", "year"]].dropna(subset=["how", "family"]).drop_duplicates()
     by_strategy = {str(how): _titles(rows) for how, rows in known.groupby("how")}
     return Taxonomy(
         tuple(
@@ -61,12 +61,9 @@ def taxonomy_of(table: pd.DataFrame) -> Taxonomy:
 
 def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
     """The families' titles, the oldest first; a family whose models have titles of their own is no architecture."""
-    families = []
-    for _, models in rows.groupby("family"):
-        titles, year = models["title"].dropna().unique(), models["year"].min()
-        if len(titles) == 1:
-            families.append((float("inf") if pd.isna(year) else float(year), str(titles[0])))
-    return tuple(title for _, title in sorted(families))
+    families = rows.groupby("family").agg(titles=("title", "nunique"), title=("title", "first"), year=("year", "min"))
+    alike = families[families["titles"] == 1].sort_values(["year", "title"], na_position="last")
+    return tuple(str(title) for title in alike["title"])
 
 
 def taxonomy_figure(table: pd.DataFrame) -> Figure:
@@ -125,7 +122,7 @@ def _chart(rows: list[_Row]) -> alt.LayerChart:
             for line, row in enumerate(rows)
             if row.kind == kind
         ]
-        return alt.Chart(alt.Data(values=values)).encode(y=y)
+        return alt.Chart(Rows(values)).encode(y=y)
 
     def text(kind: str, style: str, indent: int) -> alt.Chart:
         mark = lines(kind).mark_text(style=style, align="left", baseline="middle")

@@ -3,7 +3,7 @@
 Charts name styles (`front`, `label`, ...) and carry no colour but the classes' own: a theme is all that changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -19,6 +19,20 @@ _INK = {"text": ("#20242a", "#e6e8eb"), "soft": ("#5b626c", "#a3abb6"), "grid": 
 # Series that are no classes (depth and width, the reader's and the paper's): told apart by everybody.
 FIRST_SERIES, SECOND_SERIES, THIRD_SERIES = "#2276c4", "#cf5f0c", "#00877d"
 _SERIES = ("#8a8f99", FIRST_SERIES, THIRD_SERIES, "#7a5fd8", "#cc3a78", SECOND_SERIES, "#a97c00", "#4d8f22")
+
+
+class Rows(alt.Data):
+    """A chart's data. Altair copies inline data whenever it puts charts together; these rows are shared instead."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(values=rows)
+
+    def __deepcopy__(self, _: object) -> "Rows":
+        return self
+
+    def to_dict(self, validate: bool = True, **_: Any) -> dict[str, Any]:
+        """The rows as they are: they hold nothing that Altair would have to translate."""
+        return {"values": self["values"]}
 
 
 def theme(dark: bool) -> dict[str, Any]:
@@ -121,6 +135,9 @@ def one_plot(chart: alt.LayerChart | alt.Chart, height: int = HEIGHT) -> alt.Lay
     )
 
 
-def several_plots(plots: Iterable[alt.LayerChart | alt.Chart]) -> alt.ConcatChart:
-    """Plots below each other, each narrow enough for a phone; with room, `columns` may be raised."""
-    return alt.concat(*plots, columns=1).properties(spacing=24)
+def several_plots(plots: Iterable[alt.LayerChart | alt.Chart], *, beside: int = 76) -> alt.ConcatChart:
+    """Plots below each other, each narrow enough for a phone; with room, `columns` may be raised.
+
+    `beside` is the room that a plot takes besides its width, for the labels of its axis and the gap to the next.
+    """
+    return alt.concat(*plots, columns=1).properties(spacing=24, usermeta={"beside": beside})

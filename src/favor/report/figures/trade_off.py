@@ -11,7 +11,7 @@ import pandas as pd
 from favor.analyze import pareto
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.scatter import NARROW, WIDE, Scatter, scatter_layers, scatter_of, with_ends
-from favor.report.figures.theme import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, several_plots
+from favor.report.figures.theme import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, Rows, several_plots
 
 _STEPS = 24  # parts in which each piece of a front is passed to the placing of names
 
@@ -42,7 +42,6 @@ class TradeOff:
 def trade_off(
     rows: pd.DataFrame,
     cost: str,
-    quality: str = "top1",
     *,
     base_size: int | None,
     flags: Mapping[str, str] | None = None,
@@ -54,7 +53,7 @@ def trade_off(
     >>> [point.name for point in trade_off(rows, "params", base_size=224).front]
     ['a']
     """
-    x, y = axis_of(cost, with_ends(rows, cost)), axis_of(quality, with_ends(rows, quality))
+    x, y = axis_of(cost, with_ends(rows, cost)), axis_of("top1", with_ends(rows, "top1"))
     admitted = rows[~rows["name"].isin(list(flags or {}))]
     front = _front(admitted, x, y)
     large = admitted[admitted["img_size"] > base_size] if base_size is not None else admitted[:0]
@@ -66,8 +65,8 @@ def trade_off(
 def _front(rows: pd.DataFrame, x: Axis, y: Axis) -> tuple[FrontPoint, ...]:
     if not len(rows):
         return ()
-    found = pareto(rows, [x.column, y.column], draws=1).front
-    corners = [FrontPoint(each.name, x.shown(each.values[x.column]), y.shown(each.values[y.column])) for each in found]
+    members = pareto(rows, [x.column, y.column], draws=1).front
+    corners = [FrontPoint(one.name, x.shown(one.values[x.column]), y.shown(one.values[y.column])) for one in members]
     return tuple(sorted(corners, key=lambda corner: (corner.x, corner.y)))
 
 
@@ -95,7 +94,7 @@ def trade_off_layers(
     for corners, style in ((info.high_resolution, "high-resolution-front"), (info.front, "front")):
         if corners:
             values = [{"x": corner.x, "y": corner.y} for corner in corners]
-            line = alt.Chart(alt.Data(values=values)).mark_line(style=style, interpolate=info.step, clip=True)
+            line = alt.Chart(Rows(values)).mark_line(style=style, interpolate=info.step, clip=True)
             fronts.append(line.encode(x=x, y=y, order="x:Q"))
     way = list(_along(info))
     return scatter_layers(info.scatter, below=fronts, in_the_way=way, widths=widths, height=height, classes=classes)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import altair as alt
 import pandas as pd
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import X_FORMERS as RUN_X_FORMERS
 from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, evidence_of, sources_sentence
 from favor.report.figures.figure import X_FORMERS, Figure
 from favor.report.figures.scatter import Name, hollow, name_layers
-from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, layered, one_plot
+from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered, one_plot
 
 DATASET = "cifar10"
 _FAMILY = "vix"
@@ -69,19 +70,20 @@ def _embedding(name: str) -> str:
     return _PLAIN if stem in ("vit", "vip", "vil", "vin", "fnet", "mixer", "pit", "pip", "pin") else _CONVOLUTIONS
 
 
-def x_formers_figure(table: pd.DataFrame) -> Figure:
+def x_formers_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 4."""
     identity = ("x-formers-memory", X_FORMERS, "Figure 4", "Accuracy and training memory of the X-formers")
     own = table[table["family"] == _FAMILY]
     known = "dataset" in own.columns and DATASET in set(own["dataset"].dropna())
-    rows = evidence_of(own, ["train_memory", "top1"], DATASET).rows(["train_memory", "top1"]) if known else own[:0]
+    drawn = ["train_memory", "top1"]
+    rows = evidence_of(own, drawn, DATASET, scope).rows(drawn) if known else own[:0]
     if len(rows) < LEAST_TO_DRAW:
         missing = to_fill("training memory and accuracy on CIFAR-10", RUN_X_FORMERS)
         return Figure(*identity, "The X-formers.", None, missing)
     info = x_formers_of(rows)
     caption = (
         "Accuracy on CIFAR-10 against training memory, by the kind of attention (colour) and of embedding (marker). "
-        f"{sources_sentence(rows, ['train_memory', 'top1'])}"
+        f"{sources_sentence(rows, drawn)}"
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)
 
@@ -104,7 +106,7 @@ def _chart(info: XFormers) -> alt.LayerChart:
     shapes = alt.Scale(domain=[_PLAIN, _CONVOLUTIONS], range=["square", "triangle-up"])
     legend = alt.Legend(title=None, orient="bottom", columns=2)
     points = (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(Rows(values))
         .mark_point(size=60, fillOpacity=0.85, clip=True)
         .encode(
             x=x_axis(info.x),

@@ -10,7 +10,7 @@ from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import layered, one_plot, series_colours
+from favor.report.figures.theme import Rows, layered, one_plot, series_colours
 from favor.report.figures.trade_off import FrontPoint
 
 
@@ -37,7 +37,8 @@ def years_of(rows: pd.DataFrame) -> Years:
     """The fronts of models at one image size, so that a name is one point."""
     result = evolution(rows, ("throughput", "top1"))
     x, y = axis_of("throughput", rows["throughput"]), axis_of("top1", rows["top1"])
-    at = {str(row["name"]): (x.shown(row["throughput"]), y.shown(row["top1"])) for row in rows.to_dict("records")}
+    places = zip(rows["name"], rows["throughput"], rows["top1"], strict=True)
+    at = {str(name): (x.shown(throughput), y.shown(top1)) for name, throughput, top1 in places}
     fronts = tuple(
         YearFront(
             front.year,
@@ -60,9 +61,9 @@ def years_figure(evidence: Evidence) -> Figure:
         needs = "throughput, an accuracy and the year of two or more models"
         return Figure(*identity, "The front of each year.", None, to_fill(needs, QUICK))
     info = years_of(rows)
-    told = "; ".join(f"{front.year}: {', '.join(front.added[:4])}" for front in info.fronts if front.added)
+    added = "; ".join(f"{front.year}: {', '.join(front.added[:4])}" for front in info.fronts if front.added)
     caption = (
-        f"Each front holds all models published up to its year. New models: {told}. "
+        f"Each front holds all models published up to its year. New models: {added}. "
         f"{sources_sentence(rows, ['throughput', 'top1'])}"
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)
@@ -78,7 +79,7 @@ def _chart(info: Years) -> alt.LayerChart:
     ]
     years = [str(front.year) for front in info.fronts]
     scale = alt.Scale(domain=years, range=series_colours(len(years)))
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=x_axis(info.x),
         y=y_axis(info.y),
         color=alt.Color("year:N", scale=scale, legend=alt.Legend(title="Up to", orient="bottom", columns=5)),

@@ -1,6 +1,7 @@
 // The models that the reader keeps, side by side.
 
 function drawComparison() {
+  drawWhyHere();
   const kept = [...state.kept].map((index) => MODELS[index]);
   byId("comparison").hidden = !kept.length;
   byId("comparison-hint").hidden = kept.length > 0;
@@ -17,6 +18,53 @@ function drawComparison() {
   );
 }
 
+// For each kept model: why it is on the front, or which models keep it off, in words.
+function drawWhyHere() {
+  const box = byId("why-here");
+  const told = [...state.kept].filter((row) => plot.places.has(row)).map((row) => whyHere(row));
+  box.hidden = !told.length;
+  box.replaceChildren(...told.map((text) => make("li", {}, text)));
+}
+
+function whyHere(row) {
+  const { xs, ys, flags } = plot.found;
+  const [x, y] = [METRICS.get(state.x), METRICS.get(state.y)];
+  const { label, style } = MODELS[row];
+  const said = (index) => `${formatQuantity(ys[index], y.unit)} and ${formatQuantity(xs[index], x.unit)}`;
+  const who = `${label} (${style.title}) has ${y.title.toLowerCase()} ${formatQuantity(ys[row], y.unit)} and ${x.title.toLowerCase()} ${formatQuantity(xs[row], x.unit)}`;
+  const ranks = [[y, ys], [x, xs]].filter(([metric]) => metric.better !== "neither").map(([metric, values]) => placeBy(row, metric, values));
+  const start = `${who}: ${ranks.join(" and ")} of ${countOf(plot.shown.length)} shown.`;
+  if (x.better === "neither" || y.better === "neither") return start;
+  if (flags[row]) return `${start} It is never on the front, because its accuracy belongs to another configuration: ${flags[row]}.`;
+  if (!plot.shown.includes(row)) return `${start} It is outside the limits.`;
+  const worse = (index, metric, values) => (values[index] - values[row]) * sign(metric.name);
+  const beating = plot.shown.filter(
+    (other) => !flags[other] && worse(other, x, xs) <= 0 && worse(other, y, ys) <= 0 && (worse(other, x, xs) < 0 || worse(other, y, ys) < 0),
+  );
+  if (beating.length) {
+    const best = beating.reduce((a, b) => (worse(b, y, ys) < worse(a, y, ys) ? b : a));
+    const others = beating.length > 1 ? `, and ${countOf(beating.length - 1)} more` : "";
+    return `${start} It is not on the front: ${MODELS[best].label} is at least as good on both axes (${said(best)})${others}. ${apartText(row, best)}`.trim();
+  }
+  const better = (metric, values) => plot.shown.filter((other) => !flags[other] && worse(other, metric, values) < 0).length;
+  return `${start} It is on the front: ${countOf(better(y, ys))} beat it in ${y.title.toLowerCase()} and ${countOf(better(x, xs))} in ${x.title.toLowerCase()}, but none does so in one without being worse in the other.`;
+}
+
+const placeBy = (row, metric, values) => {
+  const place = 1 + plot.shown.filter((other) => (values[other] - values[row]) * sign(metric.name) < 0).length;
+  return `${ordinal(place)} by ${metric.title.toLowerCase()}`;
+};
+
+// Whether the difference is larger than what the intervals leave open.
+function apartText(row, other) {
+  const apart = [state.x, state.y].map((name) => {
+    const [a, b] = [row, other].map((index) => readingOf(current(name), index));
+    if (METRICS.get(name).exact) return a.value !== b.value;
+    return hasInterval(a) && hasInterval(b) && (a.high < b.low || b.high < a.low);
+  });
+  return apart.some(Boolean) ? "" : "The intervals of the two overlap or are unknown, so this may be chance.";
+}
+
 function comparisonHead(model) {
   const drop = () => {
     toggleKept(model.index);
@@ -26,7 +74,8 @@ function comparisonHead(model) {
   return make("th", { scope: "col" }, marker(model.style), model.label, button);
 }
 
-function comparisonRow({ name, title, unit, better }, kept) {
+function comparisonRow(metric, kept) {
+  const { name, title, better } = metric;
   const readings = kept.map(({ index }) => readingOf(current(name), index));
   const values = readings.filter(Boolean).map((reading) => reading.value);
   const best = better === "neither" || values.length < 2 ? null : values.reduce((a, b) => (b * sign(name) < a * sign(name) ? b : a));
@@ -40,7 +89,7 @@ function comparisonRow({ name, title, unit, better }, kept) {
         : make(
             "td",
             { class: reading.value === best ? "best" : null, title: originOf(reading) },
-            formatReading(reading, unit),
+            ...readingNodes(reading, metric),
             make("small", {}, reading.source ?? ""),
           ),
     ),

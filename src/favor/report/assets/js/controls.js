@@ -1,7 +1,7 @@
 // The explorer's controls: what stands at the axes, who is let in, and which limits hold.
 
 function drawControls() {
-  const metrics = [...METRICS.values()].map(({ name, title }) => [name, `${title} (${howMany(current(name))})`]);
+  const metrics = [...METRICS.values()].map(({ name, title }) => [name, `${title} (${countOf(howMany(current(name)))})`]);
   fillSelect(byId("x"), metrics, state.x);
   fillSelect(byId("y"), metrics, state.y);
   fillSelect(

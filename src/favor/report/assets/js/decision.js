@@ -5,6 +5,10 @@ const DRAWS = 1000;
 const Z = 1.959963984540054; // standard deviations from the middle of a 95 % interval to its end
 const CLASSES_OF = new Map([["cars", 196], ["flowers102", 102], ["places365", 365], ["cifar10", 10], ["tiny-imagenet", 200]]);
 const SMALLEST = 2 ** -52;
+const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
+// As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
+const [DISTURBED, UNSTEADY] = [Math.log(6), Math.log(1.05)];
+const [DISTURBED_FLAGS, UNSTEADY_FLAGS] = [["busy", "contradictory"], ["drift", "unsettled"]];
 
 const sign = (metric) => (METRICS.get(metric)?.better === "higher" ? -1 : 1);
 
@@ -184,46 +188,99 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
   return told;
 }
 
-// By row, the share of draws from the intervals in which it is the best that keeps all limits; null without intervals.
+// By row, the share of draws from the intervals in which it is the best that meets all limits: NaN where the uncertainty
+// of one of its numbers is unknown. Null where nothing can be drawn.
 function chancesOf({ question, deciding, eligible, undecided, values }) {
   if (deciding.ranked_by === "published front" || undecided.length) return null;
   const { limits } = question;
   const rows = eligible.filter((row) => limits.every((limit) => !Number.isNaN(values(limit.metric)[row])));
   const involved = [...new Set([deciding.objective, ...limits.map((limit) => limit.metric)])];
-  const drawn = involved.map((metric) => {
-    const column = columnOf(metric, question.accuracy, deciding.setting ?? -1);
-    const all = values(metric);
-    const side = (ends, factor) =>
-      Float64Array.from(rows, (row) => Math.max(0, factor * ((ends?.[row] ?? all[row]) - all[row])) / Z);
-    return {
-      value: Float64Array.from(rows, (row) => all[row]),
-      below: side(column?.low, -1),
-      above: side(column?.high, 1),
-      isUncertain: Boolean(column?.low && column.high),
-      factor: metric === deciding.objective ? sign(metric) : 0,
-      limits: limits.filter((limit) => limit.metric === metric),
-    };
-  });
-  if (!rows.length || !drawn.some((metric) => metric.isUncertain)) return null;
+  const drawn = involved.map((name) => ({
+    ...uncertaintyOf(METRICS.get(name), columnOf(name, question.accuracy, deciding.setting ?? -1), values(name), rows),
+    factor: name === deciding.objective ? sign(name) : 0,
+    limits: limits.filter((limit) => limit.metric === name),
+  }));
+  const isKnown = rows.map((_, at) => drawn.every((metric) => metric.isKnown[at]));
+  if (!isKnown.some(Boolean)) return null;
   const random = normalNumbers(1);
   const wins = new Float64Array(rows.length);
   for (let round = 0; round < DRAWS; round++) {
+    const numbers = drawn.map((metric) => metric.draw(random));
     let best = -1;
     let least = Infinity;
     for (let at = 0; at < rows.length; at++) {
       let cost = 0;
       let isKept = true;
-      for (const metric of drawn) {
-        const deviation = metric.isUncertain ? random() : 0;
-        const number = metric.value[at] + deviation * (deviation > 0 ? metric.above[at] : metric.below[at]);
-        cost += metric.factor * number;
-        for (const limit of metric.limits) isKept &&= keeps(limit, number);
-      }
+      drawn.forEach((metric, which) => {
+        cost += metric.factor * numbers[which][at];
+        for (const limit of metric.limits) isKept &&= keeps(limit, numbers[which][at]);
+      });
       if (isKept && cost < least) [best, least] = [at, cost];
     }
     if (best >= 0) wins[best] += 1;
   }
-  return new Map(rows.map((row, at) => [row, wins[at] / DRAWS]));
+  return new Map(rows.map((row, at) => [row, isKnown[at] ? wins[at] / DRAWS : NaN]));
+}
+
+// As `favor.analyze.intervals`: how far each number may be off, below and above, and what models share of it.
+function uncertaintyOf(metric, column, values, rows) {
+  const isLinear = metric.unit === "%"; // of all other quantities ratios matter
+  const number = Float64Array.from(rows, (row) => values[row]);
+  const hasBoth = rows.map((row) => isEnd(column?.low?.[row]) && isEnd(column?.high?.[row]));
+  const side = (ends, isAbove) =>
+    rows.map((row, at) => {
+      if (!hasBoth[at]) return NaN;
+      const [value, end] = [values[row], ends[row]];
+      const half = isLinear ? (isAbove ? end - value : value - end) : isAbove ? Math.log(end / value) : Math.log(value / Math.max(end, 1e-3 * value));
+      return Math.max(0, half || 0) / Z;
+    });
+  const anyKnown = hasBoth.some(Boolean);
+  const sides = anyKnown ? [side(column.low, false), side(column.high, true)] : [rows.map(() => 0), rows.map(() => 0)];
+  const widest = sides.flat().reduce((a, b) => (b > a ? b : a), 0);
+  const flags = rows.map((row) => new Set((textOf(column?.flags ?? null, row) ?? "").split(" ").map((flag) => flag.split(":").at(-1))));
+  const better = metric.better === "higher" ? 1 : 0; // other load only ever slows a call down
+  const [below, above] = sides.map((one, which) =>
+    one.map((known, at) => {
+      const unsteady = UNSTEADY_FLAGS.some((flag) => flags[at].has(flag)) ? UNSTEADY : 0;
+      const disturbed = which === better && DISTURBED_FLAGS.some((flag) => flags[at].has(flag)) ? DISTURBED / Z : 0;
+      return Math.hypot(Number.isNaN(known) ? (metric.exact ? 0 : widest) : known, unsteady, disturbed);
+    }),
+  );
+  const isSimulated = rows.map((row) => textOf(column?.source ?? null, row) === "simulated");
+  const shared = rows.map((row) => column?.shared?.[row] ?? 0);
+  // Equal simulations are of the same network, so they are drawn alike.
+  const first = new Map();
+  const network = rows.map((row, at) => {
+    const key = isSimulated[at] ? [number[at], column.low?.[row], column.high?.[row]].join() : at;
+    if (!first.has(key)) first.set(key, at);
+    return first.get(key);
+  });
+  const isUncertain = below.some(Boolean) || above.some(Boolean);
+  const hasShared = shared.some(Boolean);
+  const own = new Float64Array(rows.length);
+  const draw = (random) => {
+    if (!isUncertain) return number;
+    const common = hasShared ? random() : 0;
+    return number.map((value, at) => {
+      own[at] = network[at] === at ? random() : own[network[at]];
+      const z = Math.sqrt(1 - shared[at]) * own[at] + Math.sqrt(shared[at]) * common;
+      const moved = z * (z > 0 ? above[at] : below[at]);
+      return isLinear ? value + moved : value * Math.exp(moved);
+    });
+  };
+  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]))) };
+}
+
+const isEnd = (end) => end !== null && end !== undefined;
+
+// As `favor.analyze.verdict`: who is favored, or the models that it is undecided between.
+function verdictOf({ pool }, chances) {
+  if (chances === null || !pool.length) return { favored: pool[0] ?? null, contenders: [] };
+  const known = [...chances.keys()].filter((row) => !Number.isNaN(chances.get(row)));
+  const likely = known.sort((a, b) => chances.get(b) - chances.get(a));
+  if (likely.length && chances.get(likely[0]) >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(likely[0])) return { favored: likely[0], contenders: [] };
+  if (Number.isNaN(chances.get(pool[0]))) return { favored: pool[0], contenders: [] };
+  return { favored: null, contenders: likely.filter((row) => chances.get(row) >= LIKELY).slice(0, MOST_CONTENDERS) };
 }
 
 // Normal random numbers that are the same on every visit.

@@ -3,6 +3,8 @@
 const EDGE = { top: 34, right: 18, bottom: 48, left: 62 };
 const REACH = 22; // pixels around a point in which the pointer means it
 const MOST_LABELS = 24;
+const MOST_COVERED = 2; // a name over more points than this hides more than it tells
+const MOST_WHISKERS = 120; // beyond, only those of the front are drawn
 const CROWD = 400; // points that need smaller markers
 const plot = { points: [], shown: [], byX: [], byY: [], places: new Map(), current: null, card: null };
 

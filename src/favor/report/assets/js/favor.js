@@ -1,6 +1,7 @@
 // "Which to favor": the reader's limits and preference, and the answer that `favor recommend` gives to them.
 
 const TOP = 5;
+const MOST_AT_ONCE = 500; // with more models the draws take so long that the page says so first
 const MOST_NAMES = 10;
 const WISH_TITLES = new Map([
   [null, "the most accurate"],
@@ -20,7 +21,9 @@ function setUpFavor() {
 
 function drawFavor() {
   const { wishes, devices } = DATA.questions;
-  const views = DATA.accuracies.map((view, index) => [index, view.dataset, view.any]).filter(([, , any]) => !any);
+  const askable = DATA.accuracies.map((view, index) => ({ ...view, index })).filter(({ any }) => !any);
+  const isOne = ({ dataset }) => askable.filter((view) => view.dataset === dataset).length === 1;
+  const views = askable.map((view) => [view.index, isOne(view) ? view.dataset : view.basis]);
   fillSelect(byId("wish"), wishes.map((wish) => [wish ?? "", WISH_TITLES.get(wish) ?? wish]), state.wish ?? "");
   fillSelect(byId("dataset"), views, state.dataset);
   fillSelect(byId("device"), devices.map((device) => [device ?? "", device ?? "the device with most measurements"]), state.device ?? "");
@@ -76,19 +79,26 @@ function drawAnswer() {
     return;
   }
   const answer = decide(questionNow());
-  showAnswer(box, answer, null);
-  // The draws take longer than the answer, so the answer is shown first.
-  counting = setTimeout(() => showAnswer(box, answer, chancesOf(answer)), 30);
+  if (answer.eligible.length > MOST_AT_ONCE) {
+    box.replaceChildren(make("p", { class: "soft" }, "Drawing from the intervals…"));
+    counting = setTimeout(() => showAnswer(box, answer, chancesOf(answer)), 30);
+  } else showAnswer(box, answer, chancesOf(answer));
 }
 
 function showAnswer(box, answer, chances) {
-  const { choices, undecided, why, flagged } = answer;
-  const favored = choices.length ? MODELS[choices[0]] : null;
+  const { undecided, flagged } = answer;
+  const verdict = verdictOf(answer, chances);
+  const favored = verdict.favored === null ? null : MODELS[verdict.favored];
+  // The favored model is explained where it is the best by the numbers, too.
+  const why = verdict.favored === answer.pool[0] ? answer.why : null;
+  const chosen = favored ? [verdict.favored] : verdict.contenders;
+  const choices = [...chosen, ...answer.pool.filter((row) => !chosen.includes(row))].slice(0, Math.max(TOP, chosen.length));
   box.replaceChildren(
-    favored ? favoredHead(favored, answer) : make("h3", { class: "favored none" }, noneTitle(answer)),
+    favored ? favoredHead(favored, answer) : make("h3", { class: "favored none" }, noneTitle(answer, verdict)),
     ...undecided.map((reason) => make("p", { class: "flag" }, reason)),
+    ...(verdict.contenders.length ? [make("p", {}, undecidedText(verdict, answer, chances))] : []),
     ...(why ? [reasonList(why, answer)] : []),
-    ...(choices.length ? [choiceTable(answer, chances)] : []),
+    ...(choices.length ? [choiceTable({ ...answer, choices }, chances)] : []),
     ...(answer.relax ? [relaxList(answer.relax)] : []),
     ...(flagged.length ? [flaggedList(flagged, answer)] : []),
     make("ul", { class: "notes" }, ...answer.notes.map((note) => make("li", {}, note))),
@@ -108,7 +118,14 @@ function favoredHead(model, answer) {
   );
 }
 
-function noneTitle({ undecided, question }) {
+// Who may be the best, and where to read what to measure.
+function undecidedText({ contenders }, { pool }, chances) {
+  const said = contenders.map((row) => `${MODELS[row].label} (${fixed(100 * chances.get(row), 0)} %${pool.includes(row) ? "" : ", just beyond a limit"})`);
+  return `None is the best in most draws from the intervals: ${said.join(", ")}. The command below also says what to measure to decide.`;
+}
+
+function noneTitle({ undecided, question }, { contenders }) {
+  if (contenders.length) return `Undecided between ${contenders.map((row) => MODELS[row].label).join(", ")}`;
   if (undecided.length) return "No model can be favored: numbers are missing.";
   return question.limits.length ? "No model is known to meet the limits." : "No model can be favored.";
 }
@@ -139,7 +156,7 @@ function choiceTable({ choices, question, deciding, values }, chances) {
   const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["P(best)"] : [])];
   const cell = (metric, row) => {
     const reading = readingOf(columnOf(metric, question.accuracy, deciding.setting ?? -1), row);
-    return make("td", { title: reading ? originOf(reading) : null }, reading ? formatReading(reading, METRICS.get(metric).unit) : "unknown");
+    return make("td", { title: reading ? originOf(reading) : null }, ...(reading ? readingNodes(reading, METRICS.get(metric)) : ["unknown"]));
   };
   const rows = choices.map((row) =>
     make(
@@ -147,7 +164,7 @@ function choiceTable({ choices, question, deciding, values }, chances) {
       { "data-name": MODELS[row].name },
       make("th", { scope: "row" }, marker(MODELS[row].style), MODELS[row].label),
       ...metrics.map((metric) => cell(metric, row)),
-      ...(chances ? [make("td", {}, `${fixed(100 * (chances.get(row) ?? 0), 0)} %`)] : []),
+      ...(chances ? [make("td", {}, Number.isNaN(chances.get(row) ?? NaN) ? "unknown" : `${fixed(100 * chances.get(row), 0)} %`)] : []),
     ),
   );
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
@@ -183,6 +200,7 @@ function commandFor({ accuracy, device, wish, limits }) {
   const words = limits.map(({ option }) => `--${option.replace("_", "-")} ${withUnit(option, state.asked.get(option))}`);
   if (wish !== null) words.push(`--prefer ${wish}`);
   if (DATA.accuracies[accuracy].dataset !== "imagenet-1k") words.push(`--dataset ${quoted(DATA.accuracies[accuracy].dataset)}`);
-  if (device !== null) words.push(`--device ${quoted(device)}`);
+  if (DATA.accuracies[accuracy].pipeline !== null) words.push(`--pipeline ${quoted(DATA.accuracies[accuracy].pipeline)}`);
+  words.push(...DATA.questions.options[DATA.questions.devices.indexOf(device)].map(quoted));
   return [DATA.command, ...words].join(" ");
 }

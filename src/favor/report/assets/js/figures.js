@@ -2,10 +2,11 @@
 
 const PLOT_WIDTH = 360; // pixels for one of several plots beside each other
 const WIDE = 480; // pixels of a figure
-const BESIDE_A_PLOT = 76; // pixels of them for its axis and for what is between two plots
 const drawnCharts = new Map();
 
 function setUpFigures() {
+  byId("print").addEventListener("click", printAll);
+  document.addEventListener("keydown", onPrintKey);
   const boxes = [...document.querySelectorAll(".chart[data-spec]")];
   if (!boxes.length) return;
   const seen = new IntersectionObserver(
@@ -19,6 +20,19 @@ function setUpFigures() {
     { rootMargin: "300px" },
   );
   boxes.forEach((box) => seen.observe(box));
+}
+
+// Whoever prints gets all figures: those that nobody has come to yet are drawn first.
+async function printAll() {
+  const waiting = [...document.querySelectorAll(".chart[data-spec]")].filter((box) => !drawnCharts.has(box));
+  for (const box of waiting) await drawChart(box);
+  window.print();
+}
+
+function onPrintKey(event) {
+  if (!(event.ctrlKey || event.metaKey) || event.key !== "p") return;
+  event.preventDefault();
+  printAll();
 }
 
 async function drawChart(box) {
@@ -44,7 +58,7 @@ function widenLegends(part) {
 // Several plots side by side as far as there is room, each as wide as its share of it.
 function spreadPlots(spec, room) {
   spec.columns = columnsFor(spec.concat.length, Math.max(1, Math.floor(room / PLOT_WIDTH)));
-  const width = Math.floor(room / spec.columns) - BESIDE_A_PLOT;
+  const width = Math.floor(room / spec.columns) - spec.usermeta.beside;
   spec.concat = spec.concat.map((plot) => ({ ...plot, width: Math.max(width, plot.width) }));
 }
 

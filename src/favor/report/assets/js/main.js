@@ -41,6 +41,7 @@ setUpExplorer();
 setUpFavor();
 setUpTable();
 setUpFigures();
+setUpDownloads();
 openView(location.hash.slice(1));
 byId("theme").addEventListener("click", toggleTheme);
 document.querySelectorAll("a.jump").forEach((link) => link.addEventListener("click", jump));
@@ -56,7 +57,9 @@ window.favor = {
   openView,
   decide,
   chancesOf,
+  verdictOf,
   paretoFront,
+  csvOf,
   formatOutward,
   formatQuantity,
   questionNow,

@@ -1,6 +1,6 @@
 // The explorer's picture: the models that the reader leaves in, their axes and their front.
 
-// The models with both numbers, and those of them that pass all filters and keep all limits.
+// The models with both numbers, and those of them that pass all filters and meet all limits.
 function selection() {
   const [xColumn, yColumn] = [current(state.x), current(state.y)];
   const [xs, ys] = [numbersOf(xColumn), numbersOf(yColumn)];
@@ -38,6 +38,7 @@ function drawExplorer() {
   // Another configuration's accuracy never decides, so it makes no front either.
   const own = found.kept.filter((row) => !found.flags[row]);
   const front = hasFront ? paretoFront(own, found.xs, found.ys, xMetric.better, yMetric.better) : [];
+  plot.found = found;
   plot.shown = found.kept;
   plot.front = front;
   plot.places.clear();
@@ -46,9 +47,10 @@ function drawExplorer() {
     const x = scaleFor(found.known.map((row) => found.xs[row]), xMetric.unit, EDGE.left, width - EDGE.right, 75);
     const y = scaleFor(found.known.map((row) => found.ys[row]), yMetric.unit, height - EDGE.bottom, EDGE.top, 50);
     found.drawn.forEach((row) => plot.places.set(row, [x.place(found.xs[row]), y.place(found.ys[row])]));
+    found.beyond = found.drawn.filter((row) => x.isBeyond(found.xs[row]) || y.isBeyond(found.ys[row])).length;
     drawAxes(x, y, xMetric, yMetric, width, height);
     drawFront(front);
-    front.forEach((row) => drawWhiskers(found, row, x, y));
+    (found.kept.length > MOST_WHISKERS ? front : found.kept).forEach((row) => drawWhiskers(found, row, x, y));
     drawLabels(front, width, height);
   }
   drawPoints(found, new Set(front));
@@ -115,7 +117,8 @@ function drawLabels(front, width, height) {
       return [{ box, dx, dy, anchor, covered: others.filter(([atX, atY]) => meets(box, [atX - 5, atY - 5, atX + 5, atY + 5])).length }];
     });
     if (!free.length) continue;
-    const { box, dx, dy, anchor } = free.reduce((a, b) => (b.covered < a.covered ? b : a));
+    const { box, dx, dy, anchor, covered } = free.reduce((a, b) => (b.covered < a.covered ? b : a));
+    if (covered > MOST_COVERED && !state.kept.has(row)) continue;
     taken.push(box);
     plot.layers.labels.append(makeSvg("text", { x: x + dx, y: y + dy, "text-anchor": anchor }, text));
   }
@@ -129,7 +132,8 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
     plot.layers.points.append(...plot.points);
   }
   const isKept = new Set(kept);
-  const usual = drawn.length > CROWD ? 4.2 : 6;
+  const axes = [[xColumn, METRICS.get(state.x)], [yColumn, METRICS.get(state.y)]];
+  const readings = (index) => axes.map(([column, metric]) => [readingOf(column, index), metric]);
   plot.points.forEach((point, index) => {
     const place = plot.places.get(index);
     if (place === undefined) {
@@ -144,10 +148,11 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
       front.has(index) && "on-front",
       state.kept.has(index) && "kept",
       flags[index] && "flagged",
+      readings(index).some(([reading, metric]) => isUnsure(reading, metric)) && "unsure",
+      readings(index).some(([reading]) => reading.flags !== null) && "doubtful",
     ];
     point.setAttribute("class", names.filter(Boolean).join(" "));
-    const size = usual * Math.sqrt((MODELS[index].size ?? USUAL_SIZE) / USUAL_SIZE);
-    const spot = `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${Math.min(10, Math.max(2.6, size)).toFixed(2)})`;
+    const spot = `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${radiusOf(MODELS[index].size, drawn.length)})`;
     if (point.spot !== spot) point.setAttribute("transform", (point.spot = spot));
     // A filter changes no number, and describing all models anew would take longer than the rest.
     if (point.xColumn !== xColumn || point.yColumn !== yColumn) {
@@ -161,18 +166,39 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
   if (entry !== undefined) plot.points[entry].setAttribute("tabindex", "0");
 }
 
+// A marker's area goes with the side of the image.
+function radiusOf(size, points) {
+  const radius = (points > CROWD ? 4.2 : 6) * Math.sqrt((size ?? USUAL_SIZE) / USUAL_SIZE);
+  return Math.min(10, Math.max(2.6, radius)).toFixed(2);
+}
+
+// What the size of a marker means: the smallest, the usual and the largest image that is drawn.
+function drawSizeKey(drawn) {
+  const sizes = [...new Set(drawn.map((row) => MODELS[row].size).filter((size) => size !== null))].sort((a, b) => a - b);
+  byId("size-key").hidden = sizes.length < 2;
+  const shown = [...new Set([sizes[0], sizes.includes(USUAL_SIZE) ? USUAL_SIZE : sizes[0], sizes.at(-1)])];
+  const circle = (size) => {
+    const radius = radiusOf(size, drawn.length);
+    return makeSvg("svg", { class: "size", width: 22, height: 20, viewBox: "-11 -10 22 20", "aria-hidden": "true" }, makeSvg("circle", { r: radius }));
+  };
+  byId("size-key").replaceChildren("image size:", ...shown.flatMap((size) => [circle(size), `${size} px`]));
+}
+
 function describe(index, xColumn, yColumn) {
   const model = MODELS[index];
   const number = (metric, column) => `${METRICS.get(metric).title} ${formatQuantity(column.value[index], METRICS.get(metric).unit)}`;
   return `${model.label}, ${model.style.title}, ${number(state.y, yColumn)}, ${number(state.x, xColumn)}`;
 }
 
-function drawStatus({ known, drawn, kept, flags }, front, hasFront, width, height) {
-  const told = [`${kept.length} of ${countOf(known.length)}`];
+function drawStatus({ known, drawn, kept, flags, beyond }, front, hasFront, width, height) {
+  const both = `${METRICS.get(state.y).title.toLowerCase()} and ${METRICS.get(state.x).title.toLowerCase()}`;
+  const told = [kept.length === known.length ? `${countOf(known.length)} with ${both}, all shown` : `${kept.length} shown of ${countOf(known.length)} with ${both}`];
   if (hasFront) told.push(`${front.length} on the front`);
-  if (drawn.length > kept.length) told.push(`${drawn.length - kept.length} outside the limits`);
+  if (drawn.length > kept.length) told.push(`${drawn.length - kept.length} outside the limits (faded)`);
+  if (known.length > drawn.length) told.push(`${known.length - drawn.length} filtered out`);
+  if (beyond) told.push(`${beyond} beyond the axes, drawn at the edge`);
   const lacking = MODELS.length - known.length;
-  if (lacking) told.push(`${lacking} lack a number`);
+  if (lacking) told.push(`${lacking} not drawn: one of the two numbers is unknown here`);
   byId("status").textContent = told.join(" · ");
   byId("front").textContent = front.map((row) => MODELS[row].label).join(", ");
   byId("front-box").hidden = !hasFront || !front.length;
@@ -180,6 +206,9 @@ function drawStatus({ known, drawn, kept, flags }, front, hasFront, width, heigh
     const words = `No model has both ${METRICS.get(state.x).title} and ${METRICS.get(state.y).title} here.`;
     plot.layers.grid.append(makeSvg("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "title" }, words));
   }
+  drawSizeKey(drawn);
   byId("flagged-key").hidden = !drawn.some((row) => flags[row]);
+  byId("unsure-key").hidden = !plot.layers.points.querySelector(".unsure");
+  byId("doubtful-key").hidden = !plot.layers.points.querySelector(".doubtful");
   byId("simulated-key").hidden = !["x", "y"].some((axis) => sourcesIn(current(state[axis])).includes("simulated"));
 }

@@ -73,16 +73,18 @@ function showCard(row) {
 
 function cardNumber(metric, reading) {
   const { title, unit } = METRICS.get(metric);
-  const interval =
-    reading.low === null || reading.high === null
-      ? null
-      : make("small", {}, `95 % interval: ${formatQuantity(reading.low, unit)} to ${formatQuantity(reading.high, unit)}`);
+  const interval = hasInterval(reading)
+    ? make("small", {}, `95 % interval: ${formatQuantity(reading.low, unit)} to ${formatQuantity(reading.high, unit)}`)
+    : isUnsure(reading, METRICS.get(metric))
+      ? make("small", {}, "no interval is known, so neither is the precision of this number")
+      : null;
   return make(
     "p",
     {},
     make("span", { class: "soft" }, `${title} `),
     make("b", {}, formatQuantity(reading.value, unit)),
     interval,
-    make("small", {}, originOf(reading)),
+    ...flagTexts(reading.flags).map((text) => make("small", { class: "flag" }, `Flagged: ${text}`)),
+    make("small", {}, [reading.source, reading.setting, reading.provenance].filter(Boolean).join(" · ")),
   );
 }

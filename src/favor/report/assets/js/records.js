@@ -22,9 +22,11 @@ const MODELS = DATA.models.name.map((name, index) => {
 const BY_LABEL = new Map(MODELS.map((model) => [model.label, model]));
 const NOTHING = new Float64Array(MODELS.length).fill(NaN);
 
-// The column of a metric: a count, an accuracy of a view, or a cost in a setting; null where there is none.
+// The column of a metric: a count, an accuracy of a view, or a cost in a setting; null where there is none. Accuracies
+// are those of float models, so there is none in a setting with quantized ones.
 function columnOf(metric, accuracy, setting) {
-  const groups = [DATA.counted, DATA.accuracies[accuracy]?.columns, DATA.settings[setting]?.columns];
+  const view = DATA.settings[setting];
+  const groups = [DATA.counted, view?.quantized ? null : DATA.accuracies[accuracy]?.columns, view?.columns];
   return groups.find((columns) => columns && Object.hasOwn(columns, metric))?.[metric] ?? null;
 }
 
@@ -52,6 +54,7 @@ function readingOf(column, index) {
     source: textOf(column.source, index),
     setting: textOf(column.setting, index),
     provenance: textOf(column.provenance, index),
+    flags: textOf(column.flags, index),
   };
 }
 
@@ -62,10 +65,37 @@ function textOf(numbers, index) {
   return number === null ? null : DATA.texts[number];
 }
 
-const formatReading = (reading, unit) =>
-  formatQuantity(reading.value, unit) + formatSpread(reading.value, reading.low, reading.high, unit);
+// An exact number is the same in every run; any other without an interval may be anywhere near its value.
+const hasInterval = ({ low, high }) => low !== null && high !== null;
+const isUnsure = (reading, { exact }) => !exact && !hasInterval(reading);
+
+const FLAG_TEXTS = new Map([
+  ["busy", "other programs were running"],
+  ["wide", "the interval is still wide"],
+  ["unsettled", "the times had not settled"],
+  ["drift", "the times drifted"],
+]);
+
+// Flags in words: "latency:wide" is "latency: the interval is still wide".
+const flagTexts = (flags) =>
+  (flags ?? "").split(" ").filter(Boolean).map((flag) => {
+    const [step, kind] = flag.includes(":") ? flag.split(":") : [null, flag];
+    const words = FLAG_TEXTS.get(kind) ?? kind.replaceAll("_", " ");
+    return step === null ? words : `${step}: ${words}`;
+  });
+
+// A number with what is known of its uncertainty: its interval, "± ?" without one, and a mark where it is flagged.
+function readingNodes(reading, metric) {
+  const spread = isUnsure(reading, metric) ? " ± ?" : formatSpread(reading.value, reading.low, reading.high, metric.unit);
+  return [
+    formatQuantity(reading.value, metric.unit),
+    ...(reading.flags === null ? [] : [make("span", { class: "flag", role: "img", "aria-label": "flagged" }, " ⚑")]),
+    ...(spread ? [make("span", { class: "spread" }, spread)] : []),
+  ];
+}
 
 const howMany = (column) => (column === null ? 0 : numbersOf(column).reduce((count, value) => count + !Number.isNaN(value), 0));
 
-// Where the numbers are from, in one line.
-const originOf = (reading) => [reading.source, reading.setting, reading.provenance].filter(Boolean).join(" · ");
+// Where a number is from and why to distrust it, in one line.
+const originOf = (reading) =>
+  [reading.source, reading.setting, reading.provenance, ...flagTexts(reading.flags).map((text) => `flagged: ${text}`)].filter(Boolean).join(" · ");

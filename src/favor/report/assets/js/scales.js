@@ -2,20 +2,33 @@
 
 const LOG_FROM = 12; // a wider range than this cannot be read on a linear axis
 const MARGIN = 0.05;
+const [MANY, TAIL, FAR] = [200, 0.01, 0.35];
 
-// `spacing` is how many pixels a tick wants for its text.
+// `spacing` is how many pixels a tick wants for its text. What lies beyond the axis stands at its edge.
 function scaleFor(values, unit, start, end, spacing) {
-  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
-  const greatest = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const [least, greatest] = rangeOf(values);
   const isLog = least > 0 && greatest / least > LOG_FROM;
   const [inner, outer] = isLog ? [Math.log, Math.exp] : [(value) => value, (value) => value];
   const width = inner(greatest) - inner(least) || Math.abs(inner(greatest)) || 1;
   const [low, high] = [inner(least) - MARGIN * width, inner(greatest) + MARGIN * width];
-  const place = (value) => start + ((inner(value) - low) / (high - low)) * (end - start);
+  const share = (value) => (inner(value) - low) / (high - low);
+  const place = (value) => start + Math.min(1, Math.max(0, share(value))) * (end - start);
+  const isBeyond = (value) => !(share(value) >= 0 && share(value) <= 1);
   const room = Math.max(3, Math.floor(Math.abs(end - start) / spacing));
   const [first, last] = [outer(low), outer(high)];
   const ticks = isLog ? logTicks(first, last, room, unit) : linearTicks(first, last, room, unit);
-  return { place, isLog, ticks: ticks.filter((tick) => tick >= first && tick <= last) };
+  return { place, isBeyond, isLog, ticks: ticks.filter((tick) => tick >= first && tick <= last) };
+}
+
+// The range to draw. Of many values those are left out that lie far from the middle 98 hundredths of them.
+function rangeOf(values) {
+  const sorted = Float64Array.from(values).sort();
+  if (sorted.length < MANY) return [sorted[0], sorted.at(-1)];
+  const isLog = sorted[0] > 0 && sorted.at(-1) / sorted[0] > LOG_FROM;
+  const at = (place) => (isLog ? Math.log(sorted[place]) : sorted[place]);
+  const [low, high] = [at(Math.floor(TAIL * sorted.length)), at(Math.ceil((1 - TAIL) * sorted.length) - 1)];
+  const places = [...sorted.keys()].filter((place) => at(place) >= low - FAR * (high - low) && at(place) <= high + FAR * (high - low));
+  return [sorted[places[0]], sorted[places.at(-1)]];
 }
 
 // Multiples of a round step, round in the unit that is written.

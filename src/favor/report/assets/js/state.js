@@ -14,7 +14,7 @@ const openingState = () => ({
   kept: new Set(), // positions of models
   sort: { by: "top1", descending: true },
   find: "",
-  dataset: OPENING.accuracy,
+  dataset: OPENING.dataset,
   wish: null,
   device: null,
   asked: new Map(), // limits of the recommendation by option, in the unit that the page asks for
@@ -23,14 +23,14 @@ const openingState = () => ({
 
 const state = openingState();
 
-const accuracyKey = (view) => (view.any ? `${view.dataset} any` : view.dataset);
+const accuracyKey = ({ dataset, any, pipeline }) => (any ? `${dataset} any` : pipeline === null ? dataset : `${dataset} ${pipeline}`);
 
 function encodeState() {
   const found = new URLSearchParams();
   const put = (key, value, usual) => value !== usual && value !== null && found.set(key, value);
   put("x", state.x, OPENING.x);
   put("y", state.y, OPENING.y);
-  put("accuracy", DATA.accuracies[state.accuracy] ? accuracyKey(DATA.accuracies[state.accuracy]) : null, openingKey());
+  put("accuracy", DATA.accuracies[state.accuracy] ? accuracyKey(DATA.accuracies[state.accuracy]) : null, openingKey(OPENING.accuracy));
   put("on", DATA.settings[state.setting]?.text ?? null, DATA.settings[OPENING.setting]?.text ?? null);
   for (const [kind, values] of Object.entries(state.hidden)) values.forEach((value) => found.append(`no-${kind}`, value));
   put("from", state.from);
@@ -39,7 +39,7 @@ function encodeState() {
   state.kept.forEach((index) => found.append("keep", MODELS[index].label));
   put("sort", `${state.sort.descending ? "-" : ""}${state.sort.by}`, "-top1");
   put("find", state.find, "");
-  put("dataset", DATA.accuracies[state.dataset]?.dataset ?? null, DATA.accuracies[OPENING.accuracy]?.dataset ?? null);
+  put("dataset", DATA.accuracies[state.dataset] ? accuracyKey(DATA.accuracies[state.dataset]) : null, openingKey(OPENING.dataset));
   put("prefer", state.wish);
   put("device", state.device);
   state.asked.forEach((value, option) => found.set(option, withUnit(option, value)));
@@ -47,7 +47,7 @@ function encodeState() {
   return found.toString();
 }
 
-const openingKey = () => (DATA.accuracies[OPENING.accuracy] ? accuracyKey(DATA.accuracies[OPENING.accuracy]) : null);
+const openingKey = (position) => (DATA.accuracies[position] ? accuracyKey(DATA.accuracies[position]) : null);
 
 const limitOf = (option) => DATA.limits.find((limit) => limit.option === option);
 
@@ -83,7 +83,7 @@ function decodeState(fragment) {
   take("find", (text) => text, (found) => (state.find = found));
   take(
     "dataset",
-    (text) => DATA.accuracies.findIndex((view) => view.dataset === text && !view.any),
+    (text) => DATA.accuracies.findIndex((view) => accuracyKey(view) === text && !view.any),
     (found) => (state.dataset = found),
   );
   take("prefer", among(DATA.questions.wishes), (found) => (state.wish = found));

@@ -29,8 +29,9 @@ function drawTable() {
   listing.drawn = 0;
   addRows();
   const names = new Set(listing.rows.map((model) => model.name)).size;
-  const bySize = names < listing.rows.length ? `, ${listing.rows.length} with their image sizes` : "";
-  byId("table-count").textContent = `${names} of ${countOf(new Set(MODELS.map((model) => model.name)).size)}${bySize}`;
+  const all = new Set(MODELS.map((model) => model.name)).size;
+  const found = names === all ? countOf(all) : `${names} of ${countOf(all)} found`;
+  byId("table-count").textContent = names < listing.rows.length ? `${found}, in ${listing.rows.length} rows: one for each image size` : found;
 }
 
 function sortedModels() {
@@ -70,10 +71,10 @@ function addRows() {
 }
 
 function tableRow(model) {
-  const numbers = listing.metrics.map(({ name, unit }) => {
-    const reading = readingOf(current(name), model.index);
+  const numbers = listing.metrics.map((metric) => {
+    const reading = readingOf(current(metric.name), model.index);
     if (reading === null) return make("td", { class: "number" });
-    return make("td", { class: `number ${reading.source ?? ""}`, title: originOf(reading) }, formatReading(reading, unit));
+    return make("td", { class: `number ${reading.source ?? ""}`, title: originOf(reading) }, ...readingNodes(reading, metric));
   });
   return make(
     "tr",
@@ -86,19 +87,18 @@ function tableRow(model) {
 
 // All rows of the filtered table in the stored units, with the source of every number.
 function tableAsCsv() {
-  const cell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
   const head = [
     ...["name", "class", "year", "img_size"],
-    ...listing.metrics.flatMap(({ name, unit }) => [`${name} [${unit}]`, `${name}_low`, `${name}_high`, `${name}_source`, `${name}_setting`]),
+    ...listing.metrics.flatMap(({ name, unit }) => [`${name} [${unit}]`, `${name}_low`, `${name}_high`, `${name}_source`, `${name}_setting`, `${name}_flags`]),
   ];
   const lines = listing.rows.map((model) => [
     ...[model.name, model.style.key, model.year ?? "", model.size ?? ""],
     ...listing.metrics.flatMap(({ name }) => {
       const reading = readingOf(current(name), model.index);
-      return reading ? [reading.value, reading.low ?? "", reading.high ?? "", reading.source ?? "", reading.setting ?? ""] : ["", "", "", "", ""];
+      return reading ? [reading.value, reading.low ?? "", reading.high ?? "", reading.source ?? "", reading.setting ?? "", reading.flags ?? ""] : ["", "", "", "", "", ""];
     }),
   ]);
-  return [head, ...lines].map((line) => line.map((value) => cell(String(value))).join(",")).join("\n") + "\n";
+  return csvOf([head, ...lines]);
 }
 
 // Where the browser refuses the clipboard, the text is shown to be copied by hand.

@@ -9,6 +9,7 @@ function formatQuantity(value, unit) {
   if (unit === "B") return scaled(value, BYTE_SCALES) ?? `${general(value, 6)} B`;
   if (unit === "s") return scaled(value, TIME_SCALES) ?? `${general(value, 6)} s`;
   if (unit === "%") return `${fixed(value, 2)} %`;
+  if (unit === "pp") return `${value < 0 ? "" : "+"}${fixed(value, 2)} pp`;
   return `${Math.abs(value) >= 1000 ? grouped(fixed(value, 0)) : general(value, 3)} ${unit}`;
 }
 
@@ -22,6 +23,12 @@ function formatOutward(value, unit, outward) {
   if ((value - number * factor) * outward <= 0) return text;
   const places = digits.split(".")[1]?.length ?? 0;
   return grouped(fixed(number + outward * 10 ** -places, places)) + suffix;
+}
+
+// 1st, 2nd, 3rd, 4th, 11th, 21st.
+function ordinal(place) {
+  const teens = place % 100 > 10 && place % 100 < 14;
+  return `${place}${teens ? "th" : (["th", "st", "nd", "rd"][place % 10] ?? "th")}`;
 }
 
 function scaled(value, scales) {
