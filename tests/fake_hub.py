@@ -1,6 +1,8 @@
-"""A Hugging Face Hub on the loopback address, which serves files as they are, torn, or not at all."""
+"""A Hugging Face Hub on the loopback address, which serves files whole, torn, or not at all, and takes uploads."""
 
+import base64
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +17,20 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class FakeHub:
-    """Files by `repository/name`; a file in `torn` is cut off after so many bytes, as often as its number says."""
+    """Files by `repository/name`; a file in `torn` is cut off after so many bytes, as often as its number says.
+
+    Uploads need `token`, if there is one. `gone` closes the connection after so many more requests.
+    """
 
     files: dict[str, bytes] = field(default_factory=dict)
     torn: dict[str, int] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    repositories: dict[str, dict[str, object]] = field(default_factory=dict)
+    """What was asked of `create_repo`, by the repository's name."""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    """Large files by their SHA-256, until a commit names them."""
+    token: str | None = None
+    gone: int | None = None
     address: str = ""
 
 
@@ -33,6 +44,73 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
 
         def do_GET(self) -> None:
             self._answer(with_content=True)
+
+        def do_PUT(self) -> None:
+            hub.objects[self.path.rpartition("/")[2]] = self._body()
+            self._json({})
+
+        def do_POST(self) -> None:
+            path = self.path.partition("?")[0]
+            hub.asked.append(f"POST {path}")
+            body = self._body()
+            if hub.gone is not None:
+                hub.gone -= 1
+                if hub.gone < 0:
+                    self.close_connection = True
+                    return
+            if path == "/api/validate-yaml":  # needs no token
+                self._json({"errors": [], "warnings": []})
+            elif hub.token is not None and self.headers.get("Authorization") != f"Bearer {hub.token}":
+                self._json({"error": "Invalid username or password."}, 401)
+            elif path == "/api/repos/create":
+                asked = json.loads(body)
+                name = f"{asked['organization']}/{asked['name']}"
+                known = name in hub.repositories
+                hub.repositories.setdefault(name, asked)
+                self._json({"url": f"{hub.address}/{name}"}, 409 if known else 200)
+            elif "/preupload/" in path:
+                modes = [(file["path"], file["path"].endswith("safetensors")) for file in json.loads(body)["files"]]
+                files = [
+                    {"path": name, "uploadMode": "lfs" if is_large else "regular", "shouldIgnore": False}
+                    for name, is_large in modes
+                ]
+                self._json({"files": files})
+            elif path.endswith("/info/lfs/objects/batch"):
+                objects = [
+                    {**one, "actions": {"upload": {"href": f"{hub.address}/objects/{one['oid']}", "header": {}}}}
+                    for one in json.loads(body)["objects"]
+                ]
+                self._json({"transfer": "basic", "objects": objects})
+            elif "/commit/" in path:
+                _, _, kind, owner, name, *_ = path.split("/")
+                prefix = "" if kind == "models" else f"{kind}/"
+                for line in map(json.loads, body.splitlines()):
+                    value = line["value"]
+                    if line["key"] == "file":
+                        hub.files[f"{prefix}{owner}/{name}/{value['path']}"] = base64.b64decode(value["content"])
+                    elif line["key"] == "lfsFile":
+                        hub.files[f"{prefix}{owner}/{name}/{value['path']}"] = hub.objects[value["oid"]]
+                self._json({"commitUrl": f"{hub.address}/{owner}/{name}/commit/{COMMIT}", "commitOid": COMMIT})
+            else:
+                self._json({"error": f"nothing at {path}"}, 404)
+
+        def _body(self) -> bytes:
+            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+
+        def _json(self, content: object, status: int = 200) -> None:
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
         def _answer(self, with_content: bool) -> None:
             path = self.path.lstrip("/").partition("?")[0].replace("/resolve/main/", "/")
@@ -88,4 +166,5 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHu
         )
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by Git LFS
         yield hub

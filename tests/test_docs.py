@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         assert favor.load_plugin(tmp_path / "crossmean.py") == MODELS
         yield tmp_path
     finally:
-        registry._forget(favor.list_models("crossmean_*"))
+        registry.unregister(favor.list_models("crossmean_*"))
         registry._plugins.pop((tmp_path / "crossmean.py").resolve(), None)
 
 

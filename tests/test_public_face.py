@@ -74,6 +74,12 @@ def test_simulate_takes_several_devices_and_keeps_the_records_in_a_study(tmp_pat
     assert len(favor.load_records(tmp_path / "study")) == 2
 
 
+def test_simulate_does_not_repeat_what_the_study_has(tmp_path: Path) -> None:
+    first, second = (favor.simulate("vit_xs4", "a100", batch_size=8, study=tmp_path / "study") for _ in range(2))
+    assert list(second) == list(first)
+    assert len((tmp_path / "study" / "records.jsonl").read_text().splitlines()) == 1
+
+
 def test_measure_measures_here_and_keeps_the_record_in_a_study(tmp_path: Path) -> None:
     found = favor.measure("vit_xs4", batch_size=1, budget=0.2, threads=1, study=tmp_path)
     assert [record.status for record in found] == ["ok"]

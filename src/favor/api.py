@@ -97,7 +97,9 @@ def measure(
     phase: PhaseWord = "inference",
     device: str | None = None,
     precision: str = "fp32",
-    compiled: bool = False,
+    runtime: str = "eager",
+    calibration: str | None = None,
+    checkpoint: PathLike | None = None,
     img_size: int | None = None,
     num_classes: int = 1000,
     batch_size: int | Literal["best"] | None = None,
@@ -115,15 +117,16 @@ def measure(
     >>> records[0].metrics["latency_p50"].value  # doctest: +SKIP
     0.0021
     """
-    from favor.cli.options import study_from_options
-    from favor.cli.running import run_session
-    from favor.study.session import extend, working_in
+    from favor.study.options import study_from_options
+    from favor.study.running import run_request
     from favor.trace.conditions import phases_named
 
     options = {
         "device": device,
         "precisions": [precision],
-        "compile": compiled,
+        "runtimes": [runtime],
+        "calibration": calibration,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
         "img_sizes": None if img_size is None else [img_size],
         "num_classes": num_classes,
         "batch_size": batch_size,
@@ -133,12 +136,10 @@ def measure(
     }
     names = [models] if isinstance(models, str) else list(models)
     asked = study_from_options("measure", names, phases_named(phase), options)
-    folder = None if study is None else Path(study)
-    with working_in(folder, wait=False):
-        ended = run_session(extend(asked, folder))
+    ended = run_request(asked, None if study is None else Path(study))
+    ended.write_rest()
     if ended.stopped_by is not None:
         raise KeyboardInterrupt
-    ended.finish("call it again to go on")
     return Records(tuple(ended.records))
 
 
@@ -153,41 +154,35 @@ def simulate(
     num_classes: int = 1000,
     batch_size: int | Literal["best"] | None = None,
     optimizer: str = "lamb",
+    runtime: Literal["eager", "compile"] = "eager",
 ) -> Records:
     """Predict what models would cost on GPUs that you do not have; every number has a 95 % interval.
 
     A device is a name from `favor devices` or the path of your own YAML file. With `study`, the records are kept there,
-    and its measurements on the device correct the simulation.
+    what it already has is not simulated again, and its measurements on the device correct the simulation.
 
     >>> import favor
     >>> speed = favor.simulate("vit_s16", "a100", batch_size=64)[0].metrics["throughput"]
     >>> speed.low < speed.value < speed.high
     True
     """
-    from favor.records.store import append, has_records, read
-    from favor.simulation.calibration import shipped_calibration
     from favor.simulation.devices import device as described
-    from favor.simulation.pool import simulate_several
     from favor.simulation.simulation import SimulationRequest
-    from favor.simulation.study_correction import local_corrections
+    from favor.simulation.study_simulation import plan_simulations
     from favor.trace.conditions import phases_named
 
-    places = [described(name) for name in _several(device)]
-    calibration = shipped_calibration()
-    folder = None if study is None else Path(study)
-    records_exist = folder is not None and has_records(folder)
-    known = read(folder).records if folder is not None and records_exist else ()
-    corrections = local_corrections(known, places, precision, calibration) if known else {}
-    found: list[Record] = []
-    for each in phases_named(phase):
-        asked = SimulationRequest(each, precision, batch_size, img_size, num_classes, optimizer)
-        for simulated in simulate_several(_names(models), places, asked, calibration, corrections):
-            if simulated.refusal is not None:
-                raise simulated.refusal
-            if folder is not None:
-                append(folder, simulated.records)
-            found += simulated.records
-    return Records(tuple(found))
+    requests = [
+        SimulationRequest(named, precision, batch_size, img_size, num_classes, optimizer, runtime=runtime)
+        for named in phases_named(phase)
+    ]
+    devices = [described(name) for name in _several(device)]
+    plan = plan_simulations(_names(models), devices, requests, None if study is None else Path(study))
+    records = list(plan.done)
+    for simulated in plan.run():
+        if simulated.refusal is not None:
+            raise simulated.refusal
+        records += simulated.records
+    return Records(tuple(records))
 
 
 def train(
@@ -203,10 +198,12 @@ def train(
     device: str | None = None,
     threads: int | None = None,
     workers: int | None = None,
+    log: str | Sequence[str] = (),
 ) -> "Outcome":
     """Train a model with a recipe; the study gets one record per epoch, and checkpoints below its `runs` folder.
 
-    `recipe` is a name or the path of a YAML file; `data` is a data set, written `NAME` or `NAME:PATH`.
+    `recipe` is a name or the path of a YAML file; `data` is a data set, written `NAME` or `NAME:PATH`. `log` names
+    trackers: tensorboard, wandb, mlflow or trackio.
 
     >>> import favor
     >>> done = favor.train("vit_xs4", recipe="laptop-digits", epochs=2)  # doctest: +SKIP
@@ -231,6 +228,7 @@ def train(
         device=device,
         threads=threads,
         workers=workers,
+        log=tuple(_several(log)),
     )
     return run(request)
 
@@ -240,9 +238,13 @@ def recommend(
     prefer: str | None = None,
     min_accuracy: float | str | None = None,
     max_memory: float | str | None = None,
+    max_process_memory: float | str | None = None,
     max_latency: float | str | None = None,
+    max_p99: float | str | None = None,
+    qps: float | str | None = None,
     max_params: float | str | None = None,
-    device: str | None = None,
+    device: str | Sequence[str] = (),
+    runtime: str | None = None,
     dataset: str = "imagenet-1k",
     among: str | None = None,
     pipeline: str | None = None,
@@ -253,32 +255,59 @@ def recommend(
 ) -> "Recommendation":
     """Say which model to favor under limits, why, and how sure that is.
 
-    `prefer` is throughput, latency, memory, params, energy or training-time (default: accuracy). Limits are
-    strings with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters. `with_weights` ranks
-    only models with pretrained weights, by the accuracy of those weights.
+    `prefer` is throughput, latency, memory, params, energy or training-time (default: accuracy). Limits are strings
+    with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters; with `qps`, `max_p99` holds at
+    a load of so many images per second. Of several devices the first ranks, and limits must hold on all. Without a
+    `runtime` each model counts in its best one. `with_weights` ranks only models with pretrained weights, by the
+    accuracy of those weights. `among` is a pattern of names or families; "timm" or "timm:levit*" are timm's networks,
+    ranked by the accuracy of their weights. If no model is best in most draws from the intervals, `favored` is None,
+    `undecided_between` has the candidates, and `to_decide` what to measure.
 
     >>> import favor
-    >>> answer = favor.recommend(prefer="throughput", min_accuracy=82, device="a100")
-    >>> answer.favored.metrics["top1"].value >= 82
+    >>> answer = favor.recommend(prefer="params", min_accuracy=78)
+    >>> answer.favored.metrics["top1"].value >= 78
     True
     """
     from favor.analyze import Limit, Request
     from favor.analyze import recommend as choose
-    from favor.analyze.limits import LIMITED
+    from favor.analyze.limits import ALL_LIMITED, under_load
     from favor.evidence import load_evidence, published_fronts
     from favor.metrics import metric
     from favor.units import parse_quantity
 
-    asked = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
-    limits = tuple(
+    asked = {
+        "min_accuracy": min_accuracy,
+        "max_memory": max_memory,
+        "max_process_memory": max_process_memory,
+        "max_latency": max_latency,
+        "max_p99": max_p99,
+        "qps": qps,
+        "max_params": max_params,
+    }
+    limits = under_load(
         Limit.named(
-            name, parse_quantity(value, metric(LIMITED[name]).unit, name) if isinstance(value, str) else float(value)
+            name,
+            parse_quantity(value, metric(ALL_LIMITED[name]).unit, name) if isinstance(value, str) else float(value),
         )
         for name, value in asked.items()
         if value is not None
     )
-    request = Request(prefer, limits, dataset, device, among, any_pipeline, top, pipeline, with_weights=with_weights)
-    return choose(load_evidence(_folders(study), device, with_weights=with_weights)[0], request, published_fronts())
+    devices, folders = (device,) if isinstance(device, str) else tuple(device), _folders(study)
+    request = Request(
+        prefer,
+        limits,
+        dataset,
+        next(iter(devices), None),
+        among,
+        any_pipeline,
+        top,
+        pipeline,
+        with_weights=with_weights,
+        also_on=devices[1:],
+        runtime=runtime,
+    ).into(folders)
+    table, _ = load_evidence(folders, devices, with_weights=with_weights, timm=request.of_timm)
+    return choose(table, request, published_fronts())
 
 
 def pareto(
@@ -295,26 +324,22 @@ def pareto(
     """The Pareto front as a table: the models that no other beats in one metric without losing in another.
 
     The default metrics are top1 and throughput. `probability` is the share of draws from the measurements' intervals
-    in which a model is on the front. With `everyone`, the other models follow, with `on_front` false.
+    in which a model is on the front. With `everyone`, the other models follow, with `on_front` false; `flag` says why
+    an accuracy must not make a front.
 
     >>> import favor
     >>> front = favor.pareto("top1", "params")
     >>> list(front.columns)
-    ['model', 'img_size', 'top1', 'params', 'on_front', 'probability']
+    ['model', 'img_size', 'top1', 'params', 'on_front', 'probability', 'flag']
     """
     import pandas as pd
 
-    from favor.analyze import Comparison, Scope
-    from favor.analyze import pareto as find_front
-    from favor.analyze.comparison import with_failures
-    from favor.analyze.selection import fitting
+    from favor.analyze import Scope, front_of
     from favor.evidence import load_evidence
 
     wanted = list(metrics) or ["top1", "throughput"]
-    table, _ = load_evidence(_folders(study), device)
-    scope = Scope(dataset, pipeline, any_pipeline)
-    rows = Comparison(table, scope, of=None if among is None else fitting(table, among)).compare(wanted, device).rows
-    result = find_front(fitting(with_failures(rows, table, wanted), among), wanted, strict=strict)
+    table, _ = load_evidence(_folders(study), () if device is None else (device,))
+    result = front_of(table, wanted, Scope(dataset, pipeline, any_pipeline), device, among, strict=strict).result
     others = [point for point in result.points if not point.member] if everyone else []
     return pd.DataFrame(
         [
@@ -324,10 +349,11 @@ def pareto(
                 **point.values,
                 "on_front": point.member,
                 "probability": point.probability,
+                "flag": point.flag,
             }
             for point in (*result.front, *others)
         ],
-        columns=["model", "img_size", *wanted, "on_front", "probability"],
+        columns=["model", "img_size", *wanted, "on_front", "probability", "flag"],
     )
 
 

@@ -14,30 +14,42 @@ if TYPE_CHECKING:
 
 def load_evidence(
     studies: Sequence[str | Path] = (),
-    device: str | None = None,
+    devices: Sequence[str] = (),
     *,
     every_device: bool = False,
     with_weights: bool = False,
+    timm: bool = False,
 ) -> "tuple[pd.DataFrame, tuple[Problem, ...]]":
     """The wide table of all records, and the lines of the studies that could not be read.
 
-    Simulated records of one device, or of all built-in devices, are added on request. Measurements on that device are
-    listed under the requested name, whatever its driver calls it. With `with_weights`, the accuracies are those of
-    published weights, and no others.
+    Simulated records of some devices, or of all built-in ones, are added on request. Measurements on these devices are
+    listed under the requested names, whatever their drivers call them. With `with_weights`, the accuracies are those of
+    published weights, and no others. With `timm`, the models are timm's networks, with the accuracies of their weights.
     """
-    from favor.records import load_everything
+    from favor.records.loading import with_shipped
+    from favor.records.table import read_current, table_of
 
     simulated: tuple[Record, ...] = ()
-    if device is not None or every_device:
+    if devices or every_device:
         # Descriptions of devices take a fifth of a second to import.
         from favor.simulation.shipped import shipped_devices, shipped_records
+        from favor.simulation.shipped_timm import shipped_timm_records
 
-        devices = (device,) if device is not None else shipped_devices()
-        simulated = tuple(record for name in devices for record in shipped_records(name))
-    table, problems = load_everything(studies, simulated)
-    if with_weights:
+        named = shipped_devices() if every_device else devices
+        of_device = shipped_timm_records if timm else shipped_records
+        simulated = tuple(record for name in named for record in of_device(name))
+    found = read_current(*studies)
+    if timm:
+        from favor.records.timm_candidates import timm_candidates
+
+        table = table_of(timm_candidates(found.records, simulated))
+    else:
+        table = with_shipped(found.records, simulated)
+    if with_weights and not timm:
         table = _with_accuracies_of_weights(table)
-    return (table if device is None else _under_its_name(table, device)), problems
+    for device in devices:
+        table = _under_its_name(table, device)
+    return table, found.problems
 
 
 def _with_accuracies_of_weights(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -92,9 +104,13 @@ def best_weights(model: str) -> BestWeights | None:
 
 
 def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":
-    from favor.analyze.setting import condition_of
-    from favor.simulation.shipped import is_called
+    from favor.analyze.setting import condition_of, recorded_devices
+    from favor.errors import unknown_name
+    from favor.simulation.shipped import is_called, shipped_devices
 
+    longer = [name for name in shipped_devices() if name.startswith(f"{device}-")]
+    if longer and device not in recorded_devices(table):
+        raise unknown_name("device", device, longer, f"known: {', '.join(longer)}")
     names = condition_of(table, "device_name")
     called = [name for name in names.dropna().unique() if is_called(device, str(name))]
     return table.assign(device=table["device"].mask(names.isin(called), device)) if called else table

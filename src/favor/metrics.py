@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from favor.errors import unknown_name
 
 Better = Literal["lower", "higher", "neither"]
-Group = Literal["counted", "speed", "memory", "energy", "money", "quality"]
+Group = Literal["counted", "speed", "memory", "energy", "money", "fidelity", "quality"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Metric:
 
     `conditions` are what its values depend on besides the model, its training and the machine.
     `at_best_batch`: by definition at the best batch size; a given batch size is a different setting.
+    `exact`: the same in every run, so a value without an interval is certain.
+    `signed`: a change, which may be below zero.
     """
 
     group: Group
@@ -29,6 +31,8 @@ class Metric:
     definition: str
     conditions: tuple[str, ...] = ()
     at_best_batch: bool = False
+    exact: bool = False
+    signed: bool = False
 
     @property
     def sign(self) -> int:
@@ -45,7 +49,9 @@ class Metric:
         return self.group not in ("counted", "quality")
 
 
-_counted, _speed, _memory, _energy, _money, _quality = (partial(Metric, group) for group in get_args(Group))
+_counted, _speed, _memory, _energy, _money, _fidelity, _quality = (
+    partial(Metric, group, exact=group == "counted") for group in get_args(Group)
+)
 
 _GLOSSARY = (
     _counted("params", "Parameters", "1", "lower", "Number of parameters; shared parameters count once."),
@@ -62,7 +68,7 @@ _GLOSSARY = (
         "Model size, as the X-formers paper counts",
         "B",
         "lower",
-        "Bytes of one float32 image, twice the outputs of all standard modules, and `params_paper`.",
+        "Bytes of one image, twice the outputs of all modules and attention weights, and `params_paper`, in float32.",
     ),
     _counted("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
     _counted(
@@ -109,16 +115,31 @@ _GLOSSARY = (
     _speed(
         "best_batch_size", "Best batch size", "img", "neither", "The batch size with the highest inference throughput."
     ),
+    _speed(
+        "max_qps",
+        "Largest load",
+        "img/s",
+        "higher",
+        "Most images per second, arriving as a Poisson process, at which 99 % are answered within the given limit.",
+        conditions=("p99_limit", "scenario"),
+    ),
     _speed("latency_p50", "Latency (median)", "s", "lower", "Time of one forward pass at batch size 1, median."),
     _speed("latency_p90", "Latency (p90)", "s", "lower", "Time of one forward pass at batch size 1, 90th percentile."),
     _speed("latency_p99", "Latency (p99)", "s", "lower", "Time of one forward pass at batch size 1, 99th percentile."),
+    _speed(
+        "preparation_time",
+        "Preparation",
+        "s",
+        "lower",
+        "Time to get a model ready in its runtime, once: compiling, or exporting, quantizing and opening the file.",
+    ),
     _speed(
         "train_throughput",
         "Training throughput",
         "img/s",
         "higher",
-        "Images per second in training steps, without data loading.",
-        conditions=("batch_size",),
+        "Images per second in training steps, without data loading, over all processes.",
+        conditions=("batch_size", "processes"),
         at_best_batch=True,
     ),
     _speed(
@@ -127,7 +148,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of forward pass, backward pass and optimizer step, at the given or the reference batch size.",
-        conditions=("batch_size",),
+        conditions=("batch_size", "processes"),
     ),
     _speed(
         "train_step_time_end_to_end",
@@ -135,7 +156,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of a training step including data loading and augmentation.",
-        conditions=("batch_size",),
+        conditions=("batch_size", "processes"),
     ),
     _speed(
         "pipeline_idle_time",
@@ -149,8 +170,23 @@ _GLOSSARY = (
         "Training hours per epoch",
         "h",
         "lower",
-        "Hours for one pass over the training set.",
+        "Wall-clock hours of one pass over the training set.",
+        conditions=("epoch_images", "processes"),
+    ),
+    _speed(
+        "train_device_hours_per_epoch",
+        "Device hours per epoch",
+        "h",
+        "lower",
+        "Hours of one pass over the training set, summed over all devices that train.",
         conditions=("epoch_images",),
+    ),
+    _speed(
+        "train_device_hours",
+        "Training, device hours",
+        "h",
+        "lower",
+        "Hours of the whole training, summed over all devices that train.",
     ),
     _speed("finetune_time", "Fine-tuning time", "h", "lower", "Device hours of a complete fine-tuning."),
     _memory(
@@ -159,6 +195,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak allocated memory of a forward pass at batch size 1, including weights.",
+        exact=True,
     ),
     _memory(
         "inference_memory_best_batch",
@@ -166,14 +203,41 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak allocated memory of a forward pass at the best batch size.",
+        exact=True,
+    ),
+    _memory(
+        "file_size",
+        "Size on disk",
+        "B",
+        "lower",
+        "Bytes of the file that ONNX Runtime or OpenVINO opens.",
+        exact=True,
     ),
     _memory(
         "train_memory",
         "Training memory",
         "B",
         "lower",
-        "Peak allocated memory of a training step at the given batch size.",
-        conditions=("batch_size",),
+        "Peak allocated memory of a training step at the given batch size, of the process that needs the most.",
+        conditions=("batch_size", "processes", "micro_batch_size"),
+        exact=True,
+    ),
+    _memory(
+        "train_memory_total",
+        "Training memory, all processes",
+        "B",
+        "lower",
+        "Sum over all processes of the peak allocated memory of a training step.",
+        conditions=("batch_size", "processes", "micro_batch_size"),
+        exact=True,
+    ),
+    _memory(
+        "train_memory_reference_batch",
+        "Training memory, reference batch",
+        "B",
+        "lower",
+        "Peak allocated memory of a training step at the reference batch size (2048), undivided, on one device.",
+        conditions=("reference_batch", "optimizer"),
     ),
     _memory(
         "memory_reserved",
@@ -198,6 +262,7 @@ _GLOSSARY = (
         "higher",
         "Largest batch size whose forward pass fits into the given memory.",
         conditions=("fit_memory",),
+        exact=True,
     ),
     _memory(
         "train_max_batch_size",
@@ -206,6 +271,7 @@ _GLOSSARY = (
         "higher",
         "Largest batch size whose training step fits into the given memory.",
         conditions=("fit_memory", "optimizer"),
+        exact=True,
     ),
     _energy(
         "energy_per_image",
@@ -224,6 +290,15 @@ _GLOSSARY = (
         "Energy of training steps per image.",
         conditions=("batch_size",),
         at_best_batch=True,
+    ),
+    _energy("train_energy", "Training energy", "J", "lower", "Energy of all steps of a training."),
+    _energy(
+        "train_carbon",
+        "Training carbon",
+        "gCO2e",
+        "lower",
+        "Energy of all steps of a training times the carbon intensity of the electricity.",
+        conditions=("grid_intensity",),
     ),
     _energy(
         "carbon_per_image",
@@ -252,12 +327,36 @@ _GLOSSARY = (
         at_best_batch=True,
     ),
     _money(
+        "train_money",
+        "Training money",
+        "currency",
+        "lower",
+        "Device hours of the whole training times the price of a device per hour.",
+        conditions=("price_per_hour",),
+    ),
+    _money(
         "train_money_per_epoch",
         "Training money per epoch",
         "currency",
         "lower",
         "Time of one epoch times the price per hour.",
         conditions=("price_per_hour", "epoch_images"),
+    ),
+    _fidelity(
+        "top1_change",
+        "Change of top-1",
+        "pp",
+        "higher",
+        "Top-1 accuracy of the quantized model minus that of the float one, on the same images.",
+        conditions=("dataset", "pipeline"),
+        signed=True,
+    ),
+    _fidelity(
+        "top1_agreement",
+        "Top-1 agreement",
+        "%",
+        "higher",
+        "Share of images for which the quantized model and the float one have the same top prediction.",
     ),
     _quality("top1", "Top-1 accuracy", "%", "higher", "Share of test images whose class is the top prediction."),
     _quality(

@@ -37,7 +37,10 @@ def read_regular(path: Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes."""
     with open_regular(path) as file:
         try:
-            content = file.read(most + 1)
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(size, most) + 1)  # Python allocates as much as is asked for
+            if len(content) > size:  # a file that grows, or of /proc
+                content += file.read(most + 1 - len(content))
         except OSError as error:
             raise UnreadableFileError(path, f"cannot be read: {error.strerror}") from error
     if len(content) > most:

@@ -1,6 +1,7 @@
-"""Make text from records, files and plugins safe to show: on a terminal, on one line, in a figure."""
+"""Text to show: records, files and plugins made safe for a terminal or a figure; numbers with their words."""
 
 import re
+from collections.abc import Sequence
 
 _UNSAFE = re.compile(
     "["
@@ -11,6 +12,7 @@ _UNSAFE = re.compile(
 )
 _LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 _LONG_WORD = re.compile(r"\S{301,}")
+_MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*[]|"} | {"<": "&lt;"})
 
 
 def printable(text: str) -> str:
@@ -20,6 +22,13 @@ def printable(text: str) -> str:
     \x1b[31mred\x00
     """
     return _UNSAFE.sub(_spelled_out, text)
+
+
+def require_printable(text: str) -> str:
+    """The text itself; a ValueError if it has control characters or invisible marks."""
+    if not text.isprintable():
+        raise ValueError(f"{cut_to_line(ascii(text), 100)} has characters that cannot be printed")
+    return text
 
 
 def cut_to_line(text: str, longest: int = 300) -> str:
@@ -43,6 +52,15 @@ def on_one_line(text: str) -> str:
     return _LONG_WORD.sub(_cut, printable(_LINE_BREAKS.sub(" ", text)))
 
 
+def in_markdown(text: str) -> str:
+    r"""The text on one line as Markdown shows it: no HTML, link, code or table cell begins or ends in it.
+
+    >>> print(in_markdown("vit_s16 | <script> [x](y)"))
+    vit_s16 \| &lt;script> \[x\](y)
+    """
+    return on_one_line(text).translate(_MARKDOWN)
+
+
 def ordinal(number: int) -> str:
     """A place in a ranking.
 
@@ -52,6 +70,25 @@ def ordinal(number: int) -> str:
     if number % 100 in (11, 12, 13):
         return f"{number}th"
     return str(number) + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "model"), plural(3, "model")
+    ('1 model', '3 models')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Names in a sentence, each once; the first of them where they are many.
+
+    >>> first_few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    unique = list(dict.fromkeys(names))
+    return ", ".join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

@@ -32,6 +32,7 @@ _WRITTEN: dict[str, dict[str, float]] = {
     "h": {"h": 1.0, "hours": 1.0, "min": 1 / 60, "s": 1 / 3600, "d": 24.0, "days": 24.0},
     "J": {"J": 1.0, "mJ": 1e-3, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6},
     "%": {"": 1.0, "%": 1.0},
+    "pp": {"": 1.0, "pp": 1.0},
     "gCO2e": {"gCO2e": 1.0, "g": 1.0, "kgCO2e": 1e3, "kg": 1e3},
     "currency": {"": 1.0},
     "nat": {"": 1.0, "nat": 1.0},
@@ -46,6 +47,7 @@ _EXAMPLES = {
     "h": "12 h",
     "J": "0.5 J",
     "%": "82 or 82 %",
+    "pp": "0.5",
     "gCO2e": "20 g",
     "currency": "12.50",
     "nat": "0.7",
@@ -102,8 +104,23 @@ def format_quantity(value: float, unit: str) -> str:
         return _scaled(value, ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"))) or f"{value:g} s"
     if unit == "%":
         return f"{value:.2f} %"
+    if unit == "pp":
+        return f"{value:+.2f} pp"
     number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{number} {unit}"
+
+
+def option_text(value: float, unit: str) -> str:
+    """The shortest text without spaces that `parse_quantity` reads as exactly this number, of equal ones the integer.
+
+    >>> option_text(209715200, "B"), option_text(0.15, "s"), option_text(3e7, "1"), option_text(80.5, "%")
+    ('200MiB', '150ms', '30M', '80.5')
+    """
+    # A bare percentage of at most one is refused: it could mean a hundred times as much.
+    factors = {suffix: factor for suffix, factor in _WRITTEN[unit].items() if suffix or unit != "%" or value > 1}
+    texts = [f"{value / factor:.12g}{suffix}" for suffix, factor in factors.items()]
+    exact = [text for text in texts if parse_quantity(text, unit) == value]
+    return min(exact, key=lambda text: (len(text), "." in text), default=f"{value:.17g}{next(iter(factors))}")
 
 
 def format_span(seconds: float) -> str:

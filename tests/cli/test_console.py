@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from favor.cli import main
-from favor.cli.console import emit_json, emit_table, emit_text, note
+from favor.cli.console import emit_json, emit_table, emit_text
+from favor.terminal import note
 from favor.text import on_one_line, printable
 
 FAVOR = [sys.executable, "-m", "favor"]
@@ -94,7 +95,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_line_that_can_be_read(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["measure"], "error: Missing argument 'NAME...'. (see `favor measure --help`)\n"),
+        (["count"], "error: Missing argument 'NAME...'. (see `favor count --help`)\n"),
         (["lst"], "error: No such command 'lst'. Did you mean 'list'? (see `favor --help`)\n"),
         (["simulate", "vit_xs4", "--device", "t4", "--num-classes", "9" * 30], "or less, not " + "9" * 30 + "\n"),
     ],

@@ -1,13 +1,16 @@
 """The door: what every command shares."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from favor.cli import main
+from favor.cli import docs_folder, main
 from favor.errors import RequestError
 from favor.zoo.taxonomy import How
 
@@ -76,3 +79,16 @@ def test_show_tells_the_card(favor: Favor) -> None:
 @pytest.mark.parametrize("arguments", [["list", "--how", "krenel"], ["list", "--origin", "mine"], ["nonsense"]])
 def test_wrong_requests_exit_with_2(favor: Favor, arguments: list[str]) -> None:
     assert favor(*arguments).returncode == 2
+
+
+def test_the_documents_that_help_names_are_where_help_says(favor: Favor) -> None:
+    sources = (Path(__file__).parents[2] / "src").rglob("*.py")
+    named = {name for file in sources for name in re.findall(r"docs/([\w-]+\.md)", file.read_text(encoding="utf-8"))}
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (docs_folder() / name).is_file()] == []
+    assert str(docs_folder()) in "".join(favor("--help").stdout.split())
+
+
+def test_a_wheel_carries_the_documents() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"] == {"docs": "favor/docs"}

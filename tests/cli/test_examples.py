@@ -76,7 +76,7 @@ def test_an_example_with_a_model_that_does_not_exist_is_found(example: str) -> N
         check(example)
 
 
-@pytest.mark.parametrize("example", ["favor measure vit_s16 --phaze both", "favor measure"])
+@pytest.mark.parametrize("example", ["favor measure vit_s16 --phaze both", "favor count"])
 def test_an_example_that_cannot_be_parsed_is_found(example: str) -> None:
     with pytest.raises(TyperException, match="No such option|Missing"):
         check(example)

@@ -25,11 +25,11 @@ def test_show_lists_checkpoints_with_their_own_accuracy_and_preprocessing() -> N
     default = found[0]
     assert default["name"] == "vit_small_patch16_224.augreg_in21k_ft_in1k"
     assert (default["top1"], default["img_size"], default["crop_ratio"]) == (81.402, 224, 0.9)
-    assert (default["training"], default["license"]) == ("imagenet-21k, then imagenet-1k", "apache-2.0")
+    assert (default["training"], default["license"]) == ("AugReg, imagenet-21k, then imagenet-1k", "apache-2.0")
     larger = next(one for one in found if one["name"] == "vit_small_patch16_384.augreg_in21k_ft_in1k")
     assert larger["top1"] == 83.814
     features = next(one for one in found if one["tag"] == "dino")
-    assert (features["top1"], features["training"]) == (None, "no classes: features only")
+    assert (features["top1"], features["training"]) == (None, "DINO, self-supervised, no classes: features only")
 
 
 def test_show_says_where_none_are_published() -> None:

@@ -45,6 +45,8 @@ def work(
     device: Annotated[str, typer.Option()] = "",
     repeat: Annotated[str, typer.Option()] = "",
     phase: Annotated[str, typer.Option()] = "",
+    log: Annotated[str, typer.Option()] = "",
+    runtime: Annotated[str, typer.Option()] = "",
 ) -> None:
     pass
 

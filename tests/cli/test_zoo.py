@@ -48,7 +48,7 @@ def test_a_card_s_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
         show_command("brackets")
         assert "brackets - Attention [red]with[/] [/brackets]" in capsys.readouterr().out
     finally:
-        registry._forget(["brackets"])
+        registry.unregister(["brackets"])
 
 
 def test_a_plugin_that_is_a_folder_is_called_one(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every file that favor reads: how a right one is written, spoiled, and read. A new one is one more `Format` here."""
 
+import copy
 import gzip
 import io
 import json
@@ -7,6 +8,7 @@ import lzma
 import pickle
 import random
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,27 +17,49 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from safetensors.torch import save
 from scipy.io import savemat
 
+from favor.data.broken import BrokenImages
 from favor.data.cifar import open_cifar10
 from favor.data.framing import Framing, center_cut
 from favor.data.idx import open_fashion_mnist
+from favor.data.in_memory import InMemory
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.opening import open_data
-from favor.data.sources import Splits
+from favor.data.shard_writing import LEAST_SHARD_BYTES, write_shards
+from favor.data.sources import DataSet, Splits
 from favor.data.tiny_imagenet import open_tiny_imagenet
+from favor.records.csv_results import import_csv
+from favor.records.result_file import ImportedFile
 from favor.records.timm_results import import_timm, join_on_architecture
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums, read_card
+from favor.runtime.export import ENDINGS, OPENERS, write_openvino
+from favor.runtime.opening import open_file
+from favor.runtime.session import Choice
 from favor.simulation.devices import device
+from favor.study.allocation import allocations_of
+from favor.study.cluster_queue import ClusterQueue
+from favor.study.executor_file import save_executor, saved_executor
 from favor.study.folder import save_requests, saved_requests
+from favor.study.plan import jobs_of
 from favor.study.resolved import ResolvedStudy
+from favor.study.schema import executor_in
 from favor.study.study_files import open_study
+from favor.study.submission import Progress, ProgressFile, new_submission, submissions_of
+from favor.trace.optimizer import create_optimizer, parameter_groups
+from favor.training.checkpoint import newest_checkpoint, optimizer_state, restore_optimizer, save_checkpoint
 from favor.training.initial_weights import start_from
 from favor.training.predict import load_trained
+from favor.training.preprocessing import carried_by
 from favor.training.recipe import load_recipe
+from favor.training.run_data import open_run_data, read_run_data, save_run_data
+from favor.training.state import RunState, Survey, Trained
+from favor.yaml_file import YamlFile
 from favor.zoo.registry import create_model, load_plugin
+from favor.zoo.weights import load_weights
 from hostile.harness import Format
 from hostile.spoil import (
     either,
@@ -59,9 +83,18 @@ def _built_in(package: str, folder: str) -> tuple[bytes, ...]:
     return tuple(file.read_bytes() for file in found if file.name.endswith(".yaml"))
 
 
+_EXECUTORS = (
+    b"",
+    b"\nexecutor:\n  kind: slurm\n  partition: gpu\n  account: vision\n  nodes: 2\n  gpus_per_node: 4\n"
+    b"  cpus_per_task: 8\n  memory: 64 GB\n  time_limit: 12 h\n  at_once: 3\n  extra: [--qos=high]\n",
+    b"\nexecutor:\n  kind: ray\n  address: auto\n  gpus_per_node: 1\n  allocations: 8\n",
+)
+
+
 def _yaml(package: str, folder: str) -> Callable[[Path, random.Random], Sequence[Path]]:
     def write(into: Path, rng: random.Random) -> Sequence[Path]:
         text = rng.choice(_built_in(package, folder))
+        text += rng.choice(_EXECUTORS) if folder == "built_in" else b""
         # A device of one's own may not have the name of one that is built in.
         (into / "my.yaml").write_bytes(text.replace(b"name: ", b"name: my-", 1) if folder == "devices" else text)
         return [into / "my.yaml"]
@@ -111,7 +144,56 @@ def _write_table(into: Path, rng: random.Random) -> Sequence[Path]:
 
 def _read_table(folder: Path) -> object:
     (file,) = folder.iterdir()
-    return join_on_architecture(import_timm(file).records)
+    return join_on_architecture(_rows(import_timm(file)).records)
+
+
+_RESULTS = (
+    "model,dataset,top1,top1_low,top1_high,pipeline,img_size,epochs,seed,device,batch_size,throughput,params,source\n"
+    "vit_s16,imagenet-1k,81.4,81.1,81.7,deit3,224,800,2,a100,64,2150,22e6,Table 4\n"
+    "mine,imagenet-1k,82,,,mine,224,300,1,,,,,my run\n"
+)
+
+
+def _write_results(into: Path, rng: random.Random) -> Sequence[Path]:
+    (into / "results.csv").write_text(_RESULTS)
+    return [into / "results.csv"]
+
+
+def _rows(imported: ImportedFile) -> ImportedFile:
+    """The file as the command tells of it: each row that it skips on one line."""
+    for skipped in imported.skipped:
+        assert "\n" not in str(skipped)
+        assert len(skipped.why) < 400
+    return imported
+
+
+# ---------------------------------------------------------------------------------------------------- clusters
+
+
+def _write_executor(into: Path, rng: random.Random) -> Sequence[Path]:
+    """What `favor run --executor` saves in the study's folder."""
+    text = rng.choice(_EXECUTORS[1:]).decode()
+    save_executor(into, executor_in(YamlFile("made up", text).content["executor"], "made up"))  # type: ignore[index, call-overload]
+    return [into / "executor.yaml"]
+
+
+def _write_submission(into: Path, rng: random.Random) -> Sequence[Path]:
+    study = ResolvedStudy.model_validate_json(json.dumps(_REQUEST))
+    made = new_submission(into, rng.choice(("slurm", "ray")), allocations_of(jobs_of(study), 2), repeats=False)
+    progress = ProgressFile.of(into, made, 0)
+    progress.write(Progress(node="n1", job=made.allocations[0][0], since="2026-11-17T14:00:00Z", step="latency"))
+    (made.folder_in(into) / "7_0_log.err").write_text("srun: error: node n1\nRuntimeError: no space left\n")
+    return [made.folder_in(into) / "submission.json", progress.file]
+
+
+def _read_submission(folder: Path) -> object:
+    """As `favor status` does, with a scheduler that knows nothing of it, and as the next submission does."""
+    jobs = jobs_of(ResolvedStudy.model_validate_json(json.dumps(_REQUEST)))
+    submissions = submissions_of(folder)
+    queue = ClusterQueue(folder, submissions, {submission.name: {} for submission in submissions})
+    found = [queue.find(job) for job in jobs]
+    assert all(ProgressFile.of(folder, one, 0).file.parent.parent == folder / "cluster" for one in submissions)
+    return found, new_submission(folder, "slurm", allocations_of(jobs, 2), repeats=False)
 
 
 # ---------------------------------------------------------------------------------------------------- weights
@@ -160,6 +242,46 @@ def _read_weights(file: Path) -> object:
 def _spoil_pth(content: bytes, rng: random.Random) -> bytes:
     whole = spoiled_bytes if not content.startswith(b"PK") else either(spoiled_bytes, in_zip_members(spoiled_bytes))
     return whole(content, rng)
+
+
+def _write_checkpoint(into: Path, rng: random.Random) -> Sequence[Path]:
+    """The pair of files that a training resumes from."""
+    for file, content in _checkpoint().items():
+        (into / file).write_bytes(content)
+    return [into / file for file in _checkpoint()]
+
+
+@cache
+def _checkpoint() -> dict[str, bytes]:
+    model, optimizer = _optimized()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    times = dict.fromkeys(("step_time", "end_to_end", "idle", "evaluation_time"), 1.0)
+    bounds = dict.fromkeys(("step_time_low", "step_time_high", "end_to_end_low", "end_to_end_high"), 1.0)
+    survey = Survey.model_validate({"accumulation": 1, "memory": 1, "memory_method": "", **times, **bounds})
+    state = RunState(
+        run="r", asked={"model": "tiny_vit"}, steps=9, step=1, survey=survey, optimizer=optimizer_state(optimizer)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), model, Trained.model_validate_json(_trained()), optimizer, state)
+        return {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
+
+
+def _optimized() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = copy.deepcopy(_tiny())
+    return model, create_optimizer(parameter_groups(model, 0.05), "adamw", lr=1e-3)
+
+
+def _read_checkpoint(folder: Path) -> object:
+    found, _ = newest_checkpoint(folder)
+    assert found is not None
+    model, optimizer = _optimized()
+    restore_optimizer(model, optimizer, found.state.optimizer, found.tensors)
+    load_weights(model, found.weights, (found.trained.img_size,) * 2)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    return optimizer.step()
 
 
 # ---------------------------------------------------------------------------------------------------- images
@@ -270,6 +392,24 @@ def _write_shards(into: Path, rng: random.Random) -> Sequence[Path]:
                     tar.addfile(info, io.BytesIO(content))
         found.append(into / f"{split}-0.tar")
     return found
+
+
+@cache
+def _indexed_shards() -> dict[str, bytes]:
+    images = torch.arange(3 * 3 * 4 * 4).reshape(3, 3, 4, 4).to(torch.uint8)
+    held = InMemory(images, np.array([0, 1, 0]))
+    with tempfile.TemporaryDirectory() as folder:
+        data = DataSet("folder", ("a", "b"), held, held, place="")
+        write_shards(data, "folder", Path(folder), LEAST_SHARD_BYTES, BrokenImages(), lambda _: None)
+        found = [file for file in sorted(Path(folder).rglob("*")) if file.is_file()]
+        return {str(file.relative_to(folder)): file.read_bytes() for file in found}
+
+
+def _write_indexed_shards(into: Path, rng: random.Random) -> Sequence[Path]:
+    for name, content in _indexed_shards().items():
+        (into / name).parent.mkdir(exist_ok=True)
+        (into / name).write_bytes(content)
+    return [into / name for name in _indexed_shards()]
 
 
 # ---------------------------------------------------------------------------------------------------- sets in memory
@@ -388,6 +528,80 @@ def _write_card(into: Path, rng: random.Random) -> Sequence[Path]:
     return [card_file(file)]
 
 
+def _network() -> bytes:
+    """A small network in ONNX: a convolution, a norm, a mean and a linear layer."""
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 32, 32])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])
+    shapes = {"kernel": (4, 3, 8, 8), "scale": (4,), "shift": (4,), "weight": (3, 4), "bias": (3,)}
+    arrays = [numpy_helper.from_array(np.full(shape, 0.1, np.float32), name) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["image", "kernel"], ["patches"], strides=[8, 8]),
+        helper.make_node("Transpose", ["patches"], ["tokens"], perm=[0, 2, 3, 1]),
+        helper.make_node("LayerNormalization", ["tokens", "scale", "shift"], ["normed"], epsilon=1e-6),
+        helper.make_node("ReduceMean", ["normed"], ["mean"], axes=[1, 2], keepdims=0),
+        helper.make_node("Gemm", ["mean", "weight", "bias"], ["logits"], transB=1),
+    ]
+    graph = helper.make_graph(nodes, "network", [image], [logits], arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+@cache
+def _exported(form: str) -> dict[str, bytes]:
+    """The files of a network in the form of a runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / "my.onnx"
+        graph.write_bytes(_network())
+        if form == "openvino":
+            write_openvino(graph, graph.with_suffix(ENDINGS[form]))
+            graph.unlink()
+        return {part.name: part.read_bytes() for part in sorted(Path(folder).iterdir())}
+
+
+def _write_exported(form: str) -> Callable[[Path, random.Random], Sequence[Path]]:
+    def write(into: Path, rng: random.Random) -> Sequence[Path]:
+        for name, content in _exported(form).items():
+            (into / name).write_bytes(content)
+        return [into / name for name in _exported(form)]
+
+    return write
+
+
+def _read_exported(form: str) -> Callable[[Path], object]:
+    """As `favor predict` does after it has compared the checksums of the card, which an attacker would make right."""
+
+    def read(folder: Path) -> object:
+        session = open_file(folder / f"my{ENDINGS[form]}", Choice(OPENERS[form], "fp32", "cpu", threads=1))
+        return session.run(torch.zeros(1, 3, 32, 32))
+
+    return read
+
+
+def _write_run_data(folder: Path, rng: random.Random) -> list[Path]:
+    for name in ("ant", "bee"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for k in range(2):
+            Image.new("RGB", (8, 8)).save(folder / "photos" / name / f"{k}.png")
+    save_run_data(folder, f"folder:{folder / 'photos'}", open_data(f"folder:{folder / 'photos'}"))
+    return [folder / "data.json"]
+
+
+def _read_run_data(folder: Path) -> object:
+    kept = read_run_data(folder)
+    return kept and open_run_data(kept, ("ant", "bee"))
+
+
+def _write_timm_config(folder: Path, rng: random.Random) -> list[Path]:
+    (folder / "model.safetensors").write_bytes(b"weights")
+    about = {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop_pct": 0.9}
+    config = {"architecture": "vit_tiny_patch16_224", "pretrained_cfg": about | {"interpolation": "bicubic"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return [folder / "config.json"]
+
+
+def _read_timm_config(folder: Path) -> object:
+    return load_recipe("transfer", carried_by(folder / "model.safetensors", "vit_ti16").keys)
+
+
 FORMATS = (
     Format("study", _yaml("favor.study", "built_in"), spoiled_text, lambda folder: open_study(str(folder / "my.yaml"))),
     Format("study folder", _write_study_folder, spoiled_text, saved_requests),
@@ -397,8 +611,12 @@ FORMATS = (
     Format(
         "device", _yaml("favor.simulation", "devices"), spoiled_text, lambda folder: device(str(folder / "my.yaml"))
     ),
+    Format("executor", _write_executor, spoiled_text, saved_executor),
+    Format("submission", _write_submission, spoiled_text, _read_submission),
     Format("timm table", _write_table, spoiled_text, _read_table),
+    Format("csv results", _write_results, spoiled_text, lambda folder: _rows(import_csv(folder / "results.csv"))),
     Format("safetensors", _write_safetensors, either(spoiled_bytes, in_safetensors_header), _read_safetensors),
+    Format("checkpoint", _write_checkpoint, either(spoiled_bytes, in_safetensors_header), _read_checkpoint),
     Format("pth", _write_pth, _spoil_pth, lambda folder: _read_weights(folder / "my.pth")),
     Format("images", _write_images, either(spoiled_bytes, in_png_chunks), _read_folder),
     Format(
@@ -409,6 +627,7 @@ FORMATS = (
     ),
     Format("zip", _write_zip, either(spoiled_bytes, in_zip_members(spoiled_bytes)), _read_archive),
     Format("shards", _write_shards, either(spoiled_bytes, in_tar_headers), _read_folder),
+    Format("indexed shards", _write_indexed_shards, either(spoiled_bytes, spoiled_text), _read_folder),
     Format(
         "idx",
         _write_idx,
@@ -427,6 +646,10 @@ FORMATS = (
         either(spoiled_bytes, spoiled_text),
         lambda folder: _fetch_all(open_tiny_imagenet(folder)),
     ),
+    Format("data of a run", _write_run_data, spoiled_text, _read_run_data),
+    Format("config of timm", _write_timm_config, spoiled_text, _read_timm_config),
     Format("exported card", _write_card, spoiled_text, lambda folder: read_card(folder / "my.onnx")),
+    Format("onnx", _write_exported("onnx"), spoiled_bytes, _read_exported("onnx")),
+    Format("openvino", _write_exported("openvino"), either(spoiled_bytes, spoiled_text), _read_exported("openvino")),
     Format("matlab", _write_matlab, either(spoiled_bytes, under_compression(spoiled_bytes)), _read_matlab),
 )

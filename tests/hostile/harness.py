@@ -230,7 +230,8 @@ _WRITES = {
 
 
 def _limit_memory(megabytes: int) -> None:
-    """Keep a bomb from taking the machine with it: far above the bound, allocations fail."""
+    """Keep a bomb from taking the machine with it: far above the bound, allocations fail. A crash writes no core."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if _HAS_PROC else 0
     if size:
         most = size + 4 * megabytes * 2**20

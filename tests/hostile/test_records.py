@@ -9,7 +9,7 @@ from typing import Any
 
 from favor.errors import RequestError
 from favor.records.schema import Record, to_data, to_line
-from favor.records.store import FILE_NAME, append, read
+from favor.records.store import FILE_NAME, FOLDER_NAME, append, read
 from favor.records.table import load_reporting
 from hostile.harness import Format, drill
 from hostile.spoil import either, spoiled_bytes, spoiled_text
@@ -66,12 +66,13 @@ NASTY_JSON = (
 
 
 def write(folder: Path, rng: random.Random) -> Sequence[Path]:
-    """A study of two files; only the first is spoiled."""
+    """A study of two files, the study's own and a writer's; only one of them is spoiled."""
     failed = a_record("failed", status="timeout", reason="too slow", metrics={}, time=None)
     records = [a_record("one"), failed, a_record("three", rng.random(), environment={"host": "lab"})]
-    append(folder, rng.sample(records, rng.randrange(1, 4)))
-    append(folder, [UNTOUCHED], writer="other")
-    return [folder / FILE_NAME]
+    spoiled, other = rng.sample((None, "0001-00007"), 2)
+    append(folder, rng.sample(records, rng.randrange(1, 4)), writer=spoiled)
+    append(folder, [UNTOUCHED], writer=other)
+    return [folder / FILE_NAME if spoiled is None else folder / FOLDER_NAME / f"{spoiled}.jsonl"]
 
 
 def spoiled_record(content: bytes, rng: random.Random) -> bytes:
@@ -110,7 +111,7 @@ def read_study(folder: Path) -> None:
         to_line(record)
         assert not any(unicodedata.category(letter) == "Cc" for text in texts_of(record) for letter in text)
     for problem in result.problems:
-        assert 0 < problem.line <= (folder / FILE_NAME).read_bytes().count(b"\n") + 1
+        assert 0 < problem.line <= Path(problem.file).read_bytes().count(b"\n") + 1
         assert len(problem.why) <= 400
         assert problem.why.isprintable()
     table, problems = load_reporting(folder)

@@ -7,14 +7,33 @@ Data goes to stdout, everything else (progress, notes, errors) to stderr. Exit c
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from favor.cli import count, decide, export, measure, records, report, simulate, study, train, zoo
-from favor.cli.console import guard_stdout, note
+from favor.cli import (
+    budget,
+    compare,
+    count,
+    decide,
+    effects,
+    export,
+    load,
+    measure,
+    push,
+    records,
+    report,
+    shards,
+    simulate,
+    study,
+    train,
+    zoo,
+)
+from favor.cli.console import guard_stdout
 from favor.cli.door import Door
 from favor.errors import FavorError, RequestError
+from favor.terminal import note
 from favor.version import __version__
 
 _MOST_DIGITS = 300  # the largest floating-point number has 309; Python refuses to read integers of thousands
@@ -27,7 +46,25 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for group in (zoo, count, measure, simulate, train, decide, records, study, report, export):
+COMMANDS = (
+    zoo,
+    count,
+    measure,
+    load,
+    simulate,
+    train,
+    decide,
+    compare,
+    effects,
+    budget,
+    records,
+    study,
+    report,
+    export,
+    shards,
+    push,
+)
+for group in COMMANDS:
     group.add_commands(app)
 
 
@@ -37,7 +74,15 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="`favor COMMAND --help` explains a command and shows examples.")
+def docs_folder() -> Path:
+    """Where the files are that help and errors name: in the installed package, or in the repository."""
+    package = Path(__file__).parents[1]
+    return package / "docs" if (package / "docs").is_dir() else package.parents[1] / "docs"
+
+
+@app.callback(
+    epilog=f"`favor COMMAND --help` explains a command and shows examples. The files of docs/ are in {docs_folder()}"
+)
 def door(
     plugin: Annotated[
         list[str] | None,

@@ -1,17 +1,19 @@
-"""Output of commands: data on stdout, everything else on stderr; no text in the data can control the terminal."""
+"""Output of commands for people and programs, on stdout; no text in the data can control the terminal."""
 
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from favor.errors import RequestError, WorkError
-from favor.text import on_one_line, printable
+from favor.terminal import safe_console
+from favor.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+
+    from favor.records.schema import Record
 
 
 class _Stdout(io.FileIO):
@@ -41,11 +43,6 @@ def guard_stdout() -> None:
         sys.stdout = io.TextIOWrapper(raw, stdout.encoding, errors="replace", line_buffering=stdout.isatty())
 
 
-def note(text: str) -> None:
-    """Print one line for people, on stderr."""
-    print(on_one_line(text), file=sys.stderr)  # noqa: T201
-
-
 def emit_text(text: str) -> None:
     """Print text for programs unchanged, in UTF-8; on a terminal, control characters are spelled out."""
     if sys.stdout.isatty():
@@ -62,6 +59,13 @@ def emit_json(data: object) -> None:
     print(text)  # noqa: T201
 
 
+def emit_records(records: "Sequence[Record]") -> None:
+    """Print records for programs, as they are in a study."""
+    from favor.records.schema import to_data
+
+    emit_json([to_data(record) for record in records])
+
+
 def _encodable(text: str) -> bool:
     try:
         text.encode(sys.stdout.encoding)
@@ -73,6 +77,11 @@ def _encodable(text: str) -> bool:
 def examples(*pairs: tuple[str, str]) -> str:
     """The examples below a command's help: each a command that can be copied, with what it does as its comment."""
     return "\n\n".join(["**Examples**", *(f"`{command}  # {what}`" for command, what in pairs)])
+
+
+def emit_line(text: str) -> None:
+    """Print a sentence for people."""
+    stdout_console().print(text, markup=False, soft_wrap=True)
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
@@ -93,59 +102,4 @@ def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 def stdout_console() -> "Console":
     """The console for data; 200 columns wide without a terminal."""
-    return _safe_console(width=None if sys.stdout.isatty() else 200, highlight=False)
-
-
-def stderr_console() -> "Console":
-    """The console for progress."""
-    return _safe_console(stderr=True)
-
-
-def _safe_console(**options: object) -> "Console":
-    """A console that spells out control characters in its input and keeps rich's own styles."""
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
-
-    class SafeConsole(Console):
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None):  # type: ignore[no-untyped-def]
-            for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-    return SafeConsole(**options)  # type: ignore[arg-type]
-
-
-def progress_bar(seconds_left: Callable[[], float] | None = None) -> "Progress":
-    """A bar on stderr with the elapsed time and the time left, which `seconds_left` forecasts if it is given.
-
-    It refreshes only once a second, so as not to disturb timings. Without a terminal nothing is drawn.
-    """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    from favor.units import format_span
-
-    class ForecastColumn(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if seconds_left is None else f"about {format_span(seconds_left())}")
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("elapsed"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn() if seconds_left is None else ForecastColumn(),
-        console=stderr_console(),
-        refresh_per_second=1,
-        disable=not sys.stderr.isatty(),
-    )
+    return safe_console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
-from favor.cli.running import StudyFolder, Wait, run_session
-from favor.cli.zoo import AsJson, load_plugins
+from favor.cli.console import emit_json, emit_records, emit_table, examples
+from favor.cli.running import StudyFolder, Wait, end
+from favor.cli.zoo import AsJson, ImgSize, ModelNames, NumClasses, load_plugins
 from favor.errors import FavorError, RequestError, unknown_name
+from favor.terminal import note, progress_bar
 
 if TYPE_CHECKING:
     from favor.trace.counts import Counts
@@ -33,12 +34,9 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def count_command(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME."),
-    ],
-    img_size: Annotated[int | None, typer.Option(help="Image side in pixels (default: the model's own).")] = None,
-    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 1000,
+    names: ModelNames,
+    img_size: ImgSize = None,
+    num_classes: NumClasses = 1000,
     batch_size: Annotated[
         int | None,
         typer.Option(help="Batch size (default: 1, or 2048 with --memory); counts stay per image."),
@@ -112,13 +110,13 @@ def _count(names: list[str], by_op: bool, as_json: bool, **conditions: Any) -> N
 def _memory(names: list[str], as_json: bool, **conditions: Any) -> None:
     from favor.trace.peak_memory import peak_memory
 
-    found, failures = _of_each(names, partial(peak_memory, **conditions))
+    peaks, failures = _of_each(names, partial(peak_memory, **conditions))
     if as_json:
-        emit_json([_memory_data(memory) for memory in found])
+        emit_json([_memory_data(memory) for memory in peaks])
     else:
-        for memory in found:
+        for memory in peaks:
             _print_memory(memory)
-    _end_with(failures, bool(found))
+    _end_with(failures, bool(peaks))
 
 
 Found = TypeVar("Found")
@@ -182,17 +180,15 @@ def _count_into(
     study: Path, names: list[str], img_size: int | None, num_classes: int, wait: bool, as_json: bool
 ) -> None:
     """Count as jobs of a study; counts that ship with favor are not repeated."""
-    from favor.cli.options import study_from_options
-    from favor.study.session import extend, working_in
+    from favor.study.options import study_from_options
 
     options = {"img_sizes": None if img_size is None else [img_size], "num_classes": num_classes}
     request = study_from_options("count", names, ("count",), options)
-    with working_in(study, wait):
-        ended = run_session(extend(request, study), wait=wait)
-    if as_json:
-        from favor.records.schema import to_data
+    from favor.study.running import run_request
 
-        emit_json([to_data(record) for record in ended.records])
+    ended = run_request(request, study, wait=wait)
+    if as_json:
+        emit_records(ended.records)
     else:
         counted = [record for record in ended.records if record.status == "ok"]
         _print_table(
@@ -201,14 +197,12 @@ def _count_into(
                 (
                     record.name,
                     str(record.conditions["img_size"]),
-                    *(_scaled(int(entry.value)) if entry else "" for entry in map(record.metrics.get, TABLE_COLUMNS)),
+                    *(format_count(int(m.value)) if m else "" for m in map(record.metrics.get, TABLE_COLUMNS)),
                 )
                 for record in counted
             ],
         )
-    ended.finish("the same command continues from there")
-    if any(record.status != "ok" for record in ended.records):
-        raise typer.Exit(1)
+    end(ended)
 
 
 def as_dict(counts: "Counts", by_op: bool) -> dict[str, object]:
@@ -248,7 +242,7 @@ def _print(counted: "list[Counts]", by_op: bool) -> None:
     phase = "training step" if first.training else "inference"
     _print_table(
         f"Counts per image, {phase}, batch size {first.batch_size}, {first.num_classes} classes",
-        [(c.name, _px(c.img_size), *(_scaled(getattr(c, name)) for name in TABLE_COLUMNS)) for c in counted],
+        [(c.name, _px(c.img_size), *(format_count(getattr(c, name)) for name in TABLE_COLUMNS)) for c in counted],
     )
     if by_op:
         for counts in counted:
@@ -271,10 +265,10 @@ def _print_operators(counts: "Counts") -> None:
                 row.kind,
                 row.phase,
                 str(row.calls),
-                _scaled(row.macs_matmul),
-                _scaled(row.flops),
-                _scaled(row.activations),
-                _scaled(row.bytes_moved),
+                format_count(row.macs_matmul),
+                format_count(row.flops),
+                format_count(row.activations),
+                format_count(row.bytes_moved),
             )
             for row in counts.by_operator
         ],
@@ -287,10 +281,10 @@ def _px(img_size: tuple[int, int]) -> str:
     return str(height) if height == width else f"{height}x{width}"
 
 
-def _scaled(value: int) -> str:
+def format_count(value: int) -> str:
     """A count with four digits and a prefix.
 
-    >>> _scaled(4598882304)
+    >>> format_count(4598882304)
     '4.599 G'
     """
     for factor, prefix in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):

@@ -1,48 +1,39 @@
-"""`favor recommend`, `pareto`, `correlate`, `disagree`, `compare`: from records to a decision.
+"""`favor recommend`, `pareto`, `correlate`, `disagree`: from records to a decision.
 
 All of them read the published and counted records of the package and the studies that the user names, and start
 without torch.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, examples, note
-from favor.evidence import best_weights, load_evidence, published_fronts
+from favor.cli.console import emit_json, examples
+from favor.cli.evidence import (
+    Among,
+    AnyPipeline,
+    Dataset,
+    Device,
+    OverSeeds,
+    Pipeline,
+    Studies,
+    Unfinished,
+    all_records,
+    compared_rows,
+    how_to_measure,
+    tell_left_out,
+    tell_simulated,
+)
+from favor.cli.zoo import AsJson
+from favor.errors import RequestError
+from favor.evidence import best_weights, published_fronts
+from favor.terminal import note
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from favor.analyze import Comparison, GuideEntry, Limit, Scope
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Studies = Annotated[
-    list[Path] | None,
-    typer.Option("--study", metavar="DIR", help="Add the records of this study; repeatable."),
-]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="Compare on this device or machine, such as cpu.")]
-Dataset = Annotated[str, typer.Option(metavar="NAME", help="Data set of the accuracies.")]
-Among = Annotated[
-    str | None, typer.Option(metavar="PATTERN", help="Only models or families that match, such as 'swin*'.")
-]
-Pipeline = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Compare accuracies of this pipeline (default: yours if two models have it, else the benchmark's).",
-    ),
-]
-AnyPipeline = Annotated[
-    bool, typer.Option("--any-pipeline", help="Mix pipelines and image sizes; use each model's best accuracy.")
-]
-Unfinished = Annotated[bool, typer.Option("--unfinished", help="Include unfinished trainings; they are marked.")]
-OverSeeds = Annotated[
-    Literal["mean", "best"], typer.Option("--seeds", help="Use the mean or the best over the seeds of a training.")
-]
+    from favor.analyze import GuideEntry, Limit
 
 RECOMMEND_EXAMPLES = examples(
     ("favor recommend --prefer throughput --min-accuracy 82", "the fastest model with at least 82 % on ImageNet"),
@@ -51,7 +42,17 @@ RECOMMEND_EXAMPLES = examples(
         "favor recommend --study mine --prefer latency --max-latency 50ms --json",
         "with your own measurements, for programs",
     ),
-    ("favor recommend --with-weights --max-params 30M", "the most accurate one that can be had trained"),
+    (
+        "favor recommend --study example:cpu --device cpu --device t4 --max-latency 60ms",
+        "the most accurate model that meets the limit on both devices",
+    ),
+    ("favor recommend --study mine --prefer latency --runtime openvino", "in one runtime (default: each in its best)"),
+    ("favor recommend --study mine --max-p99 50ms --qps 20", "the most accurate model that serves 20 images a second"),
+    ("favor recommend --with-weights --max-params 30M", "the most accurate one with published weights"),
+    (
+        "favor recommend --among timm --device t4 --prefer throughput --min-accuracy 84",
+        "the fastest of timm's pretrained networks, by simulated speeds",
+    ),
     ("favor recommend --guide", "the benchmark's flow chart: constraint, phase, models"),
 )
 
@@ -74,27 +75,12 @@ DISAGREE_EXAMPLES = examples(
     ("favor disagree params throughput --json", "for programs"),
 )
 
-COMPARE_EXAMPLES = examples(
-    ("favor compare vit_s16 swin_ti", "two models, metric by metric, with tests"),
-    ("favor compare vit swin --study mine", "two families, at equal parameters, compute and speed"),
-    ("favor compare baseline hybrid", "two classes of the taxonomy"),
-)
-
-
-EFFECTS_EXAMPLES = examples(
-    ("favor effects", "on CIFAR-10, from the paper's tables"),
-    ("favor effects --study mine --dataset tiny-imagenet", "with your own trainings"),
-    ("favor effects train_memory --json", "another metric, for programs"),
-)
-
 
 def add_commands(app: typer.Typer) -> None:
     app.command("recommend", epilog=RECOMMEND_EXAMPLES)(recommend_command)
     app.command("pareto", epilog=PARETO_EXAMPLES)(pareto_command)
     app.command("correlate", epilog=CORRELATE_EXAMPLES)(correlate_command)
     app.command("disagree", epilog=DISAGREE_EXAMPLES)(disagree_command)
-    app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
-    app.command("effects", epilog=EFFECTS_EXAMPLES)(effects_command)
 
 
 def recommend_command(
@@ -103,10 +89,33 @@ def recommend_command(
         typer.Option(help="throughput, latency, memory, params, energy or training-time (default: accuracy)."),
     ] = None,
     min_accuracy: Annotated[str | None, typer.Option(metavar="82", help="Minimum top-1 accuracy in %.")] = None,
-    max_memory: Annotated[str | None, typer.Option(metavar="1GiB", help="Maximum memory at inference.")] = None,
-    max_latency: Annotated[str | None, typer.Option(metavar="50ms", help="Maximum latency of one image.")] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="1GiB", help="Maximum memory of tensors at inference.")
+    ] = None,
+    max_process_memory: Annotated[
+        str | None, typer.Option(metavar="2GiB", help="Maximum memory of the whole process at inference.")
+    ] = None,
+    max_latency: Annotated[
+        str | None, typer.Option(metavar="50ms", help="Maximum median latency of one image.")
+    ] = None,
+    max_p99: Annotated[
+        str | None, typer.Option(metavar="80ms", help="Maximum latency of 99 % of single images.")
+    ] = None,
+    qps: Annotated[
+        str | None, typer.Option(metavar="20", help="Images per second to serve within --max-p99 (see favor load).")
+    ] = None,
     max_params: Annotated[str | None, typer.Option(metavar="30M", help="Maximum number of parameters.")] = None,
-    device: Device = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compare on this device or machine, such as cpu; models are ranked on the first, limits hold on all.",
+        ),
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="eager, compile, onnxruntime or openvino (default: the best of each model)."),
+    ] = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
     top: Annotated[int, typer.Option(help="Number of models to show, including the favored one.")] = 5,
@@ -128,25 +137,45 @@ def recommend_command(
     from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
-    limits = _limits(min_accuracy, max_memory, max_latency, max_params)
-    request = Request(
-        prefer, limits, dataset, device, among, any_pipeline, top, pipeline, unfinished, seeds, with_weights
+    limits = _limits(
+        min_accuracy=min_accuracy,
+        max_memory=max_memory,
+        max_process_memory=max_process_memory,
+        max_latency=max_latency,
+        max_p99=max_p99,
+        qps=qps,
+        max_params=max_params,
     )
-    table = all_records(study, device, with_weights=with_weights)
+    devices = tuple(device or ())
+    request = Request(
+        prefer,
+        limits,
+        dataset,
+        devices[0] if devices else None,
+        among,
+        any_pipeline,
+        top,
+        pipeline,
+        unfinished,
+        seeds,
+        with_weights,
+        devices[1:],
+        runtime=runtime,
+    ).into(study or ())
+    table = all_records(study, *devices, with_weights=with_weights, timm=request.of_timm)
     if guide:
         rows = Comparison(table, request.scope, metrics=("top1", "params", "macs_matmul", "macs")).compare_in(None).rows
         chart = flow_chart(_guide_entries(), rows, deviations(table, rows))
         emit_json(chart.to_dict()) if as_json else decision_text.print_guide(chart)
         return
     answer = recommend(table, request, published_fronts())
-    choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
-    weights = {choice.name: best_weights(choice.name) for choice in choices}
+    weights = {choice.name: best_weights(choice.name) for choice in answer.choices}
     if as_json:
         plain = {name: None if best is None else asdict(best) for name, best in weights.items()}
         emit_json(answer.to_dict() | {"weights": plain})
     else:
         decision_text.print_recommendation(answer, weights)
-    if answer.favored is None:
+    if not answer.choices:
         raise typer.Exit(code=1)
 
 
@@ -169,33 +198,32 @@ def pareto_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the Pareto front: the models that no other beats in one metric without being worse in another."""
-    from favor.analyze import Scope, pareto
-    from favor.analyze.comparison import LEAST_TO_COMPARE, origin_notes, with_failures
-    from favor.analyze.deviations import deviations
-    from favor.analyze.selection import fitting
+    from favor.analyze import Scope, front_of
+    from favor.analyze.origins import origin_notes
+    from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
     from favor.cli import decision_text
-    from favor.errors import RequestError
 
     wanted = metrics or ["top1", "throughput"]
     table = all_records(study, device)
     scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
-    rows, comparison = _compared(table, wanted, scope, device, among)
-    rows = fitting(with_failures(rows, table, wanted), among)
-    result = pareto(rows, wanted, strict=strict)
+    front = front_of(table, wanted, scope, device, among, strict=strict)
+    result, rows = front.result, front.rows
+    tell_left_out(front.comparison, front.comparison.compare(wanted, device).rows, wanted, device)
     if len(result.rows) < LEAST_TO_COMPARE:
         who = "only one model has" if len(result.rows) else "no model has"
-        raise RequestError(f"{who} all of {', '.join(wanted)}; {_how_to_measure()}")
-    of_another_configuration = deviations(table, rows) if "top1" in wanted else {}
-    flagged = {name: why for name, why in of_another_configuration.items() if name in set(result.names)}
+        raise RequestError(f"{who} all of {', '.join(wanted)}; {how_to_measure()}")
+    flagged = {point.name: point.flag for point in result.points if point.flag is not None}
     if as_json:
         emit_json(result.to_dict() | {"flagged": flagged})
     else:
-        decision_text.print_pareto(result, everyone, flagged)
+        decision_text.print_pareto(result, everyone)
         for text in origin_notes(rows, wanted):
             note(text)
         if "top1" in wanted:
-            note(comparison.accuracy_note(" and ".join(sorted(rows["top1_source"].dropna().unique()))))
-        _tell_simulated(rows, wanted)
+            note(front.comparison.accuracy_note(" and ".join(sorted(rows["top1_source"].dropna().unique()))))
+            if unequal := unequal_lengths(rows):
+                note(f"note: {unequal}")
+        tell_simulated(rows, wanted)
 
 
 def correlate_command(
@@ -223,7 +251,6 @@ def correlate_command(
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
     from favor.cli import decision_text
-    from favor.errors import RequestError
 
     if datasets and metrics:
         raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
@@ -238,9 +265,9 @@ def correlate_command(
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
         named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
-        rows, _ = _compared(table, named, Scope(dataset, pipeline), device, among)
+        rows, _ = compared_rows(table, named, Scope(dataset, pipeline), device, among)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
-        _tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
+        tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
 
 
@@ -257,149 +284,19 @@ def disagree_command(
     """Show where cost indicators rank models differently, and which models are cheap by one and costly by another."""
     from favor.analyze import Scope, disagreement
     from favor.cli import decision_text
-    from favor.errors import RequestError
 
-    rows, _ = _compared(all_records(study, device), indicators or [], Scope(any_pipeline=True), device, among)
+    rows, _ = compared_rows(all_records(study, device), indicators or [], Scope(any_pipeline=True), device, among)
     rows = rows[rows["img_size"] == img_size]
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)
     if result.pairs[0].n < 2:
-        raise RequestError(f"no two models have all of {', '.join(chosen)} at {img_size} px; {_how_to_measure()}")
+        raise RequestError(f"no two models have all of {', '.join(chosen)} at {img_size} px; {how_to_measure()}")
     emit_json(result.to_dict()) if as_json else decision_text.print_disagreement(result)
-    _tell_simulated(rows, chosen)
-
-
-def compare_command(
-    a: Annotated[str, typer.Argument(help="A model, a family, or a class of the taxonomy.")],
-    b: Annotated[str, typer.Argument(help="Another of the same kind.")],
-    device: Device = None,
-    dataset: Dataset = "imagenet-1k",
-    pipeline: Pipeline = None,
-    any_pipeline: AnyPipeline = False,
-    unfinished: Unfinished = False,
-    seeds: OverSeeds = "mean",
-    study: Studies = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare two models in every metric, or two families or classes at equal cost, with statistical tests."""
-    from favor.analyze import Scope, compare, matched_every_way
-    from favor.analyze.deviations import deviations
-    from favor.cli import decision_text
-
-    table = all_records(study, device)
-    group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
-    by = "name" if group is None or {a, b} <= set(table["name"]) else group
-    # The two models choose the setting: the one they share most metrics in. Unknown names are refused further down.
-    compared = table[table[by].isin([a, b])]
-    scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
-    rows, comparison = _compared(table, [], scope, device, None, of=compared if len(compared) else table)
-    flags = deviations(table, rows) if "top1" in rows.columns else {}
-    if group is not None and by == group:
-        flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}
-        own = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged)))) if flagged else rows
-        match = matched_every_way(own, a, b, group=group)
-        if as_json:
-            emit_json(match.to_dict() | {"flagged": flagged})
-        else:
-            decision_text.print_matched(match, flagged)
-        return
-    pair = compare(rows, a, b, dataset=dataset, flags=flags)
-    emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
-    qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
-    if qualities:
-        note(comparison.accuracy_note(str(qualities[0].a.source)))
-
-
-def effects_command(
-    metric: Annotated[str, typer.Argument(help="The metric that changes.")] = "top1",
-    dataset: Dataset = "cifar10",
-    study: Studies = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what linear attention, convolutional embedding and rotary positions change in the Vision X-formers."""
-    from favor.analyze import (
-        convolutional_embedding_pairs,
-        effect_of_model,
-        linear_attention_pairs,
-        rotary_position_pairs,
-    )
-    from favor.cli import decision_text
-    from favor.errors import RequestError
-    from favor.metrics import METRICS
-    from favor.metrics import metric as known_metric
-
-    table = all_records(study)
-    if METRICS[known_metric(metric).name].group == "quality":
-        table = table[table["dataset"] == dataset]
-    names = [str(name) for name in table["name"].unique()]
-    changes = {
-        "Performer attention": linear_attention_pairs(names, "performer"),
-        "Linformer attention": linear_attention_pairs(names, "linformer"),
-        "Nystrom attention": linear_attention_pairs(names, "nystrom"),
-        "convolutional embedding": convolutional_embedding_pairs(names),
-        "rotary positions": rotary_position_pairs(names),
-    }
-    effects = [effect_of_model(table, change, pairs, metric) for change, pairs in changes.items() if pairs]
-    if not any(effect.n for effect in effects):
-        raise RequestError(f"no two X-formers that differ in one part have {metric} on {dataset}; {_how_to_measure()}")
-    emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)
-
-
-def all_records(
-    studies: list[Path] | None, device: str | None = None, *, every_device: bool = False, with_weights: bool = False
-) -> "pd.DataFrame":
-    """The wide table of all records; lines that could not be read are reported."""
-    table, problems = load_evidence(studies or (), device, every_device=every_device, with_weights=with_weights)
-    for problem in problems:
-        note(f"warning: {problem}")
-    return table
-
-
-def _compared(
-    table: "pd.DataFrame",
-    metrics: list[str],
-    scope: "Scope",
-    device: str | None,
-    among: str | None,
-    of: "pd.DataFrame | None" = None,
-) -> "tuple[pd.DataFrame, Comparison]":
-    """One row per model, in the setting that suits the models in `of`, else those that match `among`.
-
-    Notes on stderr say which numbers were left out.
-    """
-    from favor.analyze import Comparison
-    from favor.analyze.comparison import left_out_machines
-    from favor.analyze.selection import fitting
-    from favor.metrics import metric
-
-    for name in metrics:
-        metric(name)
-    models = of if of is not None else None if among is None else fitting(table, among)
-    comparison = Comparison(table, scope, of=models)
-    compared = comparison.compare(metrics, device)
-    rows = fitting(compared.rows, among)
-    for name in metrics:
-        others = compared.left_out(name, rows)
-        if others:
-            setting = compared.settings[name] or "no setting"
-            note(f"note: {name} is from {setting}; {others} numbers from other settings are left out")
-    machines = left_out_machines(comparison.models, compared.run)
-    if machines:
-        note(f"note: {machines}")
-    # A metric without any number on the device still gets a column.
-    return rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)]), comparison
-
-
-def _tell_simulated(rows: "pd.DataFrame", metrics: Iterable[str]) -> None:
-    """Say which metrics are simulated."""
-    simulated = [name for name in metrics if "simulated" in set(rows.get(f"{name}_source", ()))]
-    if simulated:
-        note(f"{', '.join(simulated)}: simulated, not measured; docs/simulation.md says how accurate that is")
+    tell_simulated(rows, chosen)
 
 
 def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
     """The metrics with a better direction that at least `least` rows have."""
-    from favor.errors import RequestError
     from favor.metrics import METRICS
 
     known = [
@@ -408,7 +305,7 @@ def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
         if name in rows.columns and entry.better != "neither" and rows[name].notna().sum() >= least
     ]
     if len(known) < 2:
-        raise RequestError(f"no two metrics are known for {least} or more models; {_how_to_measure()}")
+        raise RequestError(f"no two metrics are known for {least} or more models; {how_to_measure()}")
     return known
 
 
@@ -433,21 +330,14 @@ def _guide_entries() -> "list[GuideEntry]":
     return guide_entries(member for constraint, phase in fronts for member in guide(constraint, phase))
 
 
-def _limits(
-    min_accuracy: str | None, max_memory: str | None, max_latency: str | None, max_params: str | None
-) -> "tuple[Limit, ...]":
+def _limits(**asked: str | None) -> "tuple[Limit, ...]":
     from favor.analyze import Limit
-    from favor.analyze.limits import LIMITED
+    from favor.analyze.limits import ALL_LIMITED, under_load
     from favor.metrics import metric
     from favor.units import parse_quantity
 
-    texts = dict(zip(LIMITED, (min_accuracy, max_memory, max_latency, max_params), strict=True))
-    return tuple(
-        Limit.named(option, parse_quantity(text, metric(LIMITED[option]).unit, f"--{option.replace('_', '-')}"))
-        for option, text in texts.items()
+    return under_load(
+        Limit.named(option, parse_quantity(text, metric(ALL_LIMITED[option]).unit, f"--{option.replace('_', '-')}"))
+        for option, text in asked.items()
         if text is not None
     )
-
-
-def _how_to_measure() -> str:
-    return "measure them with `favor measure NAME --study DIR` and add --study DIR"

@@ -6,16 +6,19 @@ from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.effects import PairedEffect
+from favor.analyze.flags import is_disturbed
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
+from favor.analyze.origins import said_source
 from favor.analyze.pareto import ParetoPoint, ParetoResult
-from favor.analyze.recommendation import Choice, Reading, Recommendation
+from favor.analyze.recommendation import Choice, Reading, Recommendation, ToDecide
 from favor.analyze.selection import Excluded
-from favor.cli.console import emit_table, note, stdout_console
+from favor.cli.console import emit_line, emit_table
 from favor.evidence import BestWeights
 from favor.metrics import METRICS
-from favor.text import ordinal
+from favor.terminal import note
+from favor.text import first_few, ordinal
 from favor.units import format_outward, format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
 
@@ -24,34 +27,48 @@ _SHOWN = 10
 
 def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeights | None]) -> None:
     """The favored model, the runners-up, their pretrained weights, the reason, what to relax, and what to know."""
-    _say(f"Favored: {answer.favored.name}" if answer.favored else _why_none(answer))
+    emit_line(f"Favored: {answer.favored.called}" if answer.favored else _why_none(answer))
     for reason in answer.undecided:
-        _say(reason)
-    choices = [choice for choice in (answer.favored, *answer.runners_up) if choice is not None]
-    if choices:
-        _print_choices("", choices, weights)
+        emit_line(reason)
+    if answer.choices:
+        _print_choices("", answer.choices, weights)
+    if answer.to_decide is not None:
+        emit_line(to_decide_text(answer.to_decide))
     if answer.why is not None:
         _print_reason(answer)
+    for limit in answer.limits:
+        if limit.tested is not None:
+            value = format_quantity(limit.value, limit.unit)
+            emit_line(f"Tested: {limit} {value} on {METRICS[limit.metric].title.lower()}: {limit.tested}")
     if answer.relax is not None:
         for way in answer.relax.each:
-            _say(f"Relax one limit: {_relaxation(way)}")
+            emit_line(f"Relax one limit: {_relaxation(way)}")
         if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
-            _say(f"Smallest change overall: {_relaxation(answer.relax.together)}")
+            emit_line(f"Smallest change overall: {_relaxation(answer.relax.together)}")
         if answer.relax.unknown:
             note(f"note: {answer.relax.unknown} models have no number for a limit and are not considered")
     for choice in answer.flagged:
-        _say(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
-    if answer.favored is not None:
-        _say(f"Create it: {answer.favored.command}")
+        emit_line(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
+    for choice in (answer.favored,) if answer.favored else answer.undecided_between:
+        if choice.command is not None:
+            emit_line(f"Create it: {choice.command}")
     for text in answer.notes:
         note(f"note: {text}")
-    if answer.next_steps and answer.undecided:
-        _say("Run: " + "; then ".join(answer.next_steps))
+    if answer.next_steps and answer.undecided and not answer.undecided_between:
+        emit_line("Run: " + "; then ".join(answer.next_steps))
     elif answer.next_steps:
         note("to decide with your own measurements: " + "; then ".join(answer.next_steps))
 
 
+def to_decide_text(step: ToDecide) -> str:
+    minutes = "" if step.minutes is None else f" (about {max(1, round(step.minutes))} min)"
+    run = "" if step.command is None else f": {step.command}{minutes}"
+    return f"To decide: {step.why}{run}"
+
+
 def _why_none(answer: Recommendation) -> str:
+    if answer.undecided_between:
+        return "No model is favored."
     if answer.undecided:
         return "No model can be favored: numbers are missing."
     return "No model is known to meet the limits." if answer.limits else "No model can be favored."
@@ -61,32 +78,50 @@ def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, 
     of_all = [metric for choice in choices for metric in choice.metrics]
     metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
     chances = any(choice.probability_best is not None for choice in choices)
-    columns = ["Model", "Class", *(METRICS[metric].title for metric in metrics), *(["P(best)"] if chances else [])]
-    columns.append("Pretrained")
+    shown = any(choice.called != choice.name for choice in choices)
+    # Where numbers are of all kinds, as beside published weights, every column says what its numbers are.
+    common = {metric: _common_source(metric, choices) for metric in metrics}
+    columns = [
+        "Model",
+        *(["Runtime"] if shown else []),
+        "Class",
+        *(f"{_title(metric)}, {common[metric]}" if common[metric] else _title(metric) for metric in metrics),
+        *(["P(best)"] if chances else []),
+        "Pretrained",
+    ]
     rows = [
         [
             _sized(choice.name, choice.img_size),
+            *([choice.run] if shown else []),
             _class_title(choice.how),
-            *(_reading(metric, choice.metrics.get(metric)) for metric in metrics),
-            *([_percentage(choice.probability_best)] if chances else []),
-            str(weights[choice.name] or "none published"),
+            *(_reading(metric, choice.metrics.get(metric), not common[metric]) for metric in metrics),
+            *([_percentage(choice.probability_best) or "unknown"] if chances else []),
+            str(choice.weights or weights[choice.name] or "none published"),
         ]
         for choice in choices
     ]
-    emit_table(title, columns, rows, right=columns[2:])
+    emit_table(title, columns, rows, right=columns[columns.index("Class") + 1 :])
+
+
+def _common_source(metric: str, choices: Sequence[Choice]) -> str | None:
+    """What all numbers of a column are: measured, published or simulated; None if they differ or go without saying."""
+    sources = [choice.metrics[metric].source for choice in choices if metric in choice.metrics]
+    said = {said_source(source) for source in sources if source is not None}
+    of_weights = any(choice.weights is not None for choice in choices)
+    return said.pop() if of_weights and len(said) == 1 else None
 
 
 def _print_reason(answer: Recommendation) -> None:
     if answer.why is None:
         return
-    _say(f"Why: {answer.why.summary}")
+    emit_line(f"Why: {answer.why.summary}")
     for binding in answer.why.binding:
-        _say(f"  {binding.option} decides: without it {binding.instead} would be favored")
+        emit_line(f"  {binding.option} decides: without it {binding.instead} would be favored")
     if answer.why.dominates:
-        _say(f"  dominates {_some(answer.why.dominates)}")
+        emit_line(f"  dominates {first_few(answer.why.dominates, _SHOWN)}")
     for loss in answer.why.gives_up:
         own, best = _quantity(loss.metric, loss.own), _quantity(loss.metric, loss.best)
-        _say(f"  trades off {METRICS[loss.metric].title.lower()}: {own}, against {best} for {loss.to}")
+        emit_line(f"  trades off {METRICS[loss.metric].title.lower()}: {own}, against {best} for {loss.to}")
 
 
 def _relaxation(way: Relaxation) -> str:
@@ -116,34 +151,34 @@ def _starred(entry: GuideModel) -> list[str]:
     return [f"{name}*" if name in entry.flagged else name for name in entry.models]
 
 
-def print_pareto(result: ParetoResult, everyone: bool, flagged: Mapping[str, str]) -> None:
+def print_pareto(result: ParetoResult, everyone: bool) -> None:
     """The front; with `everyone`, also the other models and their distances; and the flagged accuracies."""
     titles = [METRICS[metric].title for metric in result.metrics]
     known = ["P(on front)"] if result.probability is not None else []
     columns = ["Model", *titles, *known]
-    emit_table("Pareto front", columns, [_point(point) for point in result.front], right=columns[1:])
-    others = [point for point in result.points if not point.member]
+    has_chances = result.probability is not None
+    emit_table("Pareto front", columns, [_point(point, has_chances) for point in result.front], right=columns[1:])
+    others = [point for point in result.points if not point.member and point.flag is None]
     if everyone:
         columns = ["Model", *titles, *known, *(f"distance in {title.lower()}" for title in titles)]
         rows = [
-            [*_point(point), *(_quantity(metric, point.distance[metric]) for metric in result.metrics)]
+            [*_point(point, has_chances), *(_quantity(metric, point.distance[metric]) for metric in result.metrics)]
             for point in others
         ]
         emit_table("Not on the front", columns, rows, right=columns[1:])
-    for name in result.members:
-        if name in flagged:
-            _say(f"Flagged: {name}: {flagged[name]}")
+    for point in result.points:
+        if point.flag is not None:
+            emit_line(f"Flagged and not on the front: {point.name}: {point.flag}")
     rule = "better in every metric" if result.strict else "better in one metric and no worse in the others"
     on_front = f"{len(result.front)} of {len(result.rows)} models are on the front"
     note(f"{on_front}; a model is dominated if another is {rule}{_left_out(result.excluded)}")
 
 
-def _point(point: ParetoPoint) -> list[str]:
-    chance = [] if point.probability is None else [_percentage(point.probability)]
+def _point(point: ParetoPoint, has_chances: bool) -> list[str]:
     return [
         _sized(point.name, point.img_size),
         *(_quantity(metric, value) + _mark(point.sources[metric]) for metric, value in point.values.items()),
-        *chance,
+        *([_percentage(point.probability) or "unknown"] if has_chances else []),
     ]
 
 
@@ -173,12 +208,13 @@ def print_correlations(result: CorrelationResult) -> None:
 
 def print_effects(effects: Sequence[PairedEffect]) -> None:
     """The mean difference that each change makes, with its interval and test."""
-    columns = ["Change", "Pairs", "Mean difference", "95 % interval", "p", "Verdict"]
+    columns = ["Change", "Source", "Pairs", "Mean difference", "95 % interval", "p", "Verdict"]
     rows = [
         [
             effect.change,
+            str(effect.source),
             str(effect.n),
-            f"{effect.mean:+.3g} {effect.unit}",
+            f"{effect.mean:+.3g} {'points' if effect.unit == '%' else effect.unit}",
             _interval(effect.low, effect.high),
             "" if effect.p is None else f"{effect.p:.2g}",
             effect.verdict,
@@ -186,7 +222,7 @@ def print_effects(effects: Sequence[PairedEffect]) -> None:
         for effect in effects
         if effect.n
     ]
-    emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[1:5])
+    emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[2:6])
 
 
 def print_disagreement(result: DisagreementResult) -> None:
@@ -208,9 +244,9 @@ def print_disagreement(result: DisagreementResult) -> None:
         emit_table("Strongest flips", columns, rows, right=["cheaper", "cheaper "])
     for entry in result.two_faced[:_SHOWN]:
         best, bad = ordinal(entry.rank_best), ordinal(entry.rank_bad)
-        _say(f"{entry.name}: {best} of {entry.of} by {entry.best_by}, but {bad} by {entry.bad_by}")
+        emit_line(f"{entry.name}: {best} of {entry.of} by {entry.best_by}, but {bad} by {entry.bad_by}")
     if result.warning is not None:
-        _say(f"Warning: {result.warning}")
+        emit_line(f"Warning: {result.warning}")
     note(f"{result.pairs[0].n} models{_left_out(result.excluded)}")
 
 
@@ -233,7 +269,7 @@ def print_comparison(pair: PairComparison) -> None:
     at = f" at {pair.img_size} px" if pair.img_size else ""
     emit_table(f"{pair.a} and {pair.b}{at}", columns, rows, right=columns[1:4])
     for name, why in pair.flagged.items():
-        _say(f"Flagged: {name}: {why}")
+        emit_line(f"Flagged: {name}: {why}")
     for name, only in ((pair.a, pair.only_a), (pair.b, pair.only_b)):
         if only:
             note(f"known only for {name}: {', '.join(only)}")
@@ -257,45 +293,49 @@ def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:
         for comparison in result.comparisons
     ]
     emit_table(f"{result.a} and {result.b}", columns, rows, right=columns[1:5])
-    _say(result.verdict)
+    emit_line(result.verdict)
     for name, why in flagged.items():
-        _say(f"Flagged and left out: {name}: {why}")
+        emit_line(f"Flagged and left out: {name}: {why}")
     for reason in result.missing:
         note(f"note: {reason}")
 
 
-def _say(text: str) -> None:
-    stdout_console().print(text, markup=False, soft_wrap=True)
+def _title(column: str) -> str:
+    """The title of a metric; `latency_p50@t4` is the latency on a further device."""
+    metric, _, device = column.partition("@")
+    return METRICS[metric].title + (f" on {device}" if device else "")
 
 
-def _quantity(metric: str, value: float) -> str:
-    return format_quantity(value, METRICS[metric].unit)
+def _quantity(column: str, value: float) -> str:
+    return format_quantity(value, METRICS[column.partition("@")[0]].unit)
 
 
-def _reading(metric: str, reading: Reading | None) -> str:
-    return "unknown" if reading is None else _marked(metric, reading)
+def _reading(metric: str, reading: Reading | None, with_source: bool = True) -> str:
+    return "unknown" if reading is None else _marked(metric, reading, with_source)
 
 
-def _marked(metric: str, reading: Reading) -> str:
-    """A number with its interval, its number of seeds, and a mark if it is simulated or unfinished."""
+def _marked(metric: str, reading: Reading, with_source: bool = True) -> str:
+    """A number with its interval, its number of seeds, and a mark if it is simulated, disturbed or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
     seeds = ""
     if reading.seeds is not None and reading.seeds.std is not None:
         spread, best = (_quantity(metric, value) for value in (reading.seeds.std, reading.seeds.best))
         seeds = f" (n={reading.seeds.n}, std {spread}, best {best})"
     early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
-    return f"{_quantity(metric, reading.value)}{width}{seeds}{_mark(reading.source)}{early}"
+    busy = " (busy)" if is_disturbed(reading.flags) else ""
+    source = _mark(reading.source) if with_source else ""
+    return f"{_quantity(metric, reading.value)}{width}{seeds}{source}{busy}{early}"
 
 
 def _mark(source: str | None) -> str:
-    return " (simulated)" if source == "simulated" else ""
+    return f" ({source})" if source in ("simulated", "predicted") else ""
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
     """Half the interval as a share of the value, or in points for a percentage."""
     if low is None or high is None or not value:
         return ""
-    if METRICS[metric].unit == "%":
+    if METRICS[metric.partition("@")[0]].unit == "%":
         return f" ± {(high - low) / 2:.2f}"
     return f" ± {(high - low) / 2 / abs(value):.1%}"
 
@@ -331,11 +371,6 @@ def _sized(name: str, img_size: int | None) -> str:
 
 def _class_title(how: str | None) -> str:
     return next((entry.title for entry in How if entry.key == how), "")
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _left_out(excluded: Excluded) -> str:

@@ -7,10 +7,10 @@ from typer.core import TyperGroup
 from favor.errors import RequestError
 
 GROUPS = {
-    "Choose": ("recommend", "pareto", "compare", "correlate", "disagree", "effects"),
-    "Measure": ("measure", "count", "simulate", "variability", "doctor", "devices"),
-    "Train": ("train", "finetune", "evaluate", "predict", "export"),
-    "Studies": ("run", "status", "resume", "report", "figures", "table", "import"),
+    "Choose": ("recommend", "pareto", "compare", "correlate", "disagree", "effects", "budget"),
+    "Measure": ("measure", "load", "count", "simulate", "variability", "doctor", "devices"),
+    "Train": ("train", "finetune", "evaluate", "predict", "export", "shards"),
+    "Studies": ("run", "status", "resume", "cancel", "report", "figures", "table", "import", "push"),
     "The zoo": ("list", "show"),
 }
 
@@ -20,6 +20,8 @@ OLD_OPTIONS = {
     "--on": ("--device", "--device NAME"),
     "--again": ("--repeat", "--repeat flagged"),
     "--retry": ("--repeat", "--repeat failed"),
+    "--compile": ("--runtime", "--runtime compile"),
+    "--tensorboard": ("--log", "--log tensorboard"),
     "--training": ("--phase", "--phase training"),
     "--no-training": ("--phase", "--phase inference"),
 }

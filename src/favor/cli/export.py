@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note
+from favor.cli.console import emit_json, emit_table, examples
 from favor.cli.zoo import AsJson, load_plugins
+from favor.terminal import note
 
 if TYPE_CHECKING:
     from favor.runtime.card import ExportCard
@@ -30,14 +31,12 @@ def export_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file: .onnx, .xml (OpenVINO) or .pt2 (PyTorch).")],
     runtime: Annotated[str, typer.Option("--runtime", help="onnx, openvino or torch-export.")] = "onnx",
     dynamic_batch: Annotated[
-        bool, typer.Option("--dynamic-batch", help="Any batch size; a single image if not.")
+        bool, typer.Option("--dynamic-batch", help="Take any batch size (default: one image).")
     ] = False,
     precision: Annotated[str, typer.Option("--precision", help="fp32, fp16 or int8.")] = "fp32",
     calibration: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[:PATH]", help="int8: the images to calibrate with; the checkpoint's own if not given."
-        ),
+        typer.Option(metavar="NAME[:PATH]", help="int8: calibration images (default: the checkpoint's)."),
     ] = None,
     data: Annotated[
         str | None,
@@ -62,7 +61,7 @@ def export_command(
 
 
 def _print(file: Path, card: "ExportCard") -> None:
-    from favor.runtime.export import files_of
+    from favor.runtime.exported import files_of
     from favor.units import format_quantity
 
     test = card.self_test

@@ -1,20 +1,28 @@
 """`favor measure`, `favor variability`, `favor doctor`: what models cost on this machine, and how certain that is."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note
-from favor.cli.options import add_command, study_from_options
-from favor.cli.running import RepeatOption, StudyFolder, Wait, repeat_of, run_session
-from favor.cli.zoo import AsJson, load_plugins
+from favor.cli.console import emit_json, emit_records, emit_table, examples
+from favor.cli.evidence import Among
+from favor.cli.options import add_command
+from favor.cli.running import RepeatOption, StudyFolder, Wait, end, finish, repeat_of
+from favor.cli.zoo import AsJson, ModelNames, load_plugins
+from favor.errors import RequestError
+from favor.terminal import note
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
 
     from favor.measurement.doctor import Diagnosis
     from favor.measurement.variability import Spread
     from favor.records.schema import Record
+    from favor.study.resolved import ResolvedStudy
 
 MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
@@ -22,8 +30,14 @@ MEASURE_EXAMPLES = examples(
     ("favor measure 'vit_*' swin_ti --study my-study --repeat flagged", "repeat measurements with a flag such as busy"),
     ("favor measure vit_ti16 --phase training --batch-size 32 --optimizer adamw", "a training step of 32 images"),
     ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
+    (
+        "favor measure --for 'min-accuracy=84 prefer=latency' --among timm --study my-study",
+        "only what could be the answer",
+    ),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
-    ("favor measure vit_s16 --precision amp --compile --device cuda", "on a GPU"),
+    ("favor measure vit_s16 --precision amp --runtime compile --device cuda", "on a GPU"),
+    ("favor measure vit_s16 --runtime onnxruntime --runtime openvino", "as it is deployed (docs/runtimes.md)"),
+    ("favor measure vit_s16 --runtime openvino --precision int8 --calibration folder:photos", "quantized"),
     ("favor measure vit_s16 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
 )
 
@@ -47,6 +61,10 @@ _SHOWN = {
         "best_batch_size": "best batch",
         "inference_memory": "memory",
         "inference_memory_best_batch": "at best batch",
+        "file_size": "on disk",
+        "preparation_time": "ready in",
+        "top1_change": "top-1 change",
+        "top1_agreement": "agreement",
         "max_batch_size": "max batch",
         "energy_per_image": "energy",
         "carbon_per_image": "carbon",
@@ -64,13 +82,18 @@ _SHOWN = {
     },
 }
 
-Names = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME.")
+Question = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="QUESTION",
+        help="Measure only what answers a question, such as 'min-accuracy=84 prefer=latency'; stop when it is certain.",
+    ),
 ]
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
 
 VARIABILITY_OPTIONS = frozenset(
-    ("device", "precisions", "compile", "attention", "img_sizes", "num_classes", "batch_size", "budget", "threads")
+    ("device", "precisions", "runtimes", "attention", "img_sizes", "num_classes", "batch_size", "budget", "threads")
 )
 
 
@@ -81,7 +104,9 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def measure_command(
-    names: Names,
+    names: ModelNames = [],  # noqa: B006 - typer makes a new list
+    question: Question = None,
+    among: Among = None,
     phase: PhaseName = "inference",
     study: StudyFolder = None,
     repeat: RepeatOption = None,
@@ -97,15 +122,99 @@ def measure_command(
 
     jobs_to_repeat, phases = repeat_of(repeat), phases_named(phase)
     load_plugins()
+    if question is not None:
+        _check_question(names, study, repeat, phase, options)
+        _measure_for(question, among, Path(str(study)), options, wait, as_json)
+        return
+    if not names:
+        raise RequestError("name a model, such as vit_s16, or ask a question: --for 'min-accuracy=84 prefer=latency'")
+    if among is not None:
+        raise RequestError("--among needs --for; without a question, name the models: favor measure 'swin*'")
+    from favor.study.options import study_from_options
+    from favor.study.running import run_request
+
     request = study_from_options("measure", names, phases, options)
+    ended = run_request(request, study, repeat=jobs_to_repeat, wait=wait)
+    _print(ended.records, as_json)
+    end(ended)
+
+
+def _check_question(
+    names: list[str], study: Path | None, repeat: str | None, phase: str, options: "Mapping[str, Any]"
+) -> None:
+    if names:
+        raise RequestError(f"--for chooses the models itself; instead of {names[0]!r} use --among PATTERN")
+    if study is None:
+        raise RequestError("--for decides by the measurements of a study; name it with --study DIR")
+    if repeat is not None or phase != "inference" or options.get("img_sizes"):
+        raise RequestError(
+            "--for measures inference at the image sizes of the accuracies; leave out --repeat, --phase and --img-size"
+        )
+
+
+def _measure_for(
+    text: str, among: str | None, study: Path, options: "Mapping[str, Any]", wait: bool, as_json: bool
+) -> None:
+    """Measure the models that could be the answer to a question, one after another, until it is sure; then answer."""
+    from favor.analyze import recommend
+    from favor.cli.decision_text import print_recommendation
+    from favor.evidence import best_weights, load_evidence
+    from favor.records.schema import CardFields, Record
+    from favor.records.store import has_records
+    from favor.study.options import study_from_options
+    from favor.study.plan import jobs_of
+    from favor.study.progress import records_of, states_of_all
+    from favor.study.running import run_session
     from favor.study.session import extend, working_in
+    from favor.study.targeted import Step, measure_for, question, targets
+
+    request = question(text, among).into([study])
+
+    def asked(names: "Sequence[str]", img_size: int, **more: object) -> "ResolvedStudy":
+        return study_from_options("measure", names, ["inference"], {**options, "img_sizes": [img_size], **more})
+
+    def evidence() -> "pd.DataFrame":
+        return load_evidence([study] if has_records(study) else [], timm=request.of_timm)[0]
 
     with working_in(study, wait):
-        ended = run_session(extend(request, study), repeat=jobs_to_repeat, wait=wait)
-    _print(ended.records, as_json)
-    continues = "the same command continues from there"
-    ended.finish(continues if study else "with --study DIR the same command would continue where it stopped")
-    if any(record.status != "ok" for record in ended.records):
+        usual = asked(["resnet18"], 224)
+        candidates = targets(evidence(), request, usual.machine.device_name)
+        records, known = records_of(study), {}
+        seen = {(record.name, record.conditions.get("img_size")) for record in records if record.task == "inference"}
+        for candidate in candidates:
+            if (candidate.name, candidate.img_size) in seen:
+                (state,) = states_of_all([asked([candidate.name], candidate.img_size)], records)
+                if state.record is not None:
+                    known[candidate.name, candidate.img_size] = state.record
+        again = set(known)
+
+        def measure(name: str, img_size: int, budget: float) -> Record:
+            session = extend(asked([name], img_size, budget=budget), study)
+            ended = run_session(session, repeat="all" if (name, img_size) in again else None, wait=wait)
+            finish(ended)
+            again.add((name, img_size))
+            if ended.records:
+                return ended.records[-1]
+            why = str(ended.refused[0]) if ended.refused else "it was not measured"
+            note(f"{name} is left out: {why}")
+            return Record(name, CardFields(), "inference", "measured", status="failed", reason=why)
+
+        def tell(step: Step) -> None:
+            could = f"{step.open} of {len(candidates)} models could be the answer"
+            note(f"{could}; next: {step.candidate.name} at {step.candidate.img_size} px ({step.chance:.0%})")
+
+        answered = measure_for(candidates, request, known, measure, jobs_of(usual)[0].budget, tell)
+    answer = recommend(evidence(), replace(request, device=usual.machine.label))
+    sure = f"{answered.chance:.0%} sure" if answered.favored else "no model meets the limits"
+    if as_json:
+        names = [f"{candidates[at].name}@{candidates[at].img_size}" for at in answered.measured]
+        emit_json(
+            {"candidates": len(candidates), "measured": names, "chance": answered.chance, "answer": answer.to_dict()}
+        )
+    else:
+        print_recommendation(answer, {choice.name: best_weights(choice.name) for choice in answer.choices})
+    note(f"measured {len(answered.measured)} of {len(candidates)} candidates: {sure}")
+    if not answer.choices:
         raise typer.Exit(1)
 
 
@@ -123,10 +232,12 @@ def variability_command(
 
     phases = phases_named(phase)
     load_plugins()
-    request = study_from_options("measure", [name], phases, options)
-    from favor.study.session import extend
+    from favor.study.options import study_from_options
+    from favor.study.running import run_session
+    from favor.study.session import Session
 
-    ended = run_session(extend(request, None), times=runs, wait=wait)
+    request = study_from_options("measure", [name], phases, options)
+    ended = run_session(Session((request,), None), times=runs, wait=wait)
     usable = [record for record in ended.records if record.status == "ok"]
     by_phase = {phase: spreads([record for record in usable if record.task == phase]) for phase in phases}
     if as_json:
@@ -137,7 +248,7 @@ def variability_command(
     else:
         for phase in by_phase:
             _print_spreads(f"{name}, {phase}: {runs} runs", by_phase[phase])
-    ended.finish(f"{len(usable)} of {len(ended.jobs)} runs were done")
+    finish(ended, f"{len(usable)} of {len(ended.jobs)} runs were done")
     if len(usable) < len(ended.jobs):
         raise typer.Exit(1)
 
@@ -157,12 +268,11 @@ def doctor_command(as_json: AsJson = False) -> None:
 
 
 def _print(records: "list[Record]", as_json: bool) -> None:
+    from favor.records.schema import EAGER
     from favor.units import format_quantity
 
     if as_json:
-        from favor.records.schema import to_data
-
-        emit_json([to_data(record) for record in records])
+        emit_records(records)
         return
     for phase, headings in _SHOWN.items():
         rows = [record for record in records if record.task == phase]
@@ -172,13 +282,17 @@ def _print(records: "list[Record]", as_json: bool) -> None:
         titles = [headings[name] for name in present]
         first = rows[0].conditions
         batch = f"batch size {first['batch_size']}" if "batch_size" in first else "best batch size"
+        ways = {key: {record.conditions.get(key) for record in rows} for key in ("precision", "runtime")}
+        shared = [str(first[key]) for key in ways if len(ways[key]) == 1 and first.get(key, EAGER) != EAGER]
+        several = [key for key in ways if len(ways[key]) > 1]
         emit_table(
-            f"{phase.title()} on {first['device']}, {first['precision']}, {batch}",
-            ("model", "px", *titles, "status"),
+            ", ".join((f"{phase.title()} on {first['device']}", *shared, batch)),
+            ("model", "px", *several, *titles, "status"),
             [
                 (
                     record.name,
                     str(record.conditions["img_size"]),
+                    *(str(record.conditions[key]) for key in several),
                     *(
                         format_quantity(record.metrics[name].value, record.metrics[name].unit)
                         if name in record.metrics
@@ -191,6 +305,9 @@ def _print(records: "list[Record]", as_json: bool) -> None:
             ],
             right=("px", *titles),
         )
+    for record in records:
+        if "latency_p99_missing" in record.environment:
+            note(f"no p99 of {record.name}: {record.environment['latency_p99_missing']}")
 
 
 def _spread_data(spread: "Spread") -> dict[str, object]:
@@ -239,7 +356,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
         ("clock", f"resolution {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns per reading"),
         ("timer noise", f"{work} of work: interquartile range {timer.middle_half_percent:.1f} % of the median"),
         ("", f"p99 {timer.p99_percent:+.0f} % from the median; median {median}"),
-        ("--compile", diagnosis.compiler or "no C++ compiler found; --compile needs one on the CPU"),
+        ("--runtime compile", diagnosis.compiler or "no C++ compiler found; it needs one on the CPU"),
     ]
     for device in diagnosis.devices:
         memory = f"{_gib(device.free_memory)} free of {_gib(device.total_memory)}"

@@ -1,21 +1,18 @@
 """Command-line options generated from the schema of studies: the same names, types, defaults and help."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 
-from favor.errors import RequestError, Step
-
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from favor.study.resolved import Command, ResolvedStudy
 
-Group = Literal["measure", "train"]
+Group = Literal["measure", "train", "load"]
 
 
 def add_command(
@@ -64,12 +61,16 @@ def add_command(
 
 def _fields(group: Group) -> "dict[str, FieldInfo]":
     """The fields of the schema behind a group of options."""
-    from favor.study.schema import Budget, MeasureOptions, StudyFile, Train
+    from favor.study.schema import Budget, Load, MeasureOptions, StudyFile, Train
 
     machine = {name: StudyFile.model_fields[name] for name in ("device", "threads")}
     if group == "train":
         of_training = {name: field for name, field in Train.model_fields.items() if field.description}
         return of_training | {"attention": StudyFile.model_fields["attention"]} | machine
+    if group == "load":
+        shared = ["img_sizes", "num_classes", "precisions", "runtimes", "calibration", "checkpoint", "attention"]
+        shared += ["memory_limit", "time_limit"]
+        return dict(Load.model_fields) | machine | {name: StudyFile.model_fields[name] for name in shared}
     of_study = {"img_sizes": StudyFile.model_fields["img_sizes"], "budget": Budget.model_fields["measurement"]}
     return machine | of_study | dict(MeasureOptions.model_fields)
 
@@ -101,11 +102,13 @@ def _with_options(
 
 
 def _option(name: str, field: "FieldInfo", default: object) -> inspect.Parameter:
+    from favor.study.options import option_name
+
     kind, is_text, is_list = _kind(field)
-    words = [_word(name, is_list)]
+    words = [option_name(name, is_list)]
     if kind is bool and field.default:
         words = [f"{words[0]}/--no-{name.replace('_', '-')}"]
-    metavar = "N|best" if name == "batch_size" else None
+    metavar = {"batch_size": "N|best", "p99": "LATENCY"}.get(name)
     if is_text and not is_list:
         metavar = metavar or ("SECONDS" if kind is float else "SIZE")
         kind = str
@@ -142,78 +145,3 @@ def _kind(field: "FieldInfo") -> tuple[type, bool, bool]:
         return (get_args(element)[0] if get_origin(element) is Annotated else element), False, True
     is_text = any(isinstance(entry, BeforeValidator) for entry in metadata)
     return (str if issubclass(kind, BaseModel) else kind), is_text, False
-
-
-def _word(name: str, is_list: bool) -> str:
-    return "--" + (name.removesuffix("s") if is_list else name).replace("_", "-")
-
-
-class CommandLine:
-    """Options as the source of a study; its errors name the option."""
-
-    def __init__(self, content: dict[str, object]) -> None:
-        self.place = "command line"
-        self._content = content
-
-    def mapping(self, what: str) -> dict[str, object]:
-        """The options by the names of their fields."""
-        return self._content
-
-    def line(self, path: Sequence[Step]) -> int:
-        """Always 1: a command line has one line."""
-        return 1
-
-    def error(self, path: Sequence[Step], why: object) -> RequestError:
-        """The error for an option."""
-        names = [str(step) for step in path if step not in ("train", "models", "report")][:1]
-        text = str(why)
-        if not names or names[0].isdecimal() or text.startswith("--"):
-            return RequestError(text)
-        field = names[0]
-        return RequestError(f"{_word(field, field in ('precisions', 'img_sizes'))}: {text}")
-
-
-def study_from_options(
-    command: "Command", models: Sequence[str], phases: Sequence[str], options: Mapping[str, Any], **parts: object
-) -> "ResolvedStudy":
-    """The study that options ask for, checked and resolved as a study file is."""
-    from favor.study.resolve import resolve
-    from favor.study.schema import study_in
-
-    given = {name: _plain(name, value) for name, value in options.items() if value not in (None, [])}
-    if "budget" in given:
-        given["budget"] = {"measurement": given["budget"]}
-    # A name that is given twice on the command line counts once.
-    content = {"models": tuple(dict.fromkeys(models)), "phases": tuple(phases), **given, **parts}
-    source = CommandLine(content)
-    return resolve(study_in(source, default_name=command), source, command)
-
-
-def train_options(options: Mapping[str, Any]) -> dict[str, object]:
-    """The `train` part of a study from the options of a training."""
-    given = {name: _plain(name, value) for name, value in options.items() if value not in (None, [])}
-    overrides = [str(entry) for entry in options.get("set") or []]
-    seeds = [entry.removeprefix("seed=") for entry in overrides if entry.startswith("seed=")]
-    if seeds and seeds[-1].isdecimal():
-        given["seeds"] = (int(seeds[-1]),)
-        given["set"] = tuple(entry for entry in overrides if not entry.startswith("seed="))
-    return given
-
-
-def _plain(name: str, value: object) -> object:
-    """A value as in a study file: lists become tuples, and a time without a unit is in seconds."""
-    if isinstance(value, list):
-        return tuple(value)
-    if name == "batch_size" and str(value).isdecimal():
-        return int(str(value))
-    if name in ("budget", "time_limit", "save_every") and _is_number(str(value)):
-        return f"{value} s"
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from favor.cli.console import examples, note, progress_bar
-from favor.cli.decide import OverSeeds, Pipeline, Unfinished
+from favor.cli.console import examples
+from favor.cli.evidence import OverSeeds, Pipeline, Unfinished
 from favor.errors import WorkError
+from favor.terminal import note, progress_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from favor.records import Gathered
-    from favor.report.track import Track
+    from favor.report.progress import Track
+    from favor.report.study_answer import StudyAnswer
 
 Studies = Annotated[
     list[Path] | None,
@@ -51,14 +53,15 @@ def report_command(
 ) -> None:
     """Write one interactive HTML page: explorer, recommendation, the papers' figures, table and method."""
     from favor.analyze import Scope
-    from favor.records.export import write_whole
+    from favor.records.export import require_writable, write_whole
     from favor.report.page import page_of
 
+    file = output or _default_folder(studies) / "report.html"
+    require_writable(file)
     gathered = _gathered(studies)
     scope = Scope(None, pipeline, False, unfinished, seeds)
     with progress_bar() as bar:
-        page = page_of(gathered, scope, _shown_on(bar)).encode()
-    file = output or _default_folder(studies) / "report.html"
+        page = page_of(gathered, scope, _shown_on(bar), _answer_of(studies)).encode()
     write_whole(file, page)
     note(f"{len(page) / 1e6:.1f} MB: {file}")
 
@@ -98,6 +101,17 @@ def _default_folder(studies: list[Path] | None) -> Path:
     except OSError as error:
         raise WorkError(f"cannot make the folder {folder}: {error.strerror}; choose another place with -o") from error
     return folder
+
+
+def _answer_of(studies: list[Path] | None) -> "StudyAnswer | None":
+    """The answer of the one study that is shown, if `favor run` created it."""
+    from favor.cli.study import study_answer
+    from favor.study.folder import has_requests, saved_requests
+
+    if studies is None or len(studies) != 1 or not has_requests(studies[0]):
+        return None
+    answered = [study for study in saved_requests(studies[0]) if study.command == "run"]
+    return study_answer(answered[0], studies[0]) if answered else None
 
 
 def _gathered(studies: list[Path] | None) -> "Gathered":

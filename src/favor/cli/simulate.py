@@ -1,28 +1,31 @@
 """`favor simulate` and `favor devices`: what models would cost on devices that you do not have."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note, progress_bar
-from favor.cli.zoo import AsJson, complete_models, load_plugins
+from favor.cli.console import emit_json, emit_records, emit_table, examples
+from favor.cli.zoo import AsJson, ImgSize, ModelNames, NumClasses, load_plugins
 from favor.errors import RequestError
+from favor.terminal import SECONDS_BETWEEN_LINES, note, progress_bar
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from favor.records.schema import Reading, Record
-    from favor.simulation.calibration import Calibration
-    from favor.simulation.correction import Correction
     from favor.simulation.devices import Device
+    from favor.simulation.simulation import SimulationRequest
 
 SIMULATE_EXAMPLES = examples(
     ("favor simulate vit_s16 swin_ti --device a100,t4", "throughput at the best batch, latency and memory on two GPUs"),
     ("favor simulate 'vit_*' --device h100 --batch-size 256 --json", "at one batch size, for programs"),
+    ("favor simulate vit_s16 --device h100 --runtime compile", "compiled with torch.compile"),
     ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
     ("favor simulate 'evit_s16(keep=0.5)' --device t4", "with other settings, in quotes because of the shell"),
     ("favor simulate vix_vit --device t4 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
+    ("favor simulate 'timm:*' --device a100 --study timm", "all of timm; the same command continues after a stop"),
     ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, saved in a study"),
 )
 
@@ -42,11 +45,12 @@ _SHOWN = {
     "train_step_time": "step",
     "train_throughput": "speed",
     "train_hours_per_epoch": "epoch",
+    "finetune_time": "fine-tuning",
     "train_memory": "memory",
     "train_max_batch_size": "max batch",
 }
 _TIMES = frozenset(
-    {"throughput", "latency_p50", "train_step_time", "train_throughput", "train_hours_per_epoch"}
+    {"throughput", "latency_p50", "train_step_time", "train_throughput", "train_hours_per_epoch", "finetune_time"}
 )  # shown with their interval
 
 
@@ -63,14 +67,7 @@ def complete_devices(incomplete: str) -> list[str]:
 
 
 def simulate_command(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="Model names, patterns such as 'vit_*', or timm:NAME.",
-            autocompletion=complete_models,
-        ),
-    ],
+    names: ModelNames,
     device: Annotated[
         list[str],
         typer.Option(
@@ -85,12 +82,15 @@ def simulate_command(
     ] = None,
     precision: Annotated[str, typer.Option(help="fp32, bf16, amp (here amp-fp16), amp-fp16 or amp-bf16.")] = "amp",
     phase: Annotated[str, typer.Option(help="inference, training or both.")] = "inference",
-    img_size: Annotated[int | None, typer.Option(help="Image side in pixels (default: the model's own).")] = None,
-    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 1000,
+    img_size: ImgSize = None,
+    num_classes: NumClasses = 1000,
     optimizer: Annotated[str, typer.Option(help="Optimizer of the training step: lamb, adamw, adam or sgd.")] = "lamb",
     attention: Annotated[
         str, typer.Option(help="fused, or plain: attention weights in memory, as before PyTorch 2.0.")
     ] = "fused",
+    runtime: Annotated[
+        str, typer.Option(metavar="eager|compile", help="eager PyTorch, or compiled by torch.compile (inference only).")
+    ] = "eager",
     study: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Add the records to this study and correct times by its measurements."),
@@ -102,57 +102,74 @@ def simulate_command(
     Times and memory follow from the model's operator trace and the device's specification. Records have the source
     `simulated`, times a 95 % interval; docs/simulation.md shows how accurate they are.
     """
-    from favor.records.store import append
-    from favor.simulation.calibration import shipped_calibration
     from favor.simulation.devices import device as described
-    from favor.simulation.pool import simulate_several
     from favor.simulation.simulation import SimulationRequest
+    from favor.simulation.study_simulation import plan_simulations
     from favor.trace.conditions import phases_named
 
     batch = _batch_size(batch_size)
     requests = [
-        SimulationRequest(each, precision, batch, img_size, num_classes, optimizer, attention=attention)
-        for each in phases_named(phase)
+        SimulationRequest(
+            named, precision, batch, img_size, num_classes, optimizer, attention=attention, runtime=runtime
+        )
+        for named in phases_named(phase)
     ]
-    named = [name.strip() for names in device for name in names.split(",") if name.strip()]
-    if not named:
+    device_names = [name.strip() for names in device for name in names.split(",") if name.strip()]
+    if not device_names:
         raise RequestError("--device: name a device; `favor devices` shows them")
-    devices = list(dict.fromkeys(described(name) for name in named))
+    devices = list(dict.fromkeys(described(name) for name in device_names))
     for gpu in devices if precision == "bf16" else ():
         gpu.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
     from favor.zoo.matching import matching_models
 
     wanted = matching_models(names)
-    calibration = shipped_calibration()
-    corrections = _corrections(study, devices, precision, calibration)
-    records: dict[str, list[Record]] = {request.phase: [] for request in requests}
-    refusals: dict[str, RequestError] = {}
+    plan = plan_simulations(wanted, devices, requests, study)
+    for name, correction in plan.corrections.items():
+        if correction.measurements:
+            note(f"{name}: times corrected by {correction.factor:.3f} from {correction.measurements} measurements")
+    total, to_do = len(wanted) * len(requests), sum(map(len, plan.left.values()))
+    if to_do < total:
+        note(f"{total - to_do} of {total} simulations are in {study} already")
+    records, refusals = list(plan.done), {}
     with progress_bar() as bar:
-        task = bar.add_task("simulating", total=len(wanted) * len(requests), visible=len(wanted) > 1)
-        for request in requests:
-            for result in simulate_several(wanted, devices, request, calibration, corrections):
-                bar.update(task, description=result.name)
-                if result.refusal is not None:
-                    refusals[result.name] = result.refusal
-                if study is not None and result.records:
-                    append(study, result.records)
-                records[request.phase] += result.records
-                bar.advance(task)
-    everything = [record for of_phase in records.values() for record in of_phase]
-    if not everything:
+        task = bar.add_task("simulating", total=to_do, visible=to_do > 1)
+        lines = _Lines(to_do, is_needed=not bar.console.is_terminal)
+        for simulated in plan.run():
+            bar.update(task, description=simulated.name)
+            if simulated.refusal is not None:
+                refusals[simulated.name] = simulated.refusal
+            records += simulated.records
+            bar.advance(task)
+            lines.after_one()
+    if not records:
         raise next(iter(refusals.values()))
     if as_json:
-        from favor.records.schema import to_data
-
-        emit_json([to_data(record) for record in everything])
+        emit_records(records)
     else:
-        for name, of_phase in records.items():
-            _print(of_phase, name, precision, attention)
+        for request in requests:
+            _print([record for record in records if record.task == request.phase], request)
     for name, refusal in refusals.items():
         note(f"error: {name}: {refusal}")
-    if refusals or all(record.status != "ok" for record in everything):
+    if refusals or all(record.status != "ok" for record in records):
         raise typer.Exit(1)
+
+
+class _Lines:
+    """A line with the time left every half minute, where no bar can be drawn."""
+
+    def __init__(self, total: int, is_needed: bool) -> None:
+        self._total, self._is_needed, self._done = total, is_needed, 0
+        self._began = self._last = time.monotonic()
+
+    def after_one(self) -> None:
+        from favor.units import format_span
+
+        self._done, now = self._done + 1, time.monotonic()
+        if self._is_needed and now - self._last >= SECONDS_BETWEEN_LINES and self._done < self._total:
+            self._last = now
+            left = (now - self._began) / self._done * (self._total - self._done)
+            note(f"{self._done} of {self._total} simulated; about {format_span(left)} left")
 
 
 def devices_command(
@@ -204,23 +221,7 @@ def _batch_size(text: str | None) -> "int | Literal['best'] | None":
     return int(text)
 
 
-def _corrections(
-    study: Path | None, devices: "list[Device]", precision: str, calibration: "Calibration"
-) -> "dict[str, Correction]":
-    """The corrections from a study's measurements; a note reports each."""
-    from favor.records.store import has_records, read
-    from favor.simulation.study_correction import local_corrections
-
-    if study is None or not has_records(study):
-        return {}
-    corrections = local_corrections(read(study).records, devices, precision, calibration)
-    for name, correction in corrections.items():
-        if correction.measurements:
-            note(f"{name}: times corrected by {correction.factor:.3f} from {correction.measurements} measurements")
-    return corrections
-
-
-def _print(records: "list[Record]", phase: str, precision: str, attention: str) -> None:
+def _print(records: "list[Record]", request: "SimulationRequest") -> None:
     present = [name for name in _SHOWN if any(name in record.metrics for record in records)]
     titles = [_SHOWN[name] for name in present]
     rows = []
@@ -231,7 +232,9 @@ def _print(records: "list[Record]", phase: str, precision: str, attention: str) 
         subject = (record.name, str(record.conditions["device"]), str(record.conditions["img_size"]), batch)
         rows.append((*subject, *cells, record.status))
     columns = ("Model", "Device", "px", "batch", *titles, "status")
-    title = f"Simulated {phase}, {precision}, {attention} attention; ± is half the 95 % interval"
+    how = "compiled" if request.runtime == "compile" else "eager"
+    about = f"{request.phase}, {how}, {request.precision}, {request.attention} attention"
+    title = f"Simulated {about}; ± is half the 95 % interval"
     emit_table(title, columns, rows, right=columns[2:-1])
     for record in records:
         if record.status != "ok":

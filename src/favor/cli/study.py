@@ -1,4 +1,4 @@
-"""`favor run`, `favor resume`, `favor status`: a study, from its file to its answer."""
+"""`favor run`, `favor resume`, `favor status`, `favor cancel`: a study, from its file to its answer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,14 +6,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, examples, note
-from favor.cli.running import RepeatOption, Wait, repeat_of, run_session, warn_of_unreadable_lines
+from favor.cli.cluster import (
+    AddressOption,
+    DryRun,
+    ExecutorOption,
+    SettingsOption,
+    cancel_command,
+    print_plan,
+    run_on_ray,
+    settings_of,
+    submit,
+    wait_for,
+)
+from favor.cli.console import emit_json, examples
+from favor.cli.running import RepeatOption, Wait, finish, repeat_of
 from favor.cli.zoo import AsJson, load_plugins
 from favor.errors import FavorError, RequestError
+from favor.terminal import note
 
 if TYPE_CHECKING:
+    from favor.report.study_answer import StudyAnswer
+    from favor.study.plan import Job
     from favor.study.progress import JobState, Repeat
     from favor.study.resolved import ResolvedStudy
+    from favor.study.schema import ExecutorOptions
     from favor.study.session import Session
     from favor.study.summary import Answer
 
@@ -23,15 +39,21 @@ RUN_EXAMPLES = "\n\n".join(
     [
         "**Built-in studies**, with their duration on two cores",
         "`quick`  inference of 21 models, one or two of every class of the taxonomy: 6 minutes (the default)",
+        "`runtimes`  ten models in four runtimes, in float32 and int8: 30 minutes",
         "`full`  inference and training step of all 47 models of the benchmark's Table 5: 45 minutes",
-        "`misnomer`  depth against width, and patch sizes: 10 minutes",
+        "`misnomer-imagenet`  inference of the models of The Efficiency Misnomer, at ImageNet size: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
         "`laptop`  14 families trained on CIFAR-10 for 5 minutes each, and measured: 90 minutes",
+        "`misnomer`  its experiments with 12 small models trained on CIFAR-10, and measured: 4 hours",
+        "`vix-cifar10`  the X-formers trained on CIFAR-10 with three seeds, and measured: days on a GPU",
+        "`vix-tiny-imagenet`  the same on Tiny ImageNet",
         "`paper`  all of Table 5 pretrained, fine-tuned and measured, on a node with a GPU: thousands of GPU hours",
         examples(
             ("favor run", "which model to favor on this machine, in 6 minutes"),
             ("favor run full --study cpu-study", "all of Table 5, in your own folder"),
             ("favor run my-study.yaml --json", "your own study (docs/studies.md), for programs"),
+            ("favor run full --executor slurm --set partition=cpu", "on a cluster (docs/clusters.md)"),
+            ("favor run full --executor slurm --dry-run", "what would be submitted"),
         ),
     ]
 )
@@ -39,6 +61,7 @@ RESUME_EXAMPLES = examples(
     ("favor resume runs/full", "continue where it stopped; finished jobs are not repeated"),
     ("favor resume runs/full --repeat failed", "also retry failed jobs"),
 )
+CANCEL_EXAMPLES = examples(("favor cancel runs/full", "take its jobs out of Slurm's queue"))
 STATUS_EXAMPLES = examples(
     ("favor status runs/full", "what is done, what failed and why, what is left"),
     ("favor status runs/full --json", "for programs"),
@@ -51,6 +74,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("run", epilog=RUN_EXAMPLES)(run_command)
     app.command("resume", epilog=RESUME_EXAMPLES)(resume_command)
     app.command("status", epilog=STATUS_EXAMPLES)(status_command)
+    app.command("cancel", epilog=CANCEL_EXAMPLES)(cancel_command)
 
 
 def run_command(
@@ -62,20 +86,27 @@ def run_command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Same as `favor run quick`.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Same as `favor run full`.")] = False,
+    executor: ExecutorOption = None,
+    address: AddressOption = None,
+    settings: SettingsOption = None,
+    dry_run: DryRun = False,
     repeat: RepeatOption = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study: measure (and train) many models on this machine, and recommend one.
+    """Run a study: measure (and train) many models on this machine or a cluster, and recommend one.
 
     All names, sizes and files are checked before the first job. You can stop a study at any time: finished jobs are
     kept, and `favor resume` or the same `favor run` continues. Finished jobs are not repeated.
     """
     since = _now()
+    from favor.study.executor_file import changed
     from favor.study.study_files import open_study
 
     jobs_to_repeat = repeat_of(repeat)
     chosen, source = open_study(_chosen(study, quick, full))
+    options = changed(chosen.executor, executor, settings_of(settings, address))
+    chosen = chosen.model_copy(update={"executor": options})
     into = folder or DEFAULT_FOLDER / chosen.name
     note(f"{chosen.name}: {chosen.doc.strip().partition(chr(10))[0] or source.place}")
     load_plugins()
@@ -83,39 +114,72 @@ def run_command(
     from favor.study.session import begin, working_in
 
     resolved = resolve(chosen, source)
+    if dry_run:
+        _print_plan(resolved, options, into, jobs_to_repeat)
+        return
     with working_in(into, wait):
-        _work(begin(resolved, into), into, repeat=jobs_to_repeat, wait=wait, since=since, as_json=as_json)
+        session = begin(resolved, into)
+        if not options.is_cluster:
+            _work(session, into, repeat=jobs_to_repeat, wait=wait, since=since, as_json=as_json)
+            return
+        queued = _send(session, into, options, jobs_to_repeat)
+    _await(session, into, queued, wait, as_json)
 
 
-def resume_command(folder: Folder, repeat: RepeatOption = None, wait: Wait = False, as_json: AsJson = False) -> None:
-    """Continue a study where it stopped. Failed jobs are retried only with --repeat failed."""
+def resume_command(
+    folder: Folder,
+    settings: SettingsOption = None,
+    repeat: RepeatOption = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a study where it stopped, and repeat measurements that were disturbed or contradict each other.
+
+    Failed jobs are retried only with --repeat failed. On a cluster, what is neither done nor queued is submitted.
+    """
     since = _now()
+    from favor.study.executor_file import changed, saved_executor
     from favor.study.folder import saved_requests
 
     jobs_to_repeat = repeat_of(repeat)
+    options = changed(saved_executor(folder), None, settings or [])
     saved_requests(folder)  # before the lock, which would create the folder
     load_plugins()
     from favor.study.session import resume, working_in
 
     with working_in(folder, wait):
-        _work(resume(folder), folder, repeat=jobs_to_repeat, wait=wait, since=since, as_json=as_json)
+        session = resume(folder)
+        if not options.is_cluster:
+            _work(session, folder, repeat=jobs_to_repeat or "doubtful", wait=wait, since=since, as_json=as_json)
+            return
+        queued = _send(session, folder, options, jobs_to_repeat)
+    _await(session, folder, queued, wait, as_json)
 
 
 def status_command(folder: Folder, as_json: AsJson = False) -> None:
     """Show which jobs of a study are done, failed or left, and how long the rest will take."""
     from favor.cli import study_text
     from favor.machine.clock import WallClock
+    from favor.study.cluster_queue import ClusterQueue
+    from favor.study.display import warn_of_unreadable_lines
     from favor.study.estimate import forecast_of
     from favor.study.folder import is_at_work, saved_requests
     from favor.study.progress import records_of, states_of_all
 
     studies = saved_requests(folder)
+    try:
+        queue = ClusterQueue.now(folder)  # before the records: what ends meanwhile is seen as done
+    except FavorError as error:
+        note(f"warning: the state of the jobs is unknown: {error}")
+        queue = ClusterQueue(folder, (), {})
     warn_of_unreadable_lines(folder)
     states = states_of_all(studies, records_of(folder))
     left = [state.job for state in states if state.status == "left"]
     clock = WallClock()
     seconds = forecast_of(studies, left, states, clock, clock.now()).seconds_left() if left else 0.0
-    at_work = is_at_work(folder)
+    seconds /= max(1, queue.running())
+    at_work = is_at_work(folder) or bool(queue.running())
+    places = {job: place for job in left if (place := queue.find(job)) is not None}
     if as_json:
         emit_json(
             {
@@ -124,10 +188,11 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
                 "at_work": at_work,
                 "seconds_left": round(seconds),
                 **study_text.states_data(states),
+                **study_text.places_data(places),
             }
         )
     else:
-        study_text.print_status(studies, states, folder, at_work, seconds)
+        study_text.print_status(studies, states, folder, at_work, seconds, places)
 
 
 def _chosen(study: str | None, quick: bool, full: bool) -> str:
@@ -139,26 +204,67 @@ def _chosen(study: str | None, quick: bool, full: bool) -> str:
     return named[0] if named else DEFAULT_STUDY
 
 
+def _print_plan(study: "ResolvedStudy", options: "ExecutorOptions", folder: Path, repeat: "Repeat | None") -> None:
+    from favor.study.progress import jobs_to_do, records_of, states_of_all
+
+    print_plan(study, jobs_to_do(states_of_all([study], records_of(folder)), repeat), options, folder)
+
+
+def _send(session: "Session", folder: Path, options: "ExecutorOptions", repeat: "Repeat | None") -> "Sequence[Job]":
+    """Give the jobs that are left to the cluster, and return those to wait for; on Ray, wait for them."""
+    from favor.study.display import warn_of_unreadable_lines
+    from favor.study.executor_file import save_executor
+
+    warn_of_unreadable_lines(folder)
+    save_executor(folder, options)
+    if options.kind == "ray":
+        run_on_ray(session, options, repeat)
+        return ()
+    return submit(session, options, repeat)
+
+
+def _await(session: "Session", folder: Path, queued: "Sequence[Job]", wait: bool, as_json: bool) -> None:
+    """Wait for the jobs of a cluster if asked to, and print the answer once nothing is left to wait for."""
+    if wait and queued:
+        wait_for(session, queued)
+    states = session.states()
+    if queued and not wait:
+        note(f"`favor status {folder}` shows the progress; `favor resume {folder}` prints the answer when all is done")
+        if as_json:
+            _print_status(session, folder, states, as_json)
+        return
+    _conclude(session, folder, states, True, as_json)
+    if any(state.status == "left" for state in states):
+        raise typer.Exit(1)
+
+
 def _work(
     session: "Session", folder: Path, *, repeat: "Repeat | None", wait: bool, since: float, as_json: bool
 ) -> None:
     """Do the jobs that are left, write the page, and print the answer."""
-    from favor.study.folder import PAGE_FILE
+    from favor.study.running import run_session
 
     ended = run_session(session, repeat=repeat, wait=wait, since=since)
-    ended.finish(f"`favor resume {folder}` continues")
-    answered = [study for study in session.studies if study.command == "run"]
+    finish(ended, f"`favor resume {folder}` continues")
     states = session.states() if ended.jobs else ended.before
+    _conclude(session, folder, states, bool(ended.jobs), as_json)
+    done_now = {state.job for state in states if state.status == "done"} & set(ended.jobs)
+    if ended.jobs and not done_now:
+        raise typer.Exit(1)
+
+
+def _conclude(session: "Session", folder: Path, states: "Sequence[JobState]", changed: bool, as_json: bool) -> None:
+    """Write the page if the records changed, and print the answer."""
+    from favor.study.folder import PAGE_FILE
+
+    answered = [study for study in session.studies if study.command == "run"]
     page = folder / PAGE_FILE
-    is_due = any(study.has_page for study in answered) and (bool(ended.jobs) or _is_behind(page, folder))
-    is_there = _write_page(folder, page) if is_due else page.is_file()
+    is_due = any(study.has_page for study in answered) and (changed or _is_behind(page, folder))
+    is_there = _write_page(folder, page, answered[0]) if is_due else page.is_file()
     if answered:
         _print_answer(answered[0], folder, states, page if is_there else None, as_json)
     else:
         _print_status(session, folder, states, as_json)
-    done_now = {state.job for state in states if state.status == "done"} & set(ended.jobs)
-    if ended.jobs and not done_now:
-        raise typer.Exit(1)
 
 
 def _is_behind(page: Path, folder: Path) -> bool:
@@ -171,12 +277,19 @@ def _is_behind(page: Path, folder: Path) -> bool:
     return records.is_file() and page.stat().st_mtime_ns < records.stat().st_mtime_ns
 
 
-def _write_page(folder: Path, page: Path) -> bool:
+def study_answer(study: "ResolvedStudy", folder: Path) -> "StudyAnswer":
+    """The answer of a study as the terminal tells it, for the page."""
+    from favor.cli import study_text
+
+    return study_text.answer_told(study, _answer(study, folder))
+
+
+def _write_page(folder: Path, page: Path, study: "ResolvedStudy") -> bool:
     """Write the study's page; a failure is only a warning, because the records are safe."""
     from favor.report import write_report
 
     try:
-        write_report([folder], page)
+        write_report([folder], page, study_answer(study, folder))
     except FavorError as error:
         note(f"warning: the page was not written: {error}")
         return False
@@ -186,10 +299,11 @@ def _write_page(folder: Path, page: Path) -> bool:
 def _print_answer(
     study: "ResolvedStudy", folder: Path, states: "Sequence[JobState]", page: Path | None, as_json: bool
 ) -> None:
-    """Print the answer of a study, for people or for programs."""
+    """Print the answer of a study, for people or for programs; of a cluster, one for each kind of device."""
     from favor.cli import study_text
 
-    answer = _answer(study, folder)
+    studies = on_each_device(study, folder)
+    answers = [_answer(one, folder) for one in studies]
     if as_json:
         emit_json(
             {
@@ -198,11 +312,33 @@ def _print_answer(
                 "page": None if page is None else str(page),
                 "machine": study.machine.model_dump(),
                 **study_text.states_data(states),
-                "answer": answer.to_dict(),
+                "answer": answers[0].to_dict(),
+                **(
+                    {
+                        "answers": {
+                            one.machine.label: answer.to_dict() for one, answer in zip(studies, answers, strict=True)
+                        }
+                    }
+                    if len(studies) > 1
+                    else {}
+                ),
             }
         )
     else:
-        study_text.print_answer(study, answer, states, folder, page)
+        for one, answer in zip(studies, answers, strict=True):
+            study_text.print_answer(one, answer, states, folder, page)
+
+
+def on_each_device(study: "ResolvedStudy", folder: Path) -> "list[ResolvedStudy]":
+    """The study for each kind of device that the nodes of a cluster have: their numbers are not comparable."""
+    from favor.study.progress import records_of
+
+    if study.machine.label:
+        return [study]
+    measured = (record.conditions.get("device") for record in records_of(folder) if record.task != "count")
+    labels = dict.fromkeys(str(label) for label in measured if label is not None)
+    by_label = [study.machine.model_copy(update={"label": label}) for label in labels]
+    return [study.model_copy(update={"machine": machine}) for machine in by_label] or [study]
 
 
 def _print_status(session: "Session", folder: Path, states: "Sequence[JobState]", as_json: bool) -> None:
@@ -216,7 +352,7 @@ def _print_status(session: "Session", folder: Path, states: "Sequence[JobState]"
 
 
 def _answer(study: "ResolvedStudy", folder: Path) -> "Answer":
-    from favor.cli.decide import all_records
+    from favor.cli.evidence import all_records
     from favor.evidence import published_fronts
     from favor.records.store import has_records
     from favor.study.summary import answer

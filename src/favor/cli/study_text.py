@@ -1,42 +1,29 @@
 """A study on a terminal: its jobs, its state, and its answer."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from favor.cli.console import emit_table, note, stdout_console
+from favor.cli.console import emit_line, emit_table
 from favor.metrics import METRICS
-from favor.records.schema import Record
+from favor.records.rounds import Pairs, against_the_fastest
 from favor.study.plan import Job
-from favor.study.progress import JobState, flags_of, is_busy
+from favor.study.progress import JobState, doubts_of
 from favor.study.resolved import ResolvedStudy
-from favor.text import ordinal
+from favor.terminal import note
+from favor.text import first_few, ordinal
 from favor.units import format_quantity, format_span
 from favor.zoo.taxonomy import How
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
     from favor.analyze.recommendation import Choice
+    from favor.report.study_answer import StudyAnswer
+    from favor.study.cluster_queue import Whereabouts
     from favor.study.summary import Answer, Standing
 
 _SHOWN = 4
 _GOAL_METRICS = ("top1", "throughput", "latency_p50", "inference_memory", "params")
-_LINE_METRICS = {
-    "count": ("params", "macs"),
-    "inference": ("latency_p50", "throughput", "inference_memory"),
-    "training": ("train_step_time", "train_memory"),
-    "accuracy": ("top1",),
-}
-
-
-def job_line(job: Job, records: Sequence[Record], seconds: float) -> str:
-    """The result of a job, on one line."""
-    parts = []
-    for record in records:
-        values = [record.metrics[name] for name in _LINE_METRICS[job.phase] if name in record.metrics]
-        parts += [format_quantity(reading.value, reading.unit) for reading in values]
-        parts += [f"{record.status}: {record.reason}"] if record.reason else []
-        parts += flags_of(record)
-    return f"{job}: {', '.join(parts) or 'done'} ({format_span(seconds)})"
 
 
 def states_data(states: Sequence[JobState]) -> dict[str, Any]:
@@ -46,79 +33,154 @@ def states_data(states: Sequence[JobState]) -> dict[str, Any]:
         "done": sum(state.status == "done" for state in states),
         "failed": [{"job": str(state.job), "reason": state.reason} for state in states if state.status == "failed"],
         "left": [str(state.job) for state in states if state.status == "left"],
-        "busy": [str(state.job) for state in states if is_busy(state.record)],
+        "head_to_head": [
+            {
+                "fastest": pair.b,
+                "other": pair.a,
+                "ratio": pair.ratio,
+                "interval": pair.interval,
+                "rounds": len(pair.ratios),
+            }
+            for pair in _head_to_head(states)
+        ],
+        "doubtful": [
+            {"job": str(state.job), "reasons": list(doubts)} for state in states if (doubts := doubts_of(state.record))
+        ],
+    }
+
+
+def places_data(places: "Mapping[Job, Whereabouts]") -> dict[str, Any]:
+    """Where the jobs are that are left, for JSON; `left` lists all of them."""
+    shown = {"running": ("node", "since", "step"), "queued": ("reason",), "lost": ("node", "reason")}
+    return {
+        status: [
+            {"job": str(job)} | {name: getattr(place, name) for name in names}
+            for job, place in places.items()
+            if place.status == status
+        ]
+        for status, names in shown.items()
     }
 
 
 def print_status(
-    studies: Sequence[ResolvedStudy], states: Sequence[JobState], folder: Path, at_work: bool, seconds: float
+    studies: Sequence[ResolvedStudy],
+    states: Sequence[JobState],
+    folder: Path,
+    at_work: bool,
+    seconds: float,
+    places: "Mapping[Job, Whereabouts] | None" = None,
 ) -> None:
-    """The jobs by phase, the failures with their reasons, and the time that is left."""
-    columns = ("Phase", "Jobs", "Done", "Failed", "Left")
+    """The jobs by phase, where those of a cluster are, the failures with their reasons, and the time that is left."""
+    places = places or {}
+    in_queue = ("running", "queued") if places else ()
+    columns = ("Phase", "Jobs", "Done", "Failed", *(status.title() for status in in_queue), "Left")
     rows = []
     for phase in dict.fromkeys(state.job.phase for state in states):
-        statuses = [state.status for state in states if state.job.phase == phase]
-        counts = (str(statuses.count(status)) for status in ("done", "failed", "left"))
+        statuses = [_status(state, places) for state in states if state.job.phase == phase]
+        counts = (str(statuses.count(status)) for status in ("done", "failed", *in_queue, "left"))
         rows.append((phase, str(len(statuses)), *counts))
     names = ", ".join(dict.fromkeys(study.name for study in studies))
     machines = ", ".join(dict.fromkeys(str(study.machine) for study in studies))
     emit_table(f"{names} on {machines}" if studies else str(folder), columns, rows, right=columns[1:])
     _print_failures(states)
-    _print_busy(states)
+    _print_doubts(studies, states, folder)
+    _print_places(places)
     left = sum(state.status == "left" for state in states)
     if not studies:
-        _say(f"The folder has records but no jobs; `favor measure NAME --study {folder}` adds some")
+        emit_line(f"The folder has records but no jobs; `favor measure NAME --study {folder}` adds some")
     elif not left:
-        _say("Nothing is left to do.")
+        if not any(doubts_of(state.record) for state in states):
+            emit_line("Nothing is left to do.")
     elif at_work:
-        _say(f"Running; about {format_span(seconds)} left")
+        emit_line(f"Running; about {format_span(seconds)} left")
     else:
-        _say(f"Not running; `favor resume {folder}` would take about {format_span(seconds)}")
+        emit_line(f"Not running; `favor resume {folder}` would take about {format_span(seconds)}")
+
+
+def _status(state: JobState, places: "Mapping[Job, Whereabouts]") -> str:
+    place = places.get(state.job)
+    return state.status if place is None or place.status == "lost" else place.status
+
+
+def _print_places(places: "Mapping[Job, Whereabouts]") -> None:
+    lost: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for job, place in places.items():
+        if place.status == "running":
+            emit_line(f"Running: {job} on {place.node} since {place.since}{': ' if place.step else ''}{place.step}")
+        elif place.status == "lost":
+            lost[place.node, place.reason].append(str(job))
+    waiting = Counter(place.reason or "waiting" for place in places.values() if place.status == "queued")
+    for reason, count in waiting.items():
+        emit_line(f"Queued: {count} ({reason})")
+    for (node, reason), jobs in lost.items():
+        where = f" on {node}" if node else ""
+        emit_line(f"Lost: {first_few(jobs, _SHOWN)}{where}: {reason}; `favor resume` submits them again")
 
 
 def print_answer(
     study: ResolvedStudy, answer: "Answer", states: Sequence[JobState], folder: Path, page: Path | None
 ) -> None:
     """The favored model for each goal, the ranks of ViT, how costs disagree, what is missing, and the page."""
-    _print_favored(study, answer)
-    for name in dict.fromkeys(standing.name for standing in answer.standing):
-        _say(f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name))
-    if answer.disagreement is not None and answer.disagreement.warning is not None:
-        _say(f"Costs disagree: {answer.disagreement.warning}")
+    in_words = answer_told(study, answer)
+    if in_words.rows:
+        emit_table(in_words.title, in_words.columns, in_words.rows, right=in_words.columns[3:])
+    for sentence in in_words.sentences:
+        emit_line(sentence)
+    for pair in _head_to_head(states):
+        ends = "unknown interval" if pair.interval is None else "95 %: {:.2f} to {:.2f}".format(*pair.interval)
+        how = f"{ends}, {len(pair.ratios)} quiet rounds in turns"
+        emit_line(f"Head to head: {pair.b} is {pair.ratio:.2f} times as fast as {pair.a} ({how})")
     _print_failures(states)
-    _print_busy(states)
+    _print_doubts((study,), states, folder)
+    _print_missing_p99(states)
     left = [str(state.job) for state in states if state.status == "left"]
     if left:
-        _say(f"Not done, because the time budget ran out: {_some(left)}; `favor resume {folder}` continues")
-    _say(f"Page: {page}" if page is not None else f"Records: {folder}")
+        emit_line(
+            f"Not done, because the time budget ran out: {first_few(left, _SHOWN)}; `favor resume {folder}` continues"
+        )
+    emit_line(f"Page: {page}" if page is not None else f"Records: {folder}")
     note(f"note: accuracies are on {study.report.dataset}; `favor recommend --study {folder}` accepts your own limits")
 
 
-def _print_favored(study: ResolvedStudy, answer: "Answer") -> None:
+def answer_told(study: ResolvedStudy, answer: "Answer") -> "StudyAnswer":
+    """The answer in words, for the terminal and for the page."""
+    from favor.report.study_answer import StudyAnswer
+
     least = study.report.min_accuracy
     limit = "" if least is None else f", {least:g} % or more"
     choices = {goal: best.favored for goal, best in answer.favored.items() if best.favored is not None}
     shown = [name for name in _GOAL_METRICS if any(name in values for values in answer.figures.values())]
-    columns = ["Favored for", "Model", "Class", *(METRICS[name].title for name in shown)]
-    rows = [
-        [
+    columns = ("Favored for", "Model", "Class", *(METRICS[name].title for name in shown))
+    rows = tuple(
+        (
             goal if goal == "accuracy" else f"{goal}{limit}",
-            choice.name,
+            choice.called,
             _class_title(choice),
             *(_figure(answer.figures[goal], name) for name in shown),
-        ]
+        )
         for goal, choice in choices.items()
-    ]
-    if rows:
-        emit_table(f"{study.name}: {answer.models} models on {study.machine}", columns, rows, right=columns[3:])
+    )
+    title = f"{study.name}: {answer.models} models on {study.machine}"
+    return StudyAnswer(title, columns, rows, tuple(_sentences(answer)))
+
+
+def _sentences(answer: "Answer") -> Iterator[str]:
+    from favor.cli.decision_text import to_decide_text
+
     for goal, best in answer.favored.items():
         if best.favored is None:
-            _say(f"No model is favored for {goal}: {'; '.join(best.undecided) or 'none meets the limit'}")
+            yield f"No model is favored for {goal}: {'; '.join(best.undecided) or 'none meets the limit'}"
+            if best.to_decide is not None:
+                yield to_decide_text(best.to_decide)
         elif best.why is not None:
             sure = best.favored.probability_best
-            _say(f"{goal}: {best.why.summary}" + ("" if sure is None else f"; best with probability {sure:.0%}"))
+            yield f"{goal}: {best.why.summary}" + ("" if sure is None else f"; best with probability {sure:.0%}")
     for goal, why in answer.undecided.items():
-        _say(f"No model is favored for {goal}: {why}")
+        yield f"No model is favored for {goal}: {why}"
+    for name in dict.fromkeys(standing.name for standing in answer.standing):
+        yield f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name)
+    if answer.disagreement is not None and answer.disagreement.warning is not None:
+        yield f"Costs disagree: {answer.disagreement.warning}"
 
 
 def _figure(values: Mapping[str, float], name: str) -> str:
@@ -130,7 +192,7 @@ def _standing(standing: "Standing") -> str:
     if standing.on_front is None:
         return text
     if not standing.on_front:
-        return f"{text} (beaten by {_some(standing.beaten_by)})"
+        return f"{text} (beaten by {first_few(standing.beaten_by, _SHOWN)})"
     sure = "" if standing.probability is None else f", probability {standing.probability:.0%}"
     return f"{text} (on the Pareto front with accuracy{sure})"
 
@@ -138,24 +200,31 @@ def _standing(standing: "Standing") -> str:
 def _print_failures(states: Sequence[JobState]) -> None:
     for state in states:
         if state.status == "failed":
-            _say(f"Failed: {state.job}: {state.reason}")
+            emit_line(f"Failed: {state.job}: {state.reason}")
 
 
-def _print_busy(states: Sequence[JobState]) -> None:
-    busy = [str(state.job) for state in states if is_busy(state.record)]
-    if busy:
+def _head_to_head(states: Sequence[JobState]) -> tuple[Pairs, ...]:
+    return against_the_fastest([state.record for state in states if state.record is not None])
+
+
+def _print_doubts(studies: Sequence[ResolvedStudy], states: Sequence[JobState], folder: Path) -> None:
+    doubtful = [state for state in states if doubts_of(state.record)]
+    for state in doubtful:
+        emit_line(f"Doubtful: {state.job}: {'; '.join(doubts_of(state.record))}")
+    if doubtful:
         done = sum(state.status == "done" and state.job.phase != "count" for state in states)
-        _say(f"Busy: other programs ran during {len(busy)} of {done} measurements; their times may be too long")
+        # On a cluster, a finished job is submitted again only if the user asks for it.
+        again = " --repeat flagged" if any(study.machine.is_cluster for study in studies) else ""
+        emit_line(f"{len(doubtful)} of {done} measurements are doubtful; `favor resume {folder}{again}` repeats them")
+
+
+def _print_missing_p99(states: Sequence[JobState]) -> None:
+    measured = [state.record for state in states if state.job.phase == "inference" and state.record is not None]
+    missing = [record.name for record in measured if "latency_p99_missing" in record.environment]
+    if missing:
+        known = f"p99 latency is known for {len(measured) - len(missing)} of {len(measured)} models"
+        emit_line(f"{known}; the others are too slow for enough calls within the budget (`favor measure {missing[0]}`)")
 
 
 def _class_title(choice: "Choice") -> str:
     return next((entry.title for entry in How if entry.key == choice.how), "")
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
-def _say(text: str) -> None:
-    stdout_console().print(text, markup=False, soft_wrap=True)

@@ -1,22 +1,28 @@
 """`favor train`, `favor finetune`, `favor evaluate`, `favor predict`: training models and using checkpoints."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note
-from favor.cli.options import add_command, study_from_options, train_options
-from favor.cli.running import Wait, run_session
-from favor.cli.zoo import AsJson, load_plugins
+from favor.cli.console import emit_json, emit_records, emit_table, examples
+from favor.cli.options import add_command
+from favor.cli.own_images import show_own_images, warn_if_changed
+from favor.cli.running import Wait, end
+from favor.cli.zoo import AsJson, ModelNames, load_plugins
 from favor.errors import RequestError, WorkError
+from favor.machine.openmp_wait import wait_asleep
+from favor.terminal import note, progress_bar
+from favor.text import plural
 from favor.zoo.cards import TIMM
 
 if TYPE_CHECKING:
     from favor.records.schema import Record
     from favor.study.resolved import ResolvedStudy
     from favor.training.callbacks import StepNews
+    from favor.training.predict import Prediction
     from favor.training.request import TrainingRequest
     from favor.zoo.checkpoints import Checkpoint
 
@@ -30,6 +36,7 @@ TRAIN_EXAMPLES = examples(
     ("favor train 'vit_*4' linformer_xs4 --minutes 5 --study study", "each model for five minutes"),
     ("favor train 'linformer_xs4(k=8)'", "with other settings, in quotes because of the shell"),
     ("favor train vit_xs4 --set lr=5e-4 --set seed=1 --epochs 10", "with another learning rate, seed and length"),
+    ("favor train vit_xs4 --log wandb --log tensorboard", "curves in Weights & Biases and TensorBoard, too"),
     ("torchrun --nproc-per-node=4 -m favor train vit_s16 --recipe deit3-pretrain", "on the four GPUs of a node"),
 )
 FINETUNE_EXAMPLES = examples(
@@ -50,8 +57,12 @@ EVALUATE_EXAMPLES = examples(
 PREDICT_EXAMPLES = examples(
     ("favor predict best.safetensors cat.jpg dog.png", "the five most likely classes of each image"),
     ("favor predict vit_s16 --pretrained photo.jpg", "published weights, ImageNet's classes"),
+    ("favor predict study/runs/RUN photos/ --csv out.csv", "all images of a folder and below it"),
     ("favor predict study/runs/RUN photos/*.jpg --json", "for programs"),
 )
+
+PREDICTION_BATCH, PREDICTION_BATCH_ELSEWHERE = {"cpu": 16}, 64
+_NORMALIZATION = ("mean=", "std=", "interpolation=")
 
 Study = Annotated[Path, typer.Option("--study", metavar="DIR", help="Study folder for records and checkpoints.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint, if there is one.")]
@@ -81,18 +92,13 @@ Trained = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     add_command(app, "train", train_command, TRAIN_EXAMPLES, "train", recipe="laptop-digits")
-    add_command(
-        app, "finetune", finetune_command, FINETUNE_EXAMPLES, "train", without=["init"], recipe="deit3-finetune"
-    )
+    add_command(app, "finetune", finetune_command, FINETUNE_EXAMPLES, "train", without=["init"])
     app.command("evaluate", epilog=EVALUATE_EXAMPLES)(evaluate_command)
     app.command("predict", epilog=PREDICT_EXAMPLES)(predict_command)
 
 
 def train_command(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME."),
-    ],
+    names: ModelNames,
     study: Study = Path("runs/train"),
     pretrained: Pretrained = False,
     weights: Weights = None,
@@ -142,24 +148,49 @@ def finetune_command(
 ) -> None:
     """Fine-tune a checkpoint on other classes (with a new head) or at another image size (positions are resampled).
 
-    Published weights bring their own image size and normalization, unless --img-size or --set override them.
+    On a folder of images (`--data folder:PATH`, with one folder per class), the default recipe is `transfer`, fitted to
+    their number; it ends with a report. Otherwise it is `deit3-finetune`. Weights bring their own image size and
+    normalization, unless --img-size or --set override them; with --recipe, a checkpoint of favor's brings its
+    normalization only.
     """
+    wait_asleep(os.environ)
     from favor.training.initial_weights import model_of
-    from favor.training.preprocessing import recipe_keys_for
+    from favor.training.preprocessing import carried_by, recipe_keys_for
+    from favor.training.transfer_recipe import TRANSFER, fitted_to
 
     load_plugins()
     given = [*(options["set"] or []), *([] if img_size is None else [f"img_size={img_size}"])]
     init, name = str(checkpoint), model
+    chosen_recipe, on_folder = options["recipe"], (options["data"] or "").startswith("folder:")
+    recipe = chosen_recipe or (TRANSFER if on_folder else "deit3-finetune")
     if pretrained or weights is not None:
         if model is not None:
             raise RequestError("--model names the model of a file; with --pretrained the argument is the model")
         name = str(checkpoint)
         chosen = _checkpoint_for(name, weights, img_size)
-        init = f"{TIMM}{chosen.name}"
-        overridden = {entry.partition("=")[0].strip() for entry in given}
-        given += [entry for entry in recipe_keys_for(chosen, img_size) if entry.partition("=")[0] not in overridden]
-    changed = options | {"set": given, "init": init}
-    _train([name or model_of(checkpoint)], study, resume, wait, as_json, changed)
+        init, keys = f"{TIMM}{chosen.name}", recipe_keys_for(chosen, img_size)
+    else:
+        name = model or model_of(checkpoint)
+        carried = carried_by(checkpoint, name)
+        keys = [key for key in carried.keys if not chosen_recipe or key.startswith(_NORMALIZATION)]
+        if carried.note and keys:
+            note(carried.note)
+    if recipe == TRANSFER:
+        epochs = [] if options["epochs"] is None else [f"epochs={options['epochs']}"]
+        keys += fitted_to(_count_images(options["data"]), [*given, *epochs])
+    overridden = {entry.partition("=")[0].strip() for entry in given}
+    given += [entry for entry in keys if entry.partition("=")[0] not in overridden]
+    _train([name], study, resume, wait, as_json, options | {"set": given, "init": init, "recipe": recipe})
+
+
+def _count_images(data: str | None) -> int:
+    """The number of training images, after saying what was found."""
+    from favor.data.opening import open_data
+
+    dataset = open_data(data or "folder")
+    split = f"{plural(len(dataset.train), 'image')} to learn from, {len(dataset.evaluation)} to evaluate on"
+    note(f"{data}: {dataset.num_classes} classes, {split}")
+    return len(dataset.train)
 
 
 def evaluate_command(
@@ -174,7 +205,12 @@ def evaluate_command(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a checkpoint in its inference form: top-1, top-5 and loss on the evaluation images."""
+    """Evaluate a checkpoint in its inference form: top-1, top-5 and loss on the evaluation images.
+
+    For a run on a folder of images, these are the run's own. Of another folder that is not split, all images are used.
+    """
+    wait_asleep(os.environ)
+    from favor.analyze.intervals import accuracy_interval
     from favor.machine.device import find_device
     from favor.training.distributed import device_of_this_process, joined, workers_of_this_process
     from favor.training.predict import evaluate_checkpoint
@@ -193,35 +229,62 @@ def evaluate_command(
         )
         if not processes.leads:
             return
+    low, high = accuracy_interval(scores.top1, scores.images)
     if as_json:
         source = {"checkpoint": str(checkpoint), "model": trained.model}
-        about = source | {"dataset": dataset.name, "epochs": trained.epochs}
+        about = source | {"dataset": dataset.name, "place": dataset.place, "epochs": trained.epochs}
         units = {"top1": "%", "top5": "%", "loss": "nat"}
         values = {name: {"value": getattr(scores, name), "unit": unit} for name, unit in units.items()}
-        emit_json({**about, "img_size": trained.img_size, "images": scores.images, **values})
+        values["top1"] |= {"low": low, "high": high}
+        how = {"img_size": trained.img_size, "precision": trained.precision, "images": scores.images}
+        emit_json({**about, **how, **values})
         return
-    emit_table(
-        f"{trained.model} {trained.training}, {trained.img_size} px",
-        ("data", "images", "top-1", "top-5", "loss"),
-        [(dataset.name, str(scores.images), f"{scores.top1:.2f} %", f"{scores.top5:.2f} %", f"{scores.loss:.4f} nat")],
-        right=("images", "top-1", "top-5", "loss"),
-    )
+    row = {
+        "data": f"{dataset.name}:{dataset.place}" if dataset.name == "folder" else dataset.name,
+        "images": str(scores.images),
+        "top-1": f"{scores.top1:.2f} %",
+        "95 % interval": f"{low:.2f} to {high:.2f} %",
+        "top-5": f"{scores.top5:.2f} %",
+        "loss": f"{scores.loss:.4f} nat",
+    }
+    title = f"{trained.model} {trained.training}, {trained.img_size} px, {trained.precision}"
+    emit_table(title, tuple(row), [tuple(row.values())], right=tuple(row)[1:])
 
 
 def predict_command(
     checkpoint: Trained,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the answers to a CSV file.")] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
     device: DeviceName = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Classify images: the five most likely classes of each, with probabilities."""
+    """Classify images: the five most likely classes of each, with probabilities.
+
+    Images that cannot be read are reported, one line each, and make the exit code 1.
+    """
+    wait_asleep(os.environ)
     from favor.machine.device import find_device
-    from favor.training.predict import predict
+    from favor.records.export import require_writable
+    from favor.training.distributed import workers_of_this_process
+    from favor.training.predict import images_in, open_classifier, predict
 
     load_plugins()
-    trained, predictions = predict(checkpoint, images, find_device(device), pretrained=weights or pretrained)
+    if csv is not None:
+        require_writable(csv)
+    chosen = find_device(device)
+    trained = open_classifier(checkpoint, chosen, weights or pretrained)
+    files, predictions = images_in(images)
+    batch_size = PREDICTION_BATCH.get(chosen.kind, PREDICTION_BATCH_ELSEWHERE)
+    with progress_bar() as bar:
+        # A few images are decoded sooner than a process is started.
+        processes = workers_of_this_process(workers) if len(files) > batch_size else 0
+        for one in bar.track(predict(trained, files, batch_size, processes), len(files), description="classifying"):
+            predictions.append(one)
+    if csv is not None:
+        _write_csv(csv, predictions)
     if as_json:
         emit_json(
             [
@@ -233,7 +296,7 @@ def predict_command(
                 for one in predictions
             ]
         )
-    elif any(one.guesses for one in predictions):
+    elif csv is None and any(one.guesses for one in predictions):
         ranks = [str(rank) for rank in range(1, 1 + max(len(one.guesses) for one in predictions))]
         emit_table(
             f"{trained.model} {trained.training}",
@@ -246,41 +309,67 @@ def predict_command(
         )
     failed = [one for one in predictions if one.reason]
     for one in failed:
-        note(f"{one.image}: not an image that can be read ({one.reason})")
+        note(f"{one.image}: cannot be read ({one.reason})")
+    if csv is not None:
+        note(f"{csv}: {plural(len(predictions) - len(failed), 'image')} classified, {len(failed)} not")
     if failed:
         raise typer.Exit(1)
 
 
+def _write_csv(file: Path, predictions: "list[Prediction]") -> None:
+    """One line per image: class and probability from the most likely on, or why it could not be read."""
+    import pandas as pd
+
+    from favor.records.export import to_csv, write_whole
+
+    most = max((len(one.guesses) for one in predictions), default=0)
+    rows: list[dict[str, object]] = []
+    for one in predictions:
+        row: dict[str, object] = {"image": one.image}
+        for rank, guess in enumerate(one.guesses, 1):
+            row |= {f"class_{rank}": guess.name, f"probability_{rank}": guess.probability}
+        rows.append(row | {"reason": one.reason})
+    ranked = [f"{what}_{rank}" for rank in range(1, 1 + most) for what in ("class", "probability")]
+    table = pd.DataFrame(rows, columns=["image", *ranked, "reason"], dtype=object)
+    write_whole(file, to_csv(table).encode(errors="surrogateescape"))
+
+
 def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: bool, options: dict[str, Any]) -> None:
     """Train the models and print the last record of each."""
-    from favor.training.distributed import is_started_by_torchrun
-    from favor.training.tensorboard_log import require_tensorboard
+    from favor.study.options import study_from_options, train_options
+    from favor.training.distributed import is_one_of_several
 
-    if options["tensorboard"]:
-        require_tensorboard()
     machine = {name: options[name] for name in ("device", "threads")}
     of_study = machine | {"attention": options["attention"]}
     of_training = {name: value for name, value in options.items() if name not in of_study}
     request = study_from_options("train", names, ("accuracy",), of_study, train=train_options(of_training))
-    from favor.study.session import extend, working_in
+    from favor.study.running import run_request
 
-    if is_started_by_torchrun():
+    if is_one_of_several():
         _train_here(request, study, resume, machine, as_json)
         return
-    with working_in(study, wait):
-        ended = run_session(extend(request, study), repeat="failed" if resume else None, resume=resume, wait=wait)
+    ended = run_request(request, study, repeat="failed" if resume else None, wait=wait, resume=resume)
     if ended.refused and len(ended.jobs) == 1:
         raise ended.refused[0]
-    for refusal in ended.refused:
-        note(f"error: {refusal}")
-    _print(ended.records, as_json)
-    ended.finish(f"--resume, or `favor resume {study}`, continues from there")
-    if ended.refused or any(record.status != "ok" for record in ended.records):
-        raise typer.Exit(1)
+    own = [record for record in ended.records if _is_of_own_images(record, study)]
+    _print(ended.records if as_json else [record for record in ended.records if record not in own], as_json)
+    for record in own:
+        run = study / "runs" / str(record.environment["run"])
+        if not ended.jobs:
+            warn_if_changed(run)
+        show_own_images(run, options["device"], options["workers"], as_json)
+    end(ended, f"--resume, or `favor resume {study}`, continues from there")
+
+
+def _is_of_own_images(record: "Record", study: Path) -> bool:
+    """Whether a record is the result of a training on a folder of images that is still known."""
+    is_result = record.status == "ok" and record.conditions.get("final") is True
+    of_folder = is_result and str(record.conditions["dataset"]).startswith("folder:")
+    return of_folder and (study / "runs" / str(record.environment["run"]) / "data.json").is_file()
 
 
 def _train_here(resolved: "ResolvedStudy", study: Path, resume: bool, machine: dict[str, Any], as_json: bool) -> None:
-    """Train in this process, which torchrun started; a model that fails is skipped."""
+    """Train in this process, which torchrun or Slurm started; a model that fails is skipped."""
     from favor.study.plan import jobs_of
     from favor.study.progress import records_of
     from favor.study.train_jobs import TrainJob, stage_request
@@ -288,7 +377,7 @@ def _train_here(resolved: "ResolvedStudy", study: Path, resume: bool, machine: d
     records = []
     for job in jobs_of(resolved):
         assert isinstance(job, TrainJob)  # noqa: S101 - the request has no other phase
-        request = stage_request(job, job.train, study, records_of(study), resume)
+        request = stage_request(job, (job.train,), study, records_of(study), resume)
         # Each process finds its own GPU.
         records.append(_train_or_say(replace(request, **machine)))
     finished = [record for record in records if record is not None]
@@ -331,9 +420,7 @@ class _Lines:
 
 def _print(records: "list[Record]", as_json: bool) -> None:
     if as_json:
-        from favor.records.schema import to_data
-
-        emit_json([to_data(record) for record in records])
+        emit_records(records)
         return
     shown = {
         "top1": "top-1",

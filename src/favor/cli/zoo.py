@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.cli.console import emit_json, emit_table, examples, note, stdout_console
+from favor.cli.console import emit_json, emit_table, examples, stdout_console
 from favor.errors import RequestError
+from favor.terminal import note
 
 if TYPE_CHECKING:
     from favor.records.timm_results import CheckpointAccuracy
@@ -16,7 +17,25 @@ if TYPE_CHECKING:
 
 _plugins: list[str] = []
 
+
+def complete_models(incomplete: str) -> list[str]:
+    """The models whose names start with the text, for shell completion."""
+    from favor.zoo.registry import list_models
+
+    return [name for name in list_models() if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ModelNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="Model names, patterns such as 'vit_*', how:CLASS or timm:NAME.",
+        autocompletion=complete_models,
+    ),
+]
+ImgSize = Annotated[int | None, typer.Option(help="Image side in pixels (default: the model's own).")]
+NumClasses = Annotated[int, typer.Option(help="Number of classes.")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -39,13 +58,6 @@ def load_plugins() -> None:
 
     while _plugins:
         load_plugin(_plugins.pop(0))
-
-
-def complete_models(incomplete: str) -> list[str]:
-    """The models whose names start with the text, for shell completion."""
-    from favor.zoo.registry import list_models
-
-    return [name for name in list_models() if name.startswith(incomplete)]
 
 
 LIST_EXAMPLES = examples(
@@ -210,13 +222,14 @@ def _published(name: str) -> "list[tuple[Checkpoint, CheckpointAccuracy | None]]
 
 
 def _training(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> str:
-    """How weights were trained, in a few words."""
+    """How weights were trained, in a few words: recipe, data, and whether there was a teacher."""
+    said = [checkpoint.recipe]
     if checkpoint.num_classes != 1000:
-        return f"{checkpoint.num_classes} classes" if checkpoint.num_classes else "no classes: features only"
-    if reached is None:
-        return ""
-    before = "" if reached.pretraining == "imagenet-1k" else f"{reached.pretraining}, then "
-    return f"{before}imagenet-1k{', distilled' if reached.distilled else ''}"
+        said.append(f"{checkpoint.num_classes} classes" if checkpoint.num_classes else "no classes: features only")
+    elif reached is not None:
+        before = "" if reached.pretraining == "imagenet-1k" else f"{reached.pretraining}, then "
+        said += [f"{before}imagenet-1k", "distilled" if reached.distilled else ""]
+    return ", ".join(filter(None, said))
 
 
 def _numbers(three: tuple[float, float, float]) -> str:

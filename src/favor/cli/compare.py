@@ -1,0 +1,82 @@
+"""`favor compare`: two models metric by metric, or two families or classes at equal cost."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from favor.cli.console import emit_json, examples
+from favor.cli.evidence import (
+    AnyPipeline,
+    Dataset,
+    Device,
+    OverSeeds,
+    Pipeline,
+    Studies,
+    Unfinished,
+    all_records,
+    compared_rows,
+)
+from favor.cli.zoo import AsJson
+from favor.terminal import note
+
+COMPARE_EXAMPLES = examples(
+    ("favor compare vit_s16 swin_ti", "two models, metric by metric, with tests"),
+    ("favor compare vit swin --study mine", "two families, at equal parameters, compute and speed"),
+    ("favor compare baseline hybrid", "two classes of the taxonomy"),
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
+
+
+def compare_command(
+    a: Annotated[str, typer.Argument(help="A model, a family, or a class of the taxonomy.")],
+    b: Annotated[str, typer.Argument(help="Another of the same kind.")],
+    device: Device = None,
+    dataset: Dataset = "imagenet-1k",
+    pipeline: Pipeline = None,
+    any_pipeline: AnyPipeline = False,
+    unfinished: Unfinished = False,
+    seeds: OverSeeds = "mean",
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two models in every metric, or two families or classes at equal cost, with statistical tests."""
+    from favor.analyze import Scope, compare, matched_every_way
+    from favor.analyze.deviations import deviations
+    from favor.cli import decision_text
+
+    table = all_records(study, device)
+    group = next((column for column in ("family", "how") if {a, b} <= set(table[column].dropna())), None)
+    by = "name" if group is None or {a, b} <= set(table["name"]) else group
+    # The two models choose the setting: the one they share most metrics in. Unknown names are refused further down.
+    compared = table[table[by].isin([a, b])]
+    scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
+    rows, comparison = compared_rows(table, [], scope, device, None, of=compared if len(compared) else table)
+    flags = deviations(table, rows) if "top1" in rows.columns else {}
+    if group is not None and by == group:
+        flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}
+        own = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged)))) if flagged else rows
+        match = matched_every_way(own, a, b, group=group)
+        if as_json:
+            emit_json(match.to_dict() | {"flagged": flagged})
+        else:
+            decision_text.print_matched(match, flagged)
+        return
+    pair = compare(rows, a, b, dataset=dataset, flags=flags, rounds=_rounds(study, a, b))
+    emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
+    qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
+    if qualities:
+        note(comparison.accuracy_note(str(qualities[0].a.source)))
+
+
+def _rounds(studies: list[Path] | None, a: str, b: str) -> dict[str, tuple[float, ...]]:
+    """By metric, the ratios b over a of the rounds in which the studies measured the two in turns."""
+    from favor.records.rounds import ROUND_KEYS, pairs
+    from favor.records.store import read
+
+    records = read(*studies or ()).records
+    by_metric = {metric: pairs(records, a, b, metric) for metric in ROUND_KEYS}
+    return {metric: pair.ratios for metric, pair in by_metric.items() if pair is not None}

@@ -1,0 +1,54 @@
+"""`favor effects`: what one change of an architecture does, all else equal."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from favor.cli.console import emit_json, examples
+from favor.cli.evidence import Dataset, Studies, all_records, how_to_measure
+from favor.cli.zoo import AsJson
+from favor.terminal import note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EFFECTS_EXAMPLES = examples(
+    ("favor effects", "on CIFAR-10, from the paper's tables"),
+    ("favor effects --study mine --dataset tiny-imagenet", "with your own trainings"),
+    ("favor effects train_memory --json", "another metric, for programs"),
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command("effects", epilog=EFFECTS_EXAMPLES)(effects_command)
+
+
+def effects_command(
+    metric: Annotated[str, typer.Argument(help="The metric that changes.")] = "top1",
+    dataset: Dataset = "cifar10",
+    study: Studies = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what linear attention, convolutional embedding and rotary positions change in the Vision X-formers."""
+    from favor.analyze.effects import x_former_effects
+    from favor.cli import decision_text
+    from favor.errors import RequestError
+    from favor.metrics import METRICS
+    from favor.metrics import metric as known_metric
+
+    table = all_records(study)
+    if METRICS[known_metric(metric).name].group == "quality":
+        _say_other_datasets(table, dataset)
+        table = table[table["dataset"] == dataset]
+    effects = x_former_effects(table, metric)
+    if not effects:
+        raise RequestError(f"no two X-formers that differ in one part have {metric} on {dataset}; {how_to_measure()}")
+    emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)
+
+
+def _say_other_datasets(table: "pd.DataFrame", dataset: str) -> None:
+    """A subset of a data set has its own name, which nobody guesses."""
+    own = table[table["name"].str.startswith("vix_") & (table["source"] == "measured") & table["top1"].notna()]
+    others = sorted(set(own["dataset"].dropna()) - {dataset})
+    if others:
+        note(f"note: your X-formers are also trained on {', '.join(others)}; choose with --dataset")

@@ -1,0 +1,105 @@
+"""`favor load`: how many images per second a model serves within a latency limit."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from favor.cli.console import emit_records, emit_table, examples
+from favor.cli.options import add_command
+from favor.cli.running import RepeatOption, StudyFolder, Wait, end, repeat_of
+from favor.cli.zoo import AsJson, ModelNames, load_plugins
+from favor.terminal import note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from favor.records.schema import Record
+
+LOAD_EXAMPLES = examples(
+    ("favor load vit_s16 --p99 500ms", "the largest rate of random arrivals with 99 % of the answers within 500 ms"),
+    ("favor load vit_ti16 swin_ti --p99 200ms --runtime openvino --study mine", "two models in OpenVINO, saved"),
+    ("favor load vit_s16 --p99 500ms --scenario multi-stream", "several images at once, query after query"),
+    ("favor load vit_s16 --scenario offline --json", "all images at once, without a limit, for programs"),
+    ("favor load vit_s16 --p99 500ms --budget 10min", "longer than two minutes, for a narrower interval"),
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    add_command(app, "load", load_command, LOAD_EXAMPLES, "load")
+
+
+def load_command(
+    names: ModelNames,
+    study: StudyFolder = None,
+    repeat: RepeatOption = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Find the load that models serve within a latency limit, on this machine, with dynamic batching.
+
+    It uses MLCommons' load generator for two minutes a model; this is not a result of MLPerf. `docs/load.md` describes
+    the method.
+    """
+    jobs_to_repeat = repeat_of(repeat)
+    load_plugins()
+    from favor.study.options import plain_options, study_from_options
+    from favor.study.running import run_request
+    from favor.study.schema import Load
+
+    load = plain_options({name: options.pop(name) for name in Load.model_fields})
+    request = study_from_options("load", names, ("load",), options, load=load)
+    ended = run_request(request, study, repeat=jobs_to_repeat, wait=wait)
+    _print(ended.records, as_json)
+    end(ended)
+
+
+def _print(records: "Sequence[Record]", as_json: bool) -> None:
+    from favor.units import format_quantity
+
+    if as_json:
+        emit_records(records)
+        return
+    if not records:
+        return
+    first = records[0].conditions
+    limit = f", p99 within {format_quantity(float(first['p99_limit']), 's')}" if "p99_limit" in first else ""
+    title = f"Load on {first['device']}, {first['runtime']}, {first['precision']}, {first['scenario']}{limit}"
+    emit_table(
+        title,
+        ("model", "px", "largest load", "95 % interval", "batches", "longest wait", "gains end at batch", "status"),
+        [
+            (
+                record.name,
+                str(record.conditions["img_size"]),
+                *_cells(record),
+                record.status if record.reason is None else f"{record.status}: {record.reason}",
+            )
+            for record in records
+        ],
+        right=("px", "largest load", "95 % interval", "batches", "longest wait", "gains end at batch"),
+    )
+    from favor.report.load import breakpoints, load_comparisons
+
+    for compared in load_comparisons(records):
+        for sentence in breakpoints(compared):
+            note(sentence)
+    note("a short run of MLCommons' load generator, not a result of MLPerf")
+
+
+def _cells(record: "Record") -> tuple[str, str, str, str, str]:
+    from favor.analyze.load_curves import gains_end
+    from favor.units import format_quantity
+
+    reading = record.metrics.get("max_qps")
+    if reading is None:
+        return "", "", "", "", ""
+    has_interval = reading.low is not None and reading.high is not None
+    wait = float(record.conditions.get("longest_wait", 0.0))
+    return (
+        format_quantity(reading.value, reading.unit),
+        f"{reading.low:.3g} to {reading.high:.3g}" if has_interval else "unknown",
+        f"up to {record.conditions.get('largest_batch')}",
+        format_quantity(wait, "s") if wait else "none",
+        str(gains_end(record.load.batches if record.load else ()) or "not reached"),
+    )
