@@ -213,8 +213,8 @@ def _why(study: Study) -> str:
   and small operators little, so models with few multiply-adds should rank better on two cores.
 - **What was timed.** Here: eager PyTorch in fp32, models in their inference form (`favor.fuse`), best batch size. D.3
   gives neither batch size nor threads nor precision for its CPU.
-- **Accuracies are the same** on both sides, so only speed moves a model onto or off the front. Flagged models are on no
-  front here, because their published accuracy belongs to a different configuration.
+- **Accuracies are the same** on both sides, so only speed moves a model onto or off the front. Flagged models are never
+  on the front, because their published accuracy belongs to a different configuration.
 
 {_rates("Fastest per multiply-add", top)}
 

@@ -65,7 +65,7 @@ def zoo_table() -> str:
     shown = {family: representative(names, study) for family, names in families.items() if family not in COMPOSED}
     ranked = sorted(shown, key=lambda family: (order.index(str(counts[shown[family]].model.how)), family))
     rows = [_row(families[family], counts[shown[family]], study) for family in ranked]
-    return markdown(["class", "architecture", "models", "of which", *COLUMNS], rows)
+    return markdown(["class", "architecture", "variants", "example", *COLUMNS], rows)
 
 
 def representative(names: Sequence[str], study: Study) -> str:

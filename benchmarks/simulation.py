@@ -22,7 +22,7 @@ from favor.errors import FavorError, RequestError
 from favor.simulation.calibration import shipped_calibration
 from favor.simulation.correction import NO_CORRECTION
 from favor.simulation.devices import Device, device, known_as
-from favor.simulation.fitting.fit import Observation, hold_out_families
+from favor.simulation.fitting.fit import Observation, hold_out_families, of_version
 from favor.simulation.fitting.timm_tables import Row, Traced, judged, rows_of, traced_rows
 from favor.simulation.spread import Z, spread
 from favor.simulation.time_model import estimate_counted
@@ -56,19 +56,21 @@ def _compare(arguments: argparse.Namespace) -> None:
     print(f"{arguments.truth.name}: {len(rows)} rows on {place.title}\n")
     print("| time of an image | networks | Spearman | median error | p90 error | in the 95 % interval |")
     print("|---|---:|---:|---:|---:|---:|")
-    calibration = shipped_calibration().in_training() if rows[0].training else shipped_calibration()
+    calibration = of_version(shipped_calibration(), rows[0].version)
+    calibration = calibration.in_training() if rows[0].training else calibration
     found = [estimate_counted(place, each.kernels, each.counts, calibration) for each in traced]
     simulated = np.array([each.seconds for each in found]) / images
     reference = device(calibration.device)
-    deviations = np.array(
-        [spread(each, place, reference, calibration.residuals, NO_CORRECTION, rows[0].training) for each in found]
-    )
+    as_run = {"training": rows[0].training, "compiled": rows[0].is_fused}
+    deviations = np.array([spread(each, place, calibration, NO_CORRECTION, **as_run) for each in found])
     _report("simulated", simulated, true, deviations)
     by_image = dict(zip([row.key for row in rows], simulated, strict=True))
     _baseline("simulated, given a factor as the baselines are", rows, true, lambda row: by_image[row.key])
     if arguments.hold_out:
-        observations = [Observation(each, row.seconds) for row, each in zip(rows, traced, strict=True)]
-        held_out = hold_out_families(observations, place, FOLDS) / images
+        observations = [
+            Observation(each, row.seconds, place, row.version) for row, each in zip(rows, traced, strict=True)
+        ]
+        held_out = hold_out_families(observations, FOLDS) / images
         _report("simulated, its family held out of the fit", held_out, true, deviations)
     _baseline("multiply-adds", rows, true, lambda row: row.macs)
     _baseline("activations", rows, true, lambda row: row.activations)

@@ -157,10 +157,9 @@ def _report(title: str, points: Sequence[Point], settings: Settings | dict[str, 
     found = [by_source[each.source].estimate(each) for each in points]
     images, true = (np.array([getattr(each.row, name) for each in points]) for name in ("batch_size", "seconds"))
     simulated = np.array([each.seconds for each in found])
-    reference, left = device(shipped.device), shipped.residuals
     deviations = np.array(
         [
-            spread(each, point.place, reference, left, NO_CORRECTION, point.row.training)
+            spread(each, point.place, shipped, NO_CORRECTION, training=point.row.training)
             for each, point in zip(found, points, strict=True)
         ]
     )
