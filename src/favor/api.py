@@ -57,7 +57,7 @@ class Records(Sequence["Record"]):
                 "model": record.name,
                 "phase": record.task,
                 "device": record.conditions.get("device", ""),
-                **{name: format_quantity(found.value, found.unit) for name, found in record.metrics.items()},
+                **{name: format_quantity(reading.value, reading.unit) for name, reading in record.metrics.items()},
                 "status": record.status if record.reason is None else f"{record.status}: {record.reason}",
             }
             for record in self.records
@@ -140,6 +140,8 @@ def measure(
     ended.write_rest()
     if ended.stopped_by is not None:
         raise KeyboardInterrupt
+    if ended.refused:
+        raise ended.refused[0]
     return Records(tuple(ended.records))
 
 

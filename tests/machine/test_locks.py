@@ -33,3 +33,13 @@ def test_a_pipe_where_the_holder_is_written_keeps_nobody_waiting(tmp_path: Path)
             locked(tmp_path / ".lock", "taken by {holder}", ""),
         ):
             pass
+
+
+def test_a_folder_with_braces_in_its_name_can_be_taken(tmp_path: Path) -> None:
+    file = tmp_path / "{keep}" / ".lock"
+    with (
+        locked(file, f"{file.parent} is taken by {{holder}}", ""),
+        pytest.raises(RequestError, match=f"keep}} is taken by process {os.getpid()} since"),
+        locked(file, f"{file.parent} is taken by {{holder}}", ""),
+    ):
+        pass

@@ -346,6 +346,19 @@ def test_a_worker_that_crashes_in_its_turn_drops_out_and_the_others_go_on():
     assert [len(findings.rounds) for findings in found] == [0, 2, 2]
 
 
+def test_the_rounds_end_with_the_workers_that_take_part_in_them():
+    dying = TURNS.replace("    tell(round", "    os.kill(os.getpid(), signal.SIGKILL)\n    tell(round")
+    asked = []
+
+    def rounds_have_ended(running):
+        asked.append(len(running))
+        return not running
+
+    requests = ['{"speed": 1.0}'] * 2
+    supervise_in_turns(child(dying), requests, time_limit=30.0, rounds_have_ended=rounds_have_ended)
+    assert asked == [2, 0]
+
+
 def test_a_worker_that_hangs_in_its_turn_is_ended_with_all_that_take_turns():
     hanging = TURNS.replace("    tell(round", "    if speed == 2.0: time.sleep(60)\n    tell(round")
     start = time.monotonic()

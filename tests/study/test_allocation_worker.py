@@ -14,7 +14,7 @@ from favor.study.allocation_worker import Work, work_on
 from favor.study.folder import save_requests
 from favor.study.plan import jobs_of
 from favor.study.resolved import Machine
-from favor.study.schema import Train
+from favor.study.schema import Budget, Train
 from favor.study.submission import Progress, ProgressFile, new_submission
 from study.made_up import ENVIRONMENT, a_record, a_study
 
@@ -99,6 +99,16 @@ def test_a_worker_that_the_cluster_kills_leaves_its_job_to_do(
     monkeypatch.setattr(allocation_worker, "LocalExecutor", Killed)
     work_on(work_in(tmp_path), "big", "n7")
     assert [record.name for record in read(tmp_path).records] == [*(["vit_s16"] if kept else []), "swin_ti"]
+
+
+def test_jobs_that_the_total_budget_leaves_out_have_a_reason(tmp_path: Path, done: list) -> None:
+    work = work_in(tmp_path)
+    save_requests(tmp_path, [STUDY.model_copy(update={"budget": Budget(total="1 s")})])
+    work_on(work, "big", "n7")
+    assert done == []
+    progress = progress_of(work)
+    assert progress is not None
+    assert progress.problem == "the total budget of the study ran out"
 
 
 def test_a_node_with_another_pytorch_refuses_and_says_so_to_status(tmp_path: Path, done: list) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from favor.cli.study import on_each_device
+from favor.cli.study import on_each_device, study_answer
 from favor.errors import RequestError
 from favor.machine.device import find_device
 from favor.machine.environment import describe
@@ -47,6 +47,11 @@ def test_the_answer_is_given_for_each_kind_of_device(tmp_path: Path) -> None:
     append(tmp_path, [found_on("a100", "NVIDIA A100"), found_on("v100", "Tesla V100", SECOND)], writer="0001-00000")
     assert [one.machine.label for one in on_each_device(STUDY, tmp_path)] == ["a100", "v100"]
     assert on_each_device(a_study(), tmp_path) == [a_study()]
+
+
+def test_the_page_has_the_answer_of_the_first_device(tmp_path: Path) -> None:
+    append(tmp_path, [found_on("a100", "NVIDIA A100"), found_on("v100", "Tesla V100", SECOND)], writer="0001-00000")
+    assert "2 models on a cluster (a100)" in study_answer(STUDY, tmp_path).title
 
 
 def test_a_study_on_a_cluster_resumes_from_any_machine_with_the_same_pytorch(tmp_path: Path) -> None:

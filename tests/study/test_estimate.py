@@ -210,3 +210,26 @@ def test_a_resumed_study_learns_from_what_it_did_before_and_not_from_the_pause()
     records = [a_record(job, time) for job, time in zip(jobs, times, strict=False)]
     observed = observed_before(states_of(jobs, records, MACHINE))
     assert [(found.job, found.budget, found.seconds) for found, _ in observed] == [(jobs[0], 3.0, 40.0)]
+
+
+def test_models_that_took_turns_tell_nothing_about_the_time_of_a_job():
+    jobs = jobs_of_file(QUICK, ("inference",))
+    times = ["2026-11-16T01:00:00Z", "2026-11-16T01:00:40Z", "2026-11-16T01:00:40Z", "2026-11-16T01:05:00Z"]
+    in_turns = {**ENVIRONMENT, "stretch": "2026-11-16T01:00:40Z 1a2b3c4d"}
+    environments = [ENVIRONMENT, in_turns, in_turns, ENVIRONMENT]
+    records = [
+        a_record(job, time, environment=environment)
+        for job, time, environment in zip(jobs, times, environments, strict=False)
+    ]
+    observed = observed_before(states_of(jobs, records, MACHINE))
+    assert [(found.job, found.seconds) for found, _ in observed] == [(jobs[0], 40.0)]
+
+
+def test_waiting_for_another_process_does_not_use_up_the_total_budget():
+    clock, jobs = FakeClock(), jobs_of_file(QUICK, ("inference",), QUICK.budget)
+    forecast = Forecast(jobs, clock, work_from(()), total=QUICK.budget.total)
+    budget, left = forecast.budget_for(jobs[0]), forecast.seconds_left()
+    clock.sleep(3600.0)
+    assert forecast.budget_for(jobs[0]) is None
+    forecast.postpone(3600.0)
+    assert (forecast.budget_for(jobs[0]), forecast.seconds_left()) == (budget, left)

@@ -45,7 +45,7 @@ def test_a_study_file_says_who_runs_it() -> None:
         ("  kind: slurm\n  time_limit: 1 min\n", r"my.yaml:4: executor.time_limit: must be more than 90 s"),
         ("  kind: ray\n  partition: gpu\n", r"partition is not a setting of the executor ray"),
         ("  partition: gpu\n", r"partition is not a setting of the executor local"),
-        ('  kind: slurm\n  partition: "gpu\\nrm -rf x"\n', r"executor.partition"),
+        ('  kind: slurm\n  partition: "gpu\\nrm -rf x"\n', r"executor.partition: write one word without spaces"),
         ("  kind: slurm\n  extra: [rm -rf x]\n", r"write options of sbatch, such as --qos=high, not 'rm -rf x'"),
         ('  kind: slurm\n  extra: ["--qos=a\\nrm"]\n', r"write options of sbatch"),
         ("  kind: slurm\n  extra: [--output=/etc/x]\n", r"--output is set by favor"),

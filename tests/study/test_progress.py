@@ -38,6 +38,15 @@ def test_what_was_measured_otherwise_is_left(key, value):
     assert state(JOBS[0], other)[0] == "left"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("attention", "plain"), ("calibration", "folder:photos"), ("checkpoint", "runs/run")]
+)
+def test_what_was_measured_with_an_option_is_no_measurement_without_it(key, value):
+    record = a_record(JOBS[0])
+    other = structs.replace(record, conditions={**record.conditions, key: value})
+    assert state(JOBS[0], other)[0] == "left"
+
+
 def test_published_and_imported_figures_are_no_measurement_of_ours():
     record = a_record(JOBS[0])
     imported = Record(**{f: getattr(record, f) for f in Record.__slots__} | {"source": "imported"})

@@ -171,3 +171,16 @@ def test_after_a_disk_that_was_full_in_the_middle_no_record_is_written_twice(tmp
         keeper.keep(records)
     keeper.retry()
     assert [record.name for record in records_of(tmp_path)] == [record.name for record in records]
+
+
+def test_a_record_is_kept_even_if_showing_it_fails(tmp_path):
+    class Unseen(Told):
+        def ended(self, job, records, seconds):
+            raise BrokenPipeError
+
+    save_requests(tmp_path, [STUDY])
+    clock = FakeClock()
+    forecast = Forecast(JOBS, clock, work_from(()))
+    with pytest.raises(BrokenPipeError):
+        run_jobs(JOBS, Keeper(tmp_path), FakeExecutor(clock), forecast, Unseen())
+    assert [record.name for record in read(tmp_path).records] == [JOBS[0].name]

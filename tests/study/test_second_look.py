@@ -195,6 +195,18 @@ def test_contradictory_measurements_are_repeated(tmp_path, monkeypatch):
     assert "vit_ti16" in Look(tmp_path, monkeypatch, records, left=500.0).run().repeated
 
 
+def test_without_contenders_the_time_that_was_set_aside_is_for_repeating(tmp_path, monkeypatch):
+    records = [
+        measured(name, 30.0 if name == "cvt_13" else None, environment=BUSY if name == "vit_ti16" else None)
+        for name in SPEEDS
+    ]
+    look = Look(tmp_path, monkeypatch, records)
+    look.forecast = Forecast([], look.clock, work_from(()), total=20.0, page=False, second_look=True)
+    look.run()
+    assert look.stretches == []
+    assert look.executor.asked == [(JOBS["vit_ti16"], 3.0)]
+
+
 def test_without_time_nothing_is_repeated(tmp_path, monkeypatch):
     assert Look(tmp_path, monkeypatch, everyone(vit_ti16=BUSY), left=5.0).run().repeated == []
 
@@ -209,7 +221,7 @@ def test_on_a_machine_that_is_always_busy_doubtful_measurements_stay_and_it_is_s
     look.run()
     assert (look.stretches, look.repeated) == ([], [])
     assert "head to head: skipped, because other programs are still running" in look.told.lines
-    assert "not repeated, because other programs are still running: 1 doubtful jobs" in look.told.lines
+    assert "not repeated, because other programs are still running: 1 doubtful job" in look.told.lines
 
 
 @pytest.mark.parametrize(("load_ends", "most", "waited", "is_quiet"), [(30, 99, 30, True), (30, 10, 10, False)])

@@ -10,6 +10,7 @@ from favor.cli.study_text import answer_told
 from favor.records import counted_table, published_table, table_of
 from favor.records.schema import reading
 from favor.study.plan import jobs_of
+from favor.study.resolved import Machine
 from favor.study.schema import Report
 from favor.study.summary import answer
 from study.made_up import a_record, a_study
@@ -49,6 +50,11 @@ def test_without_a_least_accuracy_the_fastest_and_the_smallest_are_favored():
     study = a_study(report=Report(page=False))
     favored = {goal: answer.favored.name for goal, answer in found(study).favored.items()}
     assert favored["speed"] == favored["memory"] == "efficientformerv2_s0"
+
+
+def test_a_study_on_the_gpus_of_a_cluster_is_answered_before_their_names_are_known():
+    cluster = Machine(device="cuda", label="", device_name="", torch="2.99.0", threads=2)
+    assert found(a_study(machine=cluster), figures={}).models == len(FIGURES)
 
 
 def test_models_outside_of_the_study_are_not_favored():

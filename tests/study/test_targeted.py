@@ -104,6 +104,7 @@ def test_no_model_below_the_accuracy_is_measured(ran: list[MeasureJob], tmp_path
         (("--for", "prefer=training-time", "--study", "s"), "not a metric of inference"),
         (("--for", "prefer=latency", "--study", "s", "vit_s16"), "use --among PATTERN"),
         (("--for", "prefer=latency", "--study", "s", "--phase", "training"), "leave out"),
+        (("--for", "prefer=latency", "--study", "s", "--runtime", "eager", "--runtime", "compile"), "one runtime"),
         (("--among", "timm", "vit_s16"), "--among needs --for"),
         ((), "name a model"),
     ],

@@ -114,6 +114,13 @@ def test_a_failure_that_the_training_wrote_itself_is_not_written_twice(worker):
     assert state.reason == "failed: not finite"
 
 
+def test_a_failure_is_not_written_twice_where_the_records_of_other_nodes_come_after_it(worker):
+    conditions = {"dataset": "digits", **stage_conditions(TRAIN, 1, "vit_ti16")}
+    own = Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, status="failed", reason="not finite")
+    append(worker.folder, [Record("vit_s16", CardFields(), "accuracy", "measured", conditions)], writer="0001-00005")
+    assert worker(JOB, [own], code=1, messages=({"status": "failed", "reason": "training: not finite"},))[0] == ()
+
+
 def test_a_training_that_was_told_to_stop_is_left(worker):
     assert worker(JOB, messages=({"status": "failed", "reason": "training: interrupted"},))[0] == ()
     (state,) = states_of([JOB], (), MACHINE)

@@ -150,12 +150,12 @@ def nvml_board(index: int) -> tuple[Any, Any]:
 
     library: Any = importlib.import_module("pynvml")
     gpu: Any = torch.cuda.get_device_properties(index)
-    place = f"{gpu.pci_domain_id:08X}:{gpu.pci_bus_id:02X}:{gpu.pci_device_id:02X}.0"
+    address = f"{gpu.pci_domain_id:08X}:{gpu.pci_bus_id:02X}:{gpu.pci_device_id:02X}.0"
     try:
         library.nvmlInit()
-        return library, library.nvmlDeviceGetHandleByPciBusId(place.encode())
+        return library, library.nvmlDeviceGetHandleByPciBusId(address.encode())
     except library.NVMLError as error:
-        raise EnergyError(f"NVML does not know the GPU at {place}: {error}") from error
+        raise EnergyError(f"NVML does not know the GPU at {address}: {error}") from error
 
 
 class CodeCarbon:

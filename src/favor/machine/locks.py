@@ -19,13 +19,13 @@ LOOKING_SECONDS = 0.25
 
 @contextmanager
 def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator[None]:
-    """Hold a lock. If another process has it, wait for it or raise `taken` with the description of that process."""
+    """Hold a lock. If another process has it, wait, or raise `taken`, where `{holder}` stands for that process."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file)
         lock.acquire(timeout=-1 if wait else LOOKING_SECONDS)
     except Timeout:
-        raise RequestError(taken.format(holder=_holder(file))) from None
+        raise RequestError(taken.replace("{holder}", _holder(file))) from None
     except OSError as error:
         raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
     try:

@@ -153,7 +153,7 @@ def supervise_in_turns(
     """Run several workers at once that take turns: each builds its model, then A, B, A, B ... until the rounds end.
 
     Only one of them works at any time; the others wait for a byte. A worker that fails drops out, and the others go on.
-    `rounds_have_ended` is asked before every round.
+    `rounds_have_ended` is asked before every round, about the workers that still run.
     """
     everyone = [Findings() for _ in requests]
     before, others = MemoryBefore.now(), _descendants()
@@ -164,7 +164,7 @@ def supervise_in_turns(
             children.append(_Child.start(command, findings, on_step, lambda text: None, environment))
             children[-1].send(request)
             children[-1].listen(deadline, lambda findings=findings: findings.step == WAITING)  # type: ignore[misc]
-        while not rounds_have_ended(everyone):
+        while not rounds_have_ended([one for one, child in zip(everyone, children, strict=True) if child.is_running]):
             for child, findings in zip(children, everyone, strict=True):
                 if child.is_running:
                     done = len(findings.rounds) + 1
@@ -271,17 +271,19 @@ class _Child:
         answers, answers_of_child = os.pipe()
         # Slurm sends SIGUSR2 to all processes of a job: the parent heeds it, and a worker with this mask outlives it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-        process = subprocess.Popen(
-            [*command, str(answers_of_child)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[answers_of_child],
-            start_new_session=True,
-            env=None if environment is None else dict(environment),
-        )
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(answers_of_child)
+        try:
+            process = subprocess.Popen(
+                [*command, str(answers_of_child)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[answers_of_child],
+                start_new_session=True,
+                env=None if environment is None else dict(environment),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(answers_of_child)
         return cls(process, answers, findings, on_step, on_note)
 
     def send(self, request: str) -> None:

@@ -17,7 +17,7 @@ SETTLED = 0.05
 MOST_WARM_UP_CALLS = 100
 
 
-class Synchronises(Protocol):
+class Synchronizes(Protocol):
     """A device that can be synchronized."""
 
     def synchronize(self) -> None: ...
@@ -58,7 +58,7 @@ class Timing:
 
 def time_calls(
     run: Callable[[], None],
-    device: Synchronises,
+    device: Synchronizes,
     clock: Clock,
     rule: StoppingRule,
     sample_seconds: float = 0.0,
@@ -76,7 +76,7 @@ def time_calls(
 
 
 def with_more_calls(
-    timing: Timing, run: Callable[[], None], device: Synchronises, clock: Clock, rule: StoppingRule, wanted: int
+    timing: Timing, run: Callable[[], None], device: Synchronizes, clock: Clock, rule: StoppingRule, wanted: int
 ) -> Timing:
     """The timing with single calls added until it has the `wanted` number, unless they would exceed the rule's budget.
 
@@ -92,7 +92,7 @@ def with_more_calls(
     return replace(timing, seconds=tuple(seconds), converged=is_met(seconds, rule))
 
 
-def warm_up(run: Callable[[], None], device: Synchronises, clock: Clock, limit: float) -> WarmUp:
+def warm_up(run: Callable[[], None], device: Synchronizes, clock: Clock, limit: float) -> WarmUp:
     """Call until the last three times are within 5 % of the three before, or for `limit` seconds; at least twice.
 
     The first call does not count: it compiles, loads kernels and asks the system for memory.
@@ -117,7 +117,7 @@ def _settled(seconds: Sequence[float], count: int) -> bool:
     return abs(last - before) <= SETTLED * before
 
 
-def seconds_per_call(run: Callable[[], None], calls: int, device: Synchronises, clock: Clock) -> float:
+def seconds_per_call(run: Callable[[], None], calls: int, device: Synchronizes, clock: Clock) -> float:
     """The mean time of a number of calls, from an idle device to an idle device."""
     device.synchronize()
     start = clock.now()
@@ -150,7 +150,7 @@ def time_end_to_end(
     step: Callable[[Batch], None],
     batches: Iterator[Batch],
     step_time: float,
-    device: Synchronises,
+    device: Synchronizes,
     clock: Clock,
     rule: StoppingRule,
 ) -> EndToEnd:

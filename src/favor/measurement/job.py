@@ -60,8 +60,6 @@ class MeasureJob:
     @property
     def conditions(self) -> Mapping[str, Scalar]:
         """The requested conditions of the record: without budgets, limits and the operating point."""
-        if self.phase == "load":
-            return self._load_conditions
         asked: dict[str, Scalar | None] = {
             "img_size": self.img_size,
             "num_classes": self.num_classes,
@@ -71,12 +69,17 @@ class MeasureJob:
             "calibration": self.calibration,
             "checkpoint": self._checkpoint,
             **attention_conditions(self.attention),
-            "batch_size": self.batch_size,
-            "batch": "best" if self.batch_size is None else "given",
-            "fit_memory": self.fit_memory,
-            "grid_intensity": self.grid_intensity,
-            "price_per_hour": self.price_per_hour,
         }
+        if self.phase == "load":
+            asked |= {"scenario": self.scenario, "p99_limit": self.p99, "batching": "searched"}
+        else:
+            asked |= {
+                "batch_size": self.batch_size,
+                "batch": "best" if self.batch_size is None else "given",
+                "fit_memory": self.fit_memory,
+                "grid_intensity": self.grid_intensity,
+                "price_per_hour": self.price_per_hour,
+            }
         if self.phase == "training":
             asked |= {
                 "optimizer": self.optimizer,
@@ -98,23 +101,6 @@ class MeasureJob:
     def needs_file(self) -> bool:
         """Whether the runtime opens a file, and does not run the model itself."""
         return self.runtime not in TRAINING
-
-    @property
-    def _load_conditions(self) -> Mapping[str, Scalar]:
-        asked: dict[str, Scalar | None] = {
-            "img_size": self.img_size,
-            "num_classes": self.num_classes,
-            "device": self.device_label or None,
-            "precision": self._precision,
-            "runtime": self.runtime,
-            "calibration": self.calibration,
-            "checkpoint": self._checkpoint,
-            **attention_conditions(self.attention),
-            "scenario": self.scenario,
-            "p99_limit": self.p99,
-            "batching": "searched",
-        }
-        return {name: value for name, value in asked.items() if value is not None}
 
     def __str__(self) -> str:
         runtime = "" if self.runtime == EAGER else f" {self.runtime}"

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from favor.errors import WorkError
+from favor.machine.best_batch import GAIN, STALE_DOUBLINGS
 from favor.machine.memory import is_out_of_memory
 from favor.machine.stopping import Estimate, StoppingRule, quantile
 from favor.machine.timing import time_calls
 from favor.measurement.bench import Bench, FileWorkload
 from favor.measurement.job import MeasureJob
-from favor.measurement.load_search import Batching, Found, RateSearch
+from favor.measurement.load_search import Batching, LargestRate, RateSearch
 from favor.measurement.loadgen_traffic import LoadgenTraffic
 from favor.queueing import TOLERATED, largest_load
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint
@@ -20,8 +21,6 @@ from favor.units import format_quantity, format_span
 SHARE_OF_BATCHES = 0.15
 """Of the budget, for the times of all batch sizes."""
 
-GAIN = 0.02
-STALE_DOUBLINGS = 2
 DOUBLINGS = tuple(2**doublings for doublings in range(10))
 """The batch sizes that are tried, where the graph does not fix them."""
 
@@ -89,18 +88,18 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
         method = f"one image takes {one}, longer than the limit, so no rate meets it"
         _report(bench, Estimate(0.0, 0.0, 0.0), method, Batching(1), LoadCurves(batches=tuple(batches)))
         return
-    found = search_server(bench, traffic, job.p99, batches)
-    if not found.finished:
+    largest = search_server(bench, traffic, job.p99, batches)
+    if not largest.finished:
         bench.channel.flag("max_qps:wide")
-    answers = sum(point.answers for point in found.points)
+    answers = sum(point.answers for point in largest.points)
     method = (
-        f"bisection with Poisson arrivals ({len(found.points)} probes, {answers} answers), {found.batching}; each "
+        f"bisection with Poisson arrivals ({len(largest.points)} probes, {answers} answers), {largest.batching}; each "
         "probe decided by a sequential test of late answers"
     )
-    _report(bench, found.rate, method, found.batching, LoadCurves(found.points, tuple(batches)))
+    _report(bench, largest.rate, method, largest.batching, LoadCurves(largest.points, tuple(batches)))
 
 
-def search_server(bench: Bench, traffic: LoadgenTraffic, limit: float, batches: Sequence[BatchPoint]) -> Found:
+def search_server(bench: Bench, traffic: LoadgenTraffic, limit: float, batches: Sequence[BatchPoint]) -> LargestRate:
     """The largest rate of Poisson arrivals within a limit; queueing theory says where to begin."""
     seconds = {point.batch_size: point.latency for point in batches}
     expected = largest_load(seconds, limit)

@@ -62,7 +62,7 @@ class Traffic(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestRate:
     """The largest rate in queries per second (0: none meets the limit) with the bracket that was decided, and how.
 
     `finished` is False if the budget ended before two neighboring rates enclosed it.
@@ -93,7 +93,7 @@ class RateSearch:
         self._began = clock.now()
         self._points: list[RatePoint] = []
 
-    def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> Found:
+    def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> LargestRate:
         """Search from the rate that is expected, below the `highest`; the first batching is changed where others help.
 
         All rates are in queries per second.
@@ -114,7 +114,7 @@ class RateSearch:
             kept = self._last_kept(best)
         rate = 0.0 if kept is None else _rate(kept)
         self._fill_curve(rate, best)
-        return Found(self._estimate(rate, best), best, tuple(self._points), finished)
+        return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished)
 
     def _bracket(self, place: int, top: int, batching: Batching, known: int | None = None) -> tuple[int | None, int]:
         """The places of a rate that is kept (None: not even the least) and of one that is not, by growing steps."""

@@ -37,7 +37,7 @@ def allocations_of(jobs: Sequence[Job], shared_by: int) -> tuple[Allocation, ...
 
 
 def key_of(job: Job) -> str:
-    """The content hash of a job, as it is known in the queue; a new version of favor finds the same."""
+    """The content hash that identifies a job in the queue; it stays the same in new versions of favor."""
     if not isinstance(job, TrainJob):
         return request_of(job.name, job.phase, job.conditions)
     asked: dict[str, Scalar] = {"pretraining": job.first_weights.pretraining, "attention": job.attention}

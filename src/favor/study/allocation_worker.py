@@ -106,12 +106,14 @@ def _lead(work: Work, jobs: Sequence[Job], reporter: "_Reporter") -> None:
     studies = [study for study in saved_requests(work.study) if study.machine == work.machine]
     states = states_of(work.allocation.jobs, records_of(work.study), work.machine)
     clock = WallClock()
-    forecast = forecast_of(studies, jobs, states, clock, clock.now())
     with _alone_on_the_processor(jobs):
+        forecast = forecast_of(studies, jobs, states, clock, clock.now())
         executor = _NodeExecutor(LocalExecutor(work.study, writer=writer))
         run = run_jobs(jobs, Keeper(work.study, writer), executor, forecast, reporter)
     if run.refused:
         raise run.refused[0]
+    if run.out_of_time:
+        reporter.failed(WorkError("the total budget of the study ran out"))
 
 
 class _NodeExecutor:

@@ -34,12 +34,12 @@ class _Place:
 
 
 class ClusterQueue:
-    """The submissions of a study and what the scheduler knows of them at one moment."""
+    """The submissions of a study, and the allocations that Slurm has of each of them now, by their index."""
 
     def __init__(
-        self, study: Path, submissions: Sequence[Submission], known: Mapping[str, Mapping[int, Queued]]
+        self, study: Path, submissions: Sequence[Submission], in_slurm: Mapping[str, Mapping[int, Queued]]
     ) -> None:
-        self._study, self._submissions, self._known = study, submissions, known
+        self._study, self._submissions, self._in_slurm = study, submissions, in_slurm
         self._ray_at_work = any(submission.executor == "ray" for submission in submissions) and is_at_work(study)
         self._places: dict[tuple[str, int], _Place] = {}
         self._newest = {
@@ -57,15 +57,15 @@ class ClusterQueue:
 
     def running(self) -> int:
         """How many allocations run now."""
-        of_ray = self._ray_at_work
-        return of_ray + sum(one.status == "running" for of_name in self._known.values() for one in of_name.values())
+        queued = (one for allocations in self._in_slurm.values() for one in allocations.values())
+        return self._ray_at_work + sum(one.status == "running" for one in queued)
 
     def alive(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         """The jobs of allocations that wait or run on Slurm; those on Ray end with the process that started them."""
         keys = {
             key
             for submission in self._submissions
-            for index, queued in self._known.get(submission.name, {}).items()
+            for index, queued in self._in_slurm.get(submission.name, {}).items()
             if queued.status != "ended"
             for key in submission.allocations[index]
         }
@@ -86,7 +86,7 @@ class ClusterQueue:
 
     def _place(self, submission: Submission, index: int) -> "_Place":
         progress = ProgressFile.of(self._study, submission, index).read() or Progress(node="")
-        queued = None if submission.executor == "ray" else self._known[submission.name].get(index)
+        queued = None if submission.executor == "ray" else self._in_slurm[submission.name].get(index)
         status = "running" if self._ray_at_work and submission.executor == "ray" else "ended"
         if queued is not None:
             status = queued.status

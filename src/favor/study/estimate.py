@@ -144,8 +144,12 @@ class Forecast:
         """Jobs that are to be done after all others."""
         self._left += jobs
 
+    def postpone(self, seconds: float) -> None:
+        """Start the total budget later: waiting for another process is not part of it."""
+        self._began += seconds
+
     def begin_second_look(self, seconds: float) -> None:
-        """The second look starts now, and takes so many seconds."""
+        """The second look starts now, and its head-to-head part takes so many seconds."""
         self._second_look, self._ends_at = False, self._clock.now() + seconds
 
     def begin(self, job: Job, budget: float) -> None:
@@ -153,14 +157,13 @@ class Forecast:
         self._left.remove(job)
         self._running = (job, budget, self._clock.now())
 
-    def end(self, records: Iterable[Record]) -> float:
+    def end(self, records: Sequence[Record]) -> float:
         """The running job is done with these records; returns the seconds it took."""
         assert self._running is not None  # noqa: S101 - begin() comes first
         job, budget, began = self._running
-        found = tuple(records)
-        disturbed = any("busy" in flags_of(record) for record in found)
+        disturbed = any("busy" in flags_of(record) for record in records)
         observed = Observed(job, budget, self._clock.now() - began, disturbed)
-        self.learn(observed, found)
+        self.learn(observed, records)
         self._running = None
         return observed.seconds
 
@@ -275,7 +278,9 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
     for (began, state), (next_began, _) in pairwise(timed):
         assert state.record is not None  # noqa: S101 - filtered above
         budget, seconds = state.record.environment.get("budget"), (next_began - began).total_seconds()
-        if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB:
+        # Models that take turns all begin at once, so the time to the next job is that of all of them.
+        in_turns = "stretch" in state.record.environment
+        if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB and not in_turns:
             disturbed = "busy" in flags_of(state.record)
             observations.append((Observed(state.job, float(budget), seconds, disturbed), state.record))
     return observations

@@ -1,7 +1,7 @@
 """The executor for this machine: counts in this process, measures and trains each job in its own process."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class LocalExecutor:
 
     def __init__(self, folder: Path | None, resume: bool = True, writer: str | None = None) -> None:
         self._folder, self._resume, self._writer = folder, resume, writer
-        self._exports = Exports()
+        self.exports = Exports()
 
     def execute(
         self, job: Job, budget: float, on_step: Callable[[str], None], on_note: Callable[[str], None]
@@ -53,7 +53,7 @@ class LocalExecutor:
             on_step("counting")
             return (count_record(job),)
         if isinstance(job, MeasureJob):
-            made = self._exports.of(job, on_step) if job.needs_file else ExportedJob(job, None)
+            made = self.exports.of(job, on_step) if job.needs_file else ExportedJob(job, None)
             return (measure(replace(made.job, budget=budget), on_step, made.findings),)
         assert self._folder is not None  # noqa: S101 - trainings always have a folder
         return train(job, self._folder, on_step, on_note, self._resume, self._writer)
@@ -117,9 +117,15 @@ def train(
         if was_interrupted(failure):
             break
         failed.add(lineage)
-        if not any(is_of(job, lineage, record) and record.status != "ok" for record in after[len(records) :]):
+        # Counted, since the records of other nodes may have come in between.
+        if _count_failures(job, lineage, after) == _count_failures(job, lineage, records):
             failures.append(failure)
     return tuple(failures)
+
+
+def _count_failures(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> int:
+    """How many records say that a training failed."""
+    return sum(is_of(job, lineage, record) and record.status != "ok" for record in records)
 
 
 def follow_training(job: TrainJob, folder: Path, writer: str | None) -> None:

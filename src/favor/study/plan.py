@@ -72,9 +72,8 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
                 grid_intensity=study.grid_intensity,
                 price_per_hour=study.price_per_hour,
             )
-            for train, first_weights in zip(
-                study.train, study.first_weights, strict=False
-            )  # without a training, older files have one
+            # Not strict: in older files, a study without a training has initial weights, too.
+            for train, first_weights in zip(study.train, study.first_weights, strict=False)
             for seed in train.seeds
             for model in models
             if train.models is None or model.name in train.models

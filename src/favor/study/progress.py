@@ -21,6 +21,9 @@ REPEATS: tuple[Repeat, ...] = ("failed", "flagged", "all")
 
 INTERRUPTED = "interrupted"
 
+_OPTIONAL_CONDITIONS = ("attention", "calibration", "checkpoint")
+"""Conditions that change the numbers; a job or a record without such a key has the default."""
+
 
 @dataclass(frozen=True)
 class JobState:
@@ -76,8 +79,7 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
     of_job = [
         record
         for record in records
-        if _restricted(record.conditions, job.conditions) == dict(job.conditions)
-        and (isinstance(job, CountJob) or _is_on(machine, record))
+        if _has_conditions(record, job.conditions) and (isinstance(job, CountJob) or _is_on(machine, record))
     ]
     return _ended(job, of_job, next((record for record in reversed(of_job) if record.status == "ok"), None))
 
@@ -103,9 +105,9 @@ def was_interrupted(record: Record) -> bool:
     return (record.reason or "").endswith(INTERRUPTED)
 
 
-def _restricted(conditions: Mapping[str, Scalar], keys: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The conditions that a job determines; records also have some that only the built model knows."""
-    return {key: value for key, value in conditions.items() if key in keys}
+def _has_conditions(record: Record, conditions: Mapping[str, Scalar]) -> bool:
+    """Whether a record has the conditions that a job asks for; it may have more, which only the built model knows."""
+    return all(record.conditions.get(key) == conditions.get(key) for key in (*conditions, *_OPTIONAL_CONDITIONS))
 
 
 def _is_on(machine: Machine, record: Record) -> bool:

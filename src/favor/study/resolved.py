@@ -82,8 +82,8 @@ class ResolvedStudy(MeasureOptions):
 
     @property
     def has_second_look(self) -> bool:
-        """Whether models that compete for its answer are measured again, head to head."""
-        return self.command == "run" and "inference" in self.phases
+        """Whether models that compete for its answer are measured again, head to head; not on a cluster."""
+        return self.command == "run" and "inference" in self.phases and not self.machine.is_cluster
 
     def to_data(self) -> dict[str, object]:
         """Plain content for YAML and JSON."""

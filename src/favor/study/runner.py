@@ -124,8 +124,11 @@ def run_jobs(
             refused.append(refusal)
             forecast.end(())
             continue
-        watcher.ended(job, records, forecast.end(records))
-        keeper.keep(records)
+        seconds = forecast.end(records)
+        try:
+            watcher.ended(job, records, seconds)
+        finally:
+            keeper.keep(records)  # even if Ctrl-C comes, or showing them fails
         if has_to_repeat(job, records):
             forecast.add([job])
             left.append(job)

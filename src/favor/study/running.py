@@ -20,7 +20,7 @@ from favor.study.plan import Job, ways_left_out
 from favor.study.progress import JobState, Repeat, doubts_of, flags_of, jobs_to_do
 from favor.study.quiet_machine import QuietMachine
 from favor.study.resolved import ResolvedStudy
-from favor.study.runner import Executor, Keeper, UnwrittenError, Watcher, run_jobs
+from favor.study.runner import Keeper, UnwrittenError, Watcher, run_jobs
 from favor.study.second_look import SecondLook
 from favor.study.session import Session, extend, measuring_alone, working_in
 from favor.study.train_jobs import TrainJob
@@ -107,7 +107,9 @@ def run_session(
     refused: tuple[RequestError, ...] = ()
     # A training tells its own time left, and more exactly.
     seconds_left = None if len(jobs) == 1 and isinstance(jobs[0], TrainJob) else forecast.seconds_left
+    asked_at = clock.now()
     with measuring_alone(jobs, session.folder, wait), progress_bar(seconds_left) as bar:
+        forecast.postpone(clock.now() - asked_at)
         try:
             executor = LocalExecutor(session.folder, resume)
             display = Display(bar, forecast, session.folder, len(jobs), clock)
@@ -129,7 +131,7 @@ def run_session(
 def _second_look(
     session: Session,
     keeper: Keeper,
-    executor: Executor,
+    executor: LocalExecutor,
     forecast: Forecast,
     watcher: Watcher,
     clock: Clock,
@@ -150,6 +152,7 @@ def _second_look(
         clock=clock,
         processors=processors,
         free_memory=find_device(asking[0].machine.device).free_memory(),
+        exports=executor.exports,
     )
 
 

@@ -295,7 +295,8 @@ class Report(StudyPart):
 
 
 # A line break inside a value would start a line of the submission script, which is code.
-_ONE_WORD = Field(pattern=r"^[^\s]+$")
+_WORD = r"^[^\s]+$"
+_ONE_WORD = Field(pattern=_WORD)
 _EXTRA = re.compile(r"--([a-z][a-z-]*)(=[^\s]+)?\Z")
 _SET_BY_FAVOR = {
     *("array", "job-name", "open-mode", "output", "error", "input", "signal", "wrap"),
@@ -466,6 +467,8 @@ def _why(error: ErrorDetails) -> object:
             return "compile is now a runtime; write `runtimes: [compile]`"
         known = list(_PARTS[tuple(inside[-1:])].model_fields)
         return unknown_name("key", key, known, "known: " + ", ".join(known))
+    if error["type"] == "string_pattern_mismatch" and error["ctx"]["pattern"] == _WORD:
+        return f"write one word without spaces, not {shown(error['input'])}"
     if error["type"] in _IN_WORDS:
         return _IN_WORDS[error["type"]]
     if error["type"] == "greater_than_equal":

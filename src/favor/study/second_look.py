@@ -24,6 +24,7 @@ from favor.study.progress import JobState, doubts_of, flags_of, records_of, stat
 from favor.study.quiet_machine import QuietMachine
 from favor.study.resolved import ResolvedStudy
 from favor.study.runner import Executor, Keeper, Watcher, run_jobs
+from favor.text import plural
 
 MOST_CONTENDERS = 5
 ROUND_BUDGETS = 4
@@ -50,8 +51,8 @@ class SecondLook:
     clock: Clock
     processors: int
     free_memory: int
+    exports: Exports = field(default_factory=Exports)
     _repeated: set[Job] = field(default_factory=set)
-    _exports: Exports = field(default_factory=Exports)
 
     def run(self) -> None:
         """Measure the contenders head to head, then repeat what is still doubtful, as far as time is left."""
@@ -59,6 +60,8 @@ class SecondLook:
         rivals = self._affordable(can_win)
         if len(rivals) > 1:
             self._head_to_head(rivals)
+        else:
+            self.forecast.begin_second_look(0.0)  # all the time that was set aside is left for repeating
         self._repeat(first=can_win)
 
     def choose(self, left: Sequence[Job]) -> Job:
@@ -131,14 +134,16 @@ class SecondLook:
         records = {state.job: state.record for state in self._states()}
         before = {job.name: records[job] for job in rivals}
         jobs, exporting = self._exported(rivals)
-        measured = measure_head_to_head(
-            jobs,
-            min(most, self.forecast.available() - setup),
-            self.clock,
-            self.processors,
-            lambda step: self.watcher.at_step(rivals[0], f"head to head: {step}"),
-            exporting,
-        )
+        measured: tuple[Record, ...] = ()
+        if len(jobs) > 1:
+            measured = measure_head_to_head(
+                jobs,
+                min(most, self.forecast.available() - setup),
+                self.clock,
+                self.processors,
+                lambda step: self.watcher.at_step(rivals[0], f"head to head: {step}"),
+                exporting,
+            )
         # A disturbed session must not replace what was measured on a quiet machine.
         kept = [record for record in measured if not doubts_of(record) or doubts_of(before[record.name])]
         self.keeper.keep(kept)
@@ -155,7 +160,7 @@ class SecondLook:
             if not job.needs_file:
                 jobs.append(job)
                 continue
-            made = self._exports.of(job, partial(self.watcher.at_step, job))
+            made = self.exports.of(job, partial(self.watcher.at_step, job))
             if made.findings is not None and made.findings.status == "ok":
                 jobs.append(made.job)
                 exporting[made.job] = made.findings
@@ -168,10 +173,11 @@ class SecondLook:
         again = sorted(doubtful, key=lambda job: job not in first)
         if not again:
             return
+        doubtful_jobs = plural(len(again), "doubtful job")
         if not self._wait_for_quiet(again[0]):
-            self.watcher.note(f"not repeated, because other programs are still running: {len(again)} doubtful jobs")
+            self.watcher.note(f"not repeated, because other programs are still running: {doubtful_jobs}")
             return
-        self.watcher.note(f"measuring again: {len(again)} doubtful jobs")
+        self.watcher.note(f"measuring again: {doubtful_jobs}")
         self.forecast.add(again)
         run_jobs(again, self.keeper, self.executor, self.forecast, self.watcher, self.choose)
 

@@ -255,8 +255,12 @@ def require_submitit() -> Any:
         raise RequestError("the executor slurm needs submitit; install it with `pip install favor[slurm]`") from error
     for program in ("sbatch", "srun", "squeue"):
         if shutil.which(program) is None:
-            raise RequestError(f"there is no `{program}` on this machine; run this on a login node of a Slurm cluster")
+            raise _missing(program)
     return submitit
+
+
+def _missing(program: str) -> RequestError:
+    return RequestError(f"there is no `{program}` on this machine; run this on a login node of a Slurm cluster")
 
 
 def _array_size() -> int:
@@ -269,9 +273,7 @@ def _ask(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     except FileNotFoundError as error:
-        raise RequestError(
-            f"there is no `{command[0]}` on this machine; run this on a login node of a Slurm cluster"
-        ) from error
+        raise _missing(command[0]) from error
     except subprocess.TimeoutExpired as error:
         raise WorkError(f"Slurm does not answer `{command[0]}`; try again later") from error
     if done.returncode != 0:

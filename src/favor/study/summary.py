@@ -125,7 +125,12 @@ def _request(study: ResolvedStudy, preference: str | None) -> Request:
     """The request for a goal, with the study's pipeline if it names one, else favor's choice."""
     least, report = study.report.min_accuracy, study.report
     limits = () if least is None or preference is None else (Limit("min_accuracy", "top1", "min", least),)
-    return Request(preference, limits, report.dataset, study.machine.label, pipeline=report.pipeline)
+    return Request(preference, limits, report.dataset, _device_of(study), pipeline=report.pipeline)
+
+
+def _device_of(study: ResolvedStudy) -> str:
+    """The device whose numbers count; a study on the GPUs of a cluster has no label of its own."""
+    return study.machine.label or study.machine.device
 
 
 def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
@@ -141,7 +146,7 @@ def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
         # These models have no accuracy on this data set; their costs can still be compared.
         costs = table.drop(columns=[name for name in QUALITIES if name in table.columns])
         comparison = Comparison(costs, replace(scope, dataset=None))
-    return comparison.compare((), study.machine.label).rows
+    return comparison.compare((), _device_of(study)).rows
 
 
 def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:

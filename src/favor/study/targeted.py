@@ -97,7 +97,7 @@ def targets(table: pd.DataFrame, request: Request, device: str) -> list[Candidat
 
 
 def _family_of(name: str) -> str:
-    """The family in a name of timm: the letters before the first digit or underline.
+    """The family in a name of timm: the letters before the first digit or underscore.
 
     >>> _family_of("timm:levit_256"), _family_of("timm:tf_efficientnet_b3")
     ('levit', 'efficientnet')
