@@ -35,21 +35,21 @@ def load_evidence(
         from favor.simulation.shipped import shipped_devices, shipped_records
         from favor.simulation.shipped_timm import shipped_timm_records
 
-        named = shipped_devices() if every_device else devices
+        simulated_devices = shipped_devices() if every_device else devices
         of_device = shipped_timm_records if timm else shipped_records
-        simulated = tuple(record for name in named for record in of_device(name))
-    found = read_current(*studies)
+        simulated = tuple(record for name in simulated_devices for record in of_device(name))
+    own = read_current(*studies)
     if timm:
         from favor.records.timm_candidates import timm_candidates
 
-        table = table_of(timm_candidates(found.records, simulated))
+        table = table_of(timm_candidates(own.records, simulated))
     else:
-        table = with_shipped(found.records, simulated)
+        table = with_shipped(own.records, simulated)
     if with_weights and not timm:
         table = _with_accuracies_of_weights(table)
     for device in devices:
         table = _under_its_name(table, device)
-    return table, found.problems
+    return table, own.problems
 
 
 def _with_accuracies_of_weights(table: "pd.DataFrame") -> "pd.DataFrame":

@@ -164,6 +164,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time per step spent waiting for data: end-to-end step time minus step time.",
+        conditions=("batch_size", "processes"),
     ),
     _speed(
         "train_hours_per_epoch",

@@ -106,7 +106,8 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{value:.2f} %"
     if unit == "pp":
         return f"{value:+.2f} pp"
-    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    # From here on three digits would be written as 1e+03.
+    number = f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     return f"{number} {unit}"
 
 

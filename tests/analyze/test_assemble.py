@@ -30,6 +30,13 @@ def test_measured_beats_imported_beats_published_beats_simulated(wide_table: Wid
         assert assembled["throughput_source"].iloc[0] == kept[-1]
 
 
+def test_in_one_run_setting_the_better_source_counts_even_if_it_is_older(wide_table: WideTable) -> None:
+    table = wide_table(
+        throughput("vit_s16", 11.0, "imported", "a100"), throughput("vit_s16", 10.0, "simulated", "a100")
+    )
+    assert assemble(table, setting=RunSettings(table).best(["throughput"]))["throughput"].tolist() == [11.0]
+
+
 def test_a_device_of_another_kind_never_stands_in(wide_table: WideTable) -> None:
     table = wide_table(
         throughput("vit_s16", 11000.0, "imported", "rtx3090"), throughput("swin_ti", 20.0, "imported", "cpu")

@@ -351,11 +351,20 @@ def test_what_a_simulated_model_does_not_share_is_the_spread_of_families_that_th
     assert np.hypot(left.within, left.training) == pytest.approx(TRAINING_OWN, rel=0.05)
 
 
+def _p_of_top1(rows: pd.DataFrame) -> float:
+    compared = compare(rows, "vit_s16", "swin_ti", dataset="imagenet-1k").metrics
+    p = next(entry.p for entry in compared if entry.metric == "top1")
+    assert p is not None
+    return p
+
+
 def test_accuracies_on_the_same_images_move_together_and_seeds_do_not(tmp_path: Path) -> None:
     published = Comparison(gather([]).table, Scope("imagenet-1k")).compare_in(None).rows
     pair = published[published["name"].isin(["vit_s16", "swin_ti"]) & published["top1"].notna()]
     drawn = draw(pair, "top1", 4000, np.random.default_rng(0))
     assert np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1] == pytest.approx(0.4, abs=0.05)
+    together, apart = (_p_of_top1(rows) for rows in (pair, pair.drop(columns="top1_shared")))
+    assert together < 0.05 < apart
     records = [trained(n, 80.0 + 4 * seed, seed) for n in ("vit_s16", "swin_ti", "cvt_13") for seed in range(3)]
     own = Comparison(table(tmp_path, *records), Scope("cifar10")).compare_in(None).rows
     own = own[own["top1"].notna()]
@@ -378,9 +387,9 @@ def test_the_median_and_the_99th_percentile_are_different_limits(tmp_path: Path)
     assert by_tail.favored is not None
     assert by_tail.favored.name == "cvt_13"
     shown = run("recommend", "--prefer", "latency", "--max-latency", "150ms", "--study", tmp_path)
-    assert "Tested: max_latency 150 ms on latency (median): the median of single images" in shown
+    assert "Tested: max_latency 150 ms against latency (median): the median of single images" in shown
     shown = run("recommend", "--prefer", "latency", "--max-p99", "150ms", "--study", tmp_path)
-    assert "Tested: max_p99 150 ms on latency (p99): the 99th percentile of single images" in shown
+    assert "Tested: max_p99 150 ms against latency (p99): the 99th percentile of single images" in shown
 
 
 def test_the_memory_of_the_process_is_limited_apart_and_at_inference(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def test_what_depends_on_a_limit_or_a_price_says_which() -> None:
         a_record("b", "training", {"train_hours_per_epoch": 4.0}, epoch_images=1_281_167),
     ]
     table = assemble(table_of(records)).set_index("name")
-    assert str(table.loc["a", "max_batch_size_setting"]).endswith(", memory 8589934592")
-    assert str(table.loc["a", "money_per_image_setting"]).endswith(", price 2")
-    assert str(table.loc["b", "train_hours_per_epoch_setting"]).endswith(", epoch 1281167")
+    assert str(table.loc["a", "max_batch_size_setting"]).endswith(", memory 8 GiB")
+    assert str(table.loc["a", "money_per_image_setting"]).endswith(", price 2 per hour")
+    assert str(table.loc["b", "train_hours_per_epoch_setting"]).endswith(", epoch of 1281167 images")
 
 
 def test_a_run_setting_covers_a_metric_under_whatever_own_conditions() -> None:

@@ -71,6 +71,7 @@ def test_formats_fit_the_size() -> None:
     assert format_quantity(0.00123, "s") == "1.23 ms"
     assert format_quantity(3.2e9, "B") == "2.98 GiB"
     assert format_quantity(12345.6, "img/s") == "12,346 img/s"
+    assert format_quantity(999.9, "img/s") == "1,000 img/s"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ def test_a_row_gives_a_record_for_each_kind_of_number_with_the_conditions_of_tha
     assert accuracy.provenance == {"file": "results.csv", "row": "vit_s16", "source": "Table 4"}
 
 
+def test_the_seed_may_be_zero(tmp_path: Path) -> None:
+    found = imported(tmp_path, HEADER + ROW.replace(",800,2,", ",800,0,"))
+    assert not found.skipped
+    assert [record.conditions["recipe.seed"] for record in found.records if record.task == "accuracy"] == [0]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -340,6 +340,14 @@ def test_a_column_carries_the_flags_of_its_measurements() -> None:
     assert list(texts.known) == ["busy throughput:wide"]
 
 
+def test_a_column_tells_what_models_that_took_turns_share() -> None:
+    rounds = ["1 2 1 3 1 2 1 2", "2 4 2 6 2 4 2 4", None]
+    rows = pd.DataFrame({"throughput": [1.0, 2.0, 3.0], "throughput_rounds": rounds})
+    made = column(rows.assign(throughput_stretch=["first", "first", None]), "throughput", Texts())
+    assert made is not None
+    assert (made.shared, made.stretch) == ([1, 1, 0], [0, 0, None])
+
+
 def trained(pipeline: str, count: int, source: str = "imported") -> list[Record]:
     return [
         measured(
@@ -361,6 +369,23 @@ def test_every_large_pipeline_can_be_asked_about() -> None:
         *((None, False), ("timm:a", False), (None, True)),
     ]
     assert set(questions_of(table, views, texts).by_view) == {0, 1}
+
+
+def test_a_view_tells_how_many_epochs_trainings_reached_that_end_after_some_minutes() -> None:
+    conditions = {"dataset": "digits", "pipeline": "p", "img_size": 32, "minutes": 5.0, "final": True}
+    records = [
+        measured(
+            f"net{epochs}",
+            task="accuracy",
+            conditions={**conditions, "epochs": epochs},
+            metrics={"top1": reading("top1", 70.0, method="made up")},
+        )
+        for epochs in (1, 2)
+    ]
+    (view,) = views_of(table_of(records), Texts()).accuracies
+    assert view.lengths == [(1.0, 1.0), (2.0, 2.0)]
+    (view, *_) = views_of(table_of(trained("wtf-deit3", 6)), Texts()).accuracies
+    assert view.lengths is None
 
 
 def test_the_page_opens_with_all_pipelines_where_the_deciding_one_has_few_models() -> None:

@@ -159,7 +159,8 @@ def _comparable_costs(
     same = on_device(candidates, wanted)
     order = order + np.where(same, 0.0, 0.5)
     if run is not None:
-        order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], -1.0, order)
+        # All numbers of the run setting come first, the best source before the others.
+        order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], 0.01 * order - 1.0, order)
     if METRICS[metric].at_best_batch:
         order = order + np.where(given_batch(candidates), 0.25, 0.0)
     return candidates.assign(_order=order, _setting=code)[same | on_like_device(candidates, wanted)], settings

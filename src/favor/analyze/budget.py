@@ -196,7 +196,7 @@ def late_flips(
     if not compared:
         raise NothingSharedError(f"no two runs have {metric} at two or more shared values of {budget}")
     flips.sort(key=lambda flip: -min(flip.early_lead, flip.final_deficit))
-    return FlipResult(metric, budget, tuple(by_run), compared, tuple(flips), _warning(flips, budget))
+    return FlipResult(metric, budget, tuple(by_run), compared, tuple(flips), _warning(flips, budget, metric))
 
 
 def _shared_budgets(a: np.ndarray, b: np.ndarray, end: float) -> np.ndarray:
@@ -221,12 +221,13 @@ def _flip(a: str, b: str, budgets: np.ndarray, leads_of_a: np.ndarray, margin: f
     )
 
 
-def _warning(flips: Sequence[LateFlip], budget: str) -> str | None:
+def _warning(flips: Sequence[LateFlip], budget: str, metric: str) -> str | None:
     if not flips:
         return None
-    flip = flips[0]
+    flip, unit = flips[0], glossary_entry(metric).unit
+    unit = "points" if unit == "%" else unit
     return (
-        f"{flip.leads_early} leads {flip.leads_late} until {budget} {flip.until:g} (by up to {flip.early_lead:.3g}) "
-        f"and is {flip.final_deficit:.3g} behind at {flip.final_budget:g}: "
-        "a comparison at a short budget does not predict the final order."
+        f"{flip.leads_early} leads {flip.leads_late} until {budget} {flip.until:g} "
+        f"(by up to {flip.early_lead:.3g} {unit}) and is {flip.final_deficit:.3g} {unit} behind at "
+        f"{flip.final_budget:g}: a comparison at a short budget does not predict the final order."
     )

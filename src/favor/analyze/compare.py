@@ -11,8 +11,8 @@ import pandas as pd
 
 from favor.analyze.effects import SIGNIFICANT
 from favor.analyze.flags import is_disturbed
-from favor.analyze.intervals import LEAST_ROUNDS, deviations, shared_variance, with_quality_intervals
-from favor.analyze.recommendation import Reading, Seeds, reading_of
+from favor.analyze.intervals import LEAST_ROUNDS, deviations, is_linear, shared_variance, with_quality_intervals
+from favor.analyze.recommendation import Reading, Seeds, reading_of, text_in
 from favor.analyze.trainings import unequal_lengths
 from favor.errors import unknown_name
 from favor.metrics import METRICS
@@ -119,7 +119,7 @@ def _compare_metric(
     metric: str, row_a: pd.Series, row_b: pd.Series, flagged: Sequence[str], ratios: Sequence[float]
 ) -> MetricComparison:
     entry, a, b = METRICS[metric], reading_of(row_a, metric), reading_of(row_b, metric)
-    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting
+    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting and _took_turns(metric, row_a, row_b)
     p, test = _in_turns(ratios) if in_turns else _test(metric, a, b, pd.DataFrame([row_a, row_b]))
     ratio = median(ratios) if in_turns else b.value / a.value if a.value else None
     if entry.group == "quality" and flagged:
@@ -128,9 +128,15 @@ def _compare_metric(
     if test in _EXACT:
         verdict = _leader(a.value, b.value, entry.better)
     elif p is not None:
-        values = (1.0, median(ratios)) if in_turns else (a.value, b.value)
+        values = (1.0, median(ratios)) if in_turns else _tested_values(a, b)
         verdict = _leader(*values, entry.better) if p < SIGNIFICANT else "undecided"
     return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test)
+
+
+def _took_turns(metric: str, row_a: pd.Series, row_b: pd.Series) -> bool:
+    """Whether the numbers that are compared were measured in turns, and not only other numbers of the two models."""
+    stretch = text_in(row_a, f"{metric}_stretch")
+    return stretch is not None and stretch == text_in(row_b, f"{metric}_stretch")
 
 
 def _in_turns(ratios: Sequence[float]) -> tuple[float, str]:
@@ -157,19 +163,35 @@ def _test(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> tuple[floa
         return None, "counted" if a.source == b.source == "measured" else "published counts, rounded"
     if a.setting != b.setting:
         return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} differ"
+    if is_disturbed(a.flags) or is_disturbed(b.flags):
+        is_busy = "busy" in f"{a.flags} {b.flags}"
+        return None, f"not tested: {'measured on a busy machine' if is_busy else 'the measurements are contradictory'}"
     if entry.exact and a.low is None and b.low is None:
         return None, "exact" if a.source == "measured" else "published, rounded"
     if unequal := unequal_lengths(rows) if entry.group == "quality" else None:
         return None, f"not tested: {unequal}"
-    if is_disturbed(a.flags) or is_disturbed(b.flags):
-        return None, "not tested: measured on a busy machine"
-    if a.seeds and b.seeds and a.seeds.std is not None and b.seeds.std is not None:
-        return _welch(a.seeds, b.seeds), f"Welch's t-test of the means over {a.seeds.n} and {b.seeds.n} seeds"
+    if seeds := _several_seeds(a, b):
+        return _welch(*seeds), f"Welch's t-test of the means over {seeds[0].n} and {seeds[1].n} seeds"
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return None, "not tested: no interval"
+    if not is_linear(metric) and min(a.value, b.value) <= 0:
+        return None, "not tested: a value of zero has no ratio"
     z = _distance(metric, a, b, rows)
     test = "z-test, on the same test images" if entry.group == "quality" else "z-test of the intervals"
     return math.erfc(z / math.sqrt(2)), test
+
+
+def _several_seeds(a: Reading, b: Reading) -> tuple[Seeds, Seeds] | None:
+    """The seeds behind both numbers; None unless both have several."""
+    if a.seeds is None or b.seeds is None or a.seeds.std is None or b.seeds.std is None:
+        return None
+    return a.seeds, b.seeds
+
+
+def _tested_values(a: Reading, b: Reading) -> tuple[float, float]:
+    """What a test compares: means over seeds, even where the best seed is shown."""
+    seeds = _several_seeds(a, b)
+    return (seeds[0].mean, seeds[1].mean) if seeds else (a.value, b.value)
 
 
 def _distance(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> float:
@@ -180,7 +202,7 @@ def _distance(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> float:
     shared = shared_variance(rows, metric)
     own = math.hypot(*(side * math.sqrt(1 - share) for side, share in zip(facing, shared, strict=True)))
     common = abs(facing[0] * math.sqrt(shared[0]) - facing[1] * math.sqrt(shared[1]))
-    apart = abs(b.value - a.value) if METRICS[metric].unit == "%" else abs(math.log(b.value / a.value))
+    apart = abs(b.value - a.value) if is_linear(metric) else abs(math.log(b.value / a.value))
     error = math.hypot(own, common)
     return (0.0 if apart == 0 else math.inf) if error == 0 else apart / error
 

@@ -5,7 +5,7 @@ import functools
 from favor.zoo.cards import TIMM, Card
 from favor.zoo.index import read_index
 
-# Classes of the data sets that favor knows by name; a model has 1000 unless told otherwise.
+# Classes of the data sets that favor knows by name; a model has 1000 by default.
 CLASSES = {
     "imagenet-1k": 1000,
     "imagenet-real": 1000,
@@ -23,6 +23,29 @@ CLASSES = {
 _USUAL_CLASSES, _USUAL_IMG_SIZE = 1000, 224
 
 
+def default_img_size(name: str, origin: str | None) -> int | None:
+    """The image size that a model is created with unless another one is given; None if favor does not have the model.
+
+    >>> default_img_size("vit_s16", "own"), default_img_size("vit_xs4", "own"), default_img_size("gone_s", "own")
+    (224, 32, None)
+    """
+    cards = _cards()
+    card = cards.get(name.partition("(")[0])
+    if card is not None:
+        return card.image_sizes.default
+    exists = name.startswith(TIMM) or origin == "plugin" or (not cards and origin is not None)
+    return _USUAL_IMG_SIZE if exists else None
+
+
+def num_classes_of(dataset: str | None) -> int | str:
+    """The number of classes of a data set, or the Python that counts them.
+
+    >>> num_classes_of("digits"), num_classes_of("photos")
+    (10, 'len(classes)')
+    """
+    return CLASSES.get(dataset or "", "len(classes)")
+
+
 def creation(
     name: str, img_size: int | None, dataset: str, origin: str | None, weights: str | None = None
 ) -> str | None:
@@ -37,16 +60,15 @@ def creation(
     >>> creation("vit_xs4", 32, "photos", "own")
     'favor.create_model("vit_xs4", num_classes=len(classes))'
     """
-    cards = _cards()
-    card = cards.get(name.partition("(")[0])
-    if card is None and not (name.startswith(TIMM) or origin == "plugin" or (not cards and origin is not None)):
+    default = default_img_size(name, origin)
+    if default is None:
         return None
     of_timm = name.startswith(TIMM)
     arguments = [f'"{name}.{weights}"' if of_timm and weights else f'"{name}"']
-    classes = CLASSES.get(dataset, "len(classes)")
+    classes = num_classes_of(dataset)
     if classes != _USUAL_CLASSES:
         arguments.append(f"num_classes={classes}")
-    if img_size not in (None, card.image_sizes.default if card else _USUAL_IMG_SIZE):
+    if img_size not in (None, default):
         arguments.append(f"img_size={img_size}")
     if weights is not None:
         arguments.append("pretrained=True" if of_timm else f'pretrained="{weights}"')

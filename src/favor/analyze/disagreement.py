@@ -96,13 +96,12 @@ def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: i
 
 def _log_cost(table: pd.DataFrame, name: str) -> np.ndarray:
     """Logarithm of the cost, so that lower is better and differences are factors."""
-    direction = metric(name).better
-    if direction == "neither":
+    if metric(name).better == "neither":
         raise RequestError(f"{name} has no better direction, so it is not a cost indicator")
     values = numbers(table, name)
     if (values <= 0).any():
         raise RequestError(f"{name} has values of zero or less, which have no meaningful ratio")
-    return np.log(values) * (-1 if direction == "higher" else 1)
+    return np.log(values) * metric(name).sign
 
 
 def _pair_disagreement(

@@ -70,18 +70,6 @@ class PairedEffect:
         """Plain content for JSON."""
         return asdict(self)
 
-    def sentence(self) -> str:
-        """The result in words.
-
-        >>> paired_effect("pipeline", "top1", [PairedDifference("a", "a", "", 80.0, 81.0, 1.0)]).sentence()
-        'pipeline: top1 +1 % on average over 1 pair; not tested'
-        """
-        pairs = f"{self.n} pair" + ("" if self.n == 1 else "s")
-        text = f"{self.change}: {self.metric} {self.mean:+.3g} {self.unit} on average over {pairs}"
-        if self.low is None or self.high is None or self.p is None:
-            return f"{text}; not tested"
-        return f"{text} (95 % interval {self.low:+.3g} to {self.high:+.3g}, p = {self.p:.2g}): {self.verdict}"
-
 
 def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -> PairedEffect:
     """Mean, interval and test of paired differences.

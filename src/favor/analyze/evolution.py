@@ -42,7 +42,7 @@ def evolution(table: pd.DataFrame, metrics: Sequence[str] = ("throughput", "top1
     require_columns(table, ["name", "year"], "an evolution over the years")
     dated = table[table["year"].notna()]
     years = sorted({int(year) for year in dated["year"]})
-    fronts = {year: pareto(dated[dated["year"] <= year], metrics, draws=1) for year in years}
+    fronts = {year: pareto(dated[dated["year"] <= year], metrics, draws=0) for year in years}
     before: tuple[str, ...] = ()
     of_years = []
     for year, front in fronts.items():

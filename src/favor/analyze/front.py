@@ -32,7 +32,7 @@ def front_of(
     *,
     strict: bool = False,
 ) -> Front:
-    """The front of a wide table; an accuracy of another configuration is flagged and makes no front."""
+    """The front of a wide table; a model with the accuracy of another configuration is flagged and not on the front."""
     for name in metrics:
         metric(name)
     comparison = Comparison(table, scope, of=None if among is None else fitting(table, among))

@@ -78,14 +78,18 @@ def _is_exact(column: str) -> bool:
     return metric is not None and metric.exact
 
 
-def _is_linear(column: str) -> bool:
-    """Whether differences matter, as for percentages, and not ratios."""
+def is_linear(column: str) -> bool:
+    """Whether differences matter and not ratios: as for percentages, and for what may be below zero.
+
+    >>> is_linear("top1"), is_linear("top1_change"), is_linear("latency_p50@t4")
+    (True, True, False)
+    """
     metric = _metric(column)
-    return metric is not None and metric.unit == "%"
+    return metric is not None and (metric.unit == "%" or metric.signed)
 
 
 def deviations(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """The standard deviations below and above each value: of percentages in points, of all else of the logarithm.
+    """The standard deviations below and above each value: in points where it `is_linear`, else of the logarithm.
 
     Flags widen them. A number whose uncertainty is unknown is assumed to be as uncertain as the most uncertain one
     that is known.
@@ -95,7 +99,7 @@ def deviations(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray
         below = above = np.zeros(len(table))
     else:
         low, high = (numbers(table, f"{metric}_{end}") for end in ("low", "high"))
-        if _is_linear(metric):
+        if is_linear(metric):
             below, above = value - low, high - value
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -198,7 +202,7 @@ def draw(table: pd.DataFrame, metric: str, draws: int, rng: np.random.Generator)
         cause, causes = _causes(table, metric)
         z = z + np.sqrt(shared) * rng.standard_normal((draws, causes))[:, cause]
     moved = z * np.where(z > 0, above, below)
-    return value + moved if _is_linear(metric) else value * np.exp(moved)
+    return value + moved if is_linear(metric) else value * np.exp(moved)
 
 
 def _networks(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
@@ -248,7 +252,9 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
             columns[metric + end] = np.where(np.isnan(given) & known, bound, given)
         if images is not None:
             by_images = np.divide(below**2, below**2 + half**2, out=np.zeros(len(table)), where=below > 0)
-            columns[f"{metric}_shared"] = np.where(estimated, SAME_IMAGES * by_images, 0.0)
+            # A table that has its intervals already keeps what they share.
+            before = numbers(table, f"{metric}_shared") if f"{metric}_shared" in table.columns else np.zeros(len(table))
+            columns[f"{metric}_shared"] = np.where(estimated, SAME_IMAGES * by_images, np.nan_to_num(before))
     return table.assign(**{name: ends for name, ends in columns.items() if not np.isnan(ends).all()})
 
 

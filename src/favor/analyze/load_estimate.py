@@ -22,7 +22,6 @@ def at_load(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
     asked = np.isclose(column_of(table, "p99_limit").astype(float), p99) & (column_of(table, "scenario") == "server")
     loads = [column for column in ("max_qps", "max_qps_low", "max_qps_high") if column in table.columns]
     of_limit = table.assign(**{column: table[column].where(asked) for column in loads})
-    # Of two equal numbers the later one counts: what was measured.
     return pd.concat([predicted_rows(table, p99), of_limit], ignore_index=True)
 
 

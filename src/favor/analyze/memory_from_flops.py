@@ -92,7 +92,7 @@ def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> Memo
 
 
 def _only_batch_size(table: pd.DataFrame) -> int | None:
-    """The rows' common batch size, None where it is not known; memory at different batch sizes is no one line."""
+    """The batch size of all rows, None if it is unknown; memory at several batch sizes is refused."""
     if "batch_size" not in table.columns:
         return None
     sizes = sorted({int(size) for size in table["batch_size"].dropna()})

@@ -195,7 +195,7 @@ def _membership_probability(
 def _distance_to_front(costs: np.ndarray, member: np.ndarray, strict: bool) -> np.ndarray:
     """How much each row has to improve in each metric alone until no row dominates it any more.
 
-    Only the front can hold a row back: whoever dominates a row in the other metrics is itself dominated by, or on, it.
+    Only rows on the front matter: every other row that dominates this one is itself dominated by a row on the front.
     """
     distance = np.zeros_like(costs)
     front, others = costs[member], costs[~member]

@@ -42,4 +42,4 @@ def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:
 
 def _signs(metrics: Sequence[str]) -> np.ndarray:
     """Factors that make lower better in every metric."""
-    return np.array([-1.0 if METRICS[metric].better == "higher" else 1.0 for metric in metrics])
+    return np.array([METRICS[metric].sign for metric in metrics])

@@ -262,7 +262,7 @@ class _Decision:
         if self.limits:
             of = f"{plural(len(pool), 'model')} within the limits (of {of})"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
-        if first["name"] != favored["name"] and verdict.chances is not None:
+        if first.name != favored.name and verdict.chances is not None:
             value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
             share = f"{verdict.chances[pool.index.tolist()[0]]:.0%}"
             best_by_numbers = f"by the numbers alone it is {called[first.name]} ({value})"

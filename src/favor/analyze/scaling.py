@@ -155,7 +155,7 @@ def _compare_curves(
     led = np.flatnonzero(lead)
     changes = np.flatnonzero(np.sign(lead[led[:-1]]) != np.sign(lead[led[1:]]))
     firsts = [*led[:1], *led[changes + 1]]
-    sign = _sign(cost)
+    sign = glossary_entry(cost).sign
     return CurveComparison(
         cost=cost,
         a="depth",
@@ -170,16 +170,11 @@ def _compare_curves(
     )
 
 
-def _sign(cost: str) -> int:
-    """The factor that makes a cost of the logarithm of an indicator."""
-    return -1 if glossary_entry(cost).better == "higher" else 1
-
-
 def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -> tuple[np.ndarray, np.ndarray]:
     """Log cost (rising) and quality of a ladder; a cost for which higher is better is turned round."""
     rows, _ = complete_rows(table[table["name"].isin(list(names))], [cost, quality])
     if len(rows) < 2:
         raise RequestError(f"a ladder of models needs two or more with {cost} and {quality}, found {len(rows)}")
-    log_cost = _sign(cost) * np.log(numbers(rows, cost))
+    log_cost = glossary_entry(cost).sign * np.log(numbers(rows, cost))
     order = np.argsort(log_cost)
     return log_cost[order], numbers(rows, quality)[order]

@@ -136,9 +136,9 @@ _TEXTS = {
     "reference_batch": "reference batch {}",
     "fit_memory": "memory {}",
     "optimizer": "optimizer {}",
-    "epoch_images": "epoch {}",
-    "grid_intensity": "grid {}",
-    "price_per_hour": "price {}",
+    "epoch_images": "epoch of {} images",
+    "grid_intensity": "grid {} gCO2e/kWh",
+    "price_per_hour": "price {} per hour",
     "p99_limit": "p99 within {} s",
     "scenario": "scenario {}",
 }
@@ -155,6 +155,8 @@ def _text(name: str, value: object) -> str:
         return name
     if name == "runtime" and value == "compile":
         return "compiled"
+    if name == "fit_memory" and isinstance(value, int | float):
+        value = f"{value / 2**30:.12g} GiB"
     return _TEXTS.get(name, "{}").format(f"{value:.12g}" if isinstance(value, int | float) else value)
 
 

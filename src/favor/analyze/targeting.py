@@ -15,6 +15,7 @@ import numpy as np
 
 from favor.analyze.chances import shares_of_best
 from favor.analyze.limits import Limit
+from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 
 SURE = 0.95
@@ -23,8 +24,6 @@ HALVINGS = 2
 """The first look takes a quarter of the budget, the next half of it, the last all of it."""
 BETWEEN_PROCESSES = 0.015
 """Standard deviation of the logarithm of a cost between processes, which a longer measurement does not reduce."""
-LEAST_MEASURED = 2
-"""A comparison needs two models with a number."""
 
 _OFFSET, _SLOPE = 1.0, 0.3
 _RESIDUALS = (0.1, 0.15, 0.25, 0.35, 0.5)
@@ -108,7 +107,7 @@ def _next(chances: np.ndarray, measured: Mapping[int, Measured], budget: float) 
     new = np.array([at not in measured for at in range(len(chances))])
     likely = np.where(new, chances, -1.0)
     succeeded = sum(bool(measurement.values) for measurement in measured.values())
-    if new.any() and (chances[new].sum() > 1 - SURE or (succeeded < LEAST_MEASURED and likely.max() > 0)):
+    if new.any() and (chances[new].sum() > 1 - SURE or (succeeded < LEAST_TO_COMPARE and likely.max() > 0)):
         return int(likely.argmax()), first
     if chances.size and chances.max() >= SURE:
         return None, 0.0

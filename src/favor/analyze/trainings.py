@@ -113,10 +113,15 @@ def unequal_lengths(rows: pd.DataFrame) -> str | None:
         return None
     timed = rows
     if "top1_setting" in rows.columns:
-        by_time = [isinstance(one, Setting) and one.minutes is not None for one in rows["top1_setting"]]
+        by_time = [is_timed(setting) for setting in rows["top1_setting"]]
         timed = rows.loc[pd.Series(by_time, index=rows.index, dtype=bool)]
     least, most = timed["top1_epochs_low"].min(), timed["top1_epochs_high"].max()
     return f"trainings of unequal length: {least:.3g} to {most:.3g} epochs" if are_unequal(least, most) else None
+
+
+def is_timed(setting: object) -> bool:
+    """Whether trainings of a setting end after so many minutes, and so with as many epochs as the machine allows."""
+    return isinstance(setting, Setting) and setting.minutes is not None
 
 
 def are_unequal(least: float, most: float) -> bool:

@@ -20,7 +20,7 @@ from favor.text import plural
 from favor.units import option_text
 
 MOST = 0.5  # a model that is best in a smaller share of draws is not favored
-LIKELY = 0.05  # a model that is best in a smaller share of draws is no contender
+LIKELY = 0.05  # a model that is best in a smaller share of draws is not a contender
 _MOST_CONTENDERS = 5
 _CLEAR = 1.645  # standard deviations between two numbers of which one is larger with 95 %
 

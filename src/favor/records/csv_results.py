@@ -26,7 +26,7 @@ _NEEDED: dict[Task, tuple[str, ...]] = {
     "inference": ("device",),
     "training": ("device",),
 }
-_COUNTS = ("img_size", "batch_size", "pretraining_img_size", "epochs", "seed")
+_COUNTS = ("img_size", "batch_size", "pretraining_img_size", "epochs")
 _ENDS = ("_low", "_high")
 _NAME = re.compile(r"[\w.:()=,/+-]{1,100}", re.ASCII)
 _PLAIN = re.compile(r"[ -~]{1,300}")
@@ -87,13 +87,18 @@ def _conditions(row: Mapping[str, str], task: Task) -> dict[str, Scalar]:
             raise ValueError(f"{needed} is empty, and numbers of the kind {task} depend on it")
     given = [name for name in ("img_size", *_CONDITIONS[task]) if row.get(name)]
     conditions: dict[str, Scalar] = {
-        name: count(row, name) if name in _COUNTS else _text(row, name, _PLAIN) for name in given
+        name: count(row, name) if name in _COUNTS else _text(row, name, _PLAIN) for name in given if name != "seed"
     }
-    if "seed" in conditions:
-        conditions["recipe.seed"] = conditions.pop("seed")
+    if "seed" in given:
+        conditions["recipe.seed"] = _seed(row)
     if "batch_size" in conditions:
         conditions["batch"] = "given"
     return conditions
+
+
+def _seed(row: Mapping[str, str]) -> int:
+    """The seed in a cell; unlike a count, it may be zero."""
+    return 0 if not row["seed"].strip("0") else count(row, "seed")
 
 
 def _reading(row: Mapping[str, str], metric: str) -> Reading:

@@ -309,7 +309,7 @@ def without_control_characters(line: bytes) -> bytes:
     >>> without_control_characters(rb'"two\nlines, \u001b[31mred, C:\\new"').decode()
     '"two lines, �[31mred, C:\\\\new"'
     """
-    # Few lines contain this byte, so few lines are searched.
+    # Few lines contain any of these bytes, so few lines are searched.
     if b"\\" in line or b"\x7f" in line or b"\xc2" in line:
         return _ESCAPE_OR_CONTROL.sub(_harmless, line)
     return line

@@ -389,9 +389,10 @@ def _joined(name: str, img_size: int, group: Sequence[Record]) -> Joined:
 
 
 def speed_title(record: Record) -> str:
-    """The conditions of a speed in short, such as `inference rtx4090 amp compiled`."""
-    parts = (record.task, record.conditions["device"], record.conditions["precision"])
-    return " ".join((*map(str, parts), *(["compiled"] if record.conditions["runtime"] == "compile" else [])))
+    """The conditions of a speed in short, such as `inference rtx4090 amp-fp16 compiled`; `nchw` is the usual layout."""
+    parts = [str(part) for part in (record.task, record.conditions["device"], record.conditions["precision"])]
+    parts += [] if record.conditions["layout"] == "nchw" else [str(record.conditions["layout"])]
+    return " ".join([*parts, *(["compiled"] if record.conditions["runtime"] == "compile" else [])])
 
 
 def _first(group: Iterable[Record], metric_name: str) -> float | None:

@@ -35,9 +35,10 @@ class Texts:
 class Column:
     """One metric of all models, in their order; what is unknown is None.
 
-    `source`, `setting`, `provenance` and `flags` (reasons to distrust a measurement) are numbers of texts: one for all
-    models, or a list. `shared` is the share of the variance that all models have in common. A number in a setting other
-    than `kept` does not compare with the others and is not drawn beside them.
+    `source`, `setting`, `provenance`, `flags` (reasons to distrust a measurement) and `stretch` (in which models took
+    turns) are numbers of texts: one for all models, or a list. `shared` is the share of the variance that the models of
+    one stretch have in common, or all models without one. A number in a setting other than `kept` does not compare with
+    the others and is not drawn beside them.
     """
 
     value: list[float | None]
@@ -48,6 +49,7 @@ class Column:
     provenance: int | list[int | None] | None
     flags: int | list[int | None] | None
     shared: list[float | None] | None
+    stretch: int | list[int | None] | None
     kept: int | None
 
 
@@ -66,15 +68,15 @@ def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: Setting | None =
         provenance=_texts(rows, f"{metric}_provenance", known, texts),
         flags=_texts(rows, f"{metric}_flags", known, texts),
         shared=_ends(_with_shared(rows, metric), f"{metric}_shared", known),
+        stretch=_texts(rows, f"{metric}_stretch", known, texts),
         kept=texts.number(kept),
     )
 
 
 def _with_shared(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows with what simulated numbers have in common."""
-    if f"{metric}_stretch" in rows.columns or not (shares := shared_variance(rows, metric)).any():
-        return rows
-    return rows.assign(**{f"{metric}_shared": shares})
+    """The rows with what simulated numbers, and those of models that took turns, have in common."""
+    shares = shared_variance(rows, metric)
+    return rows.assign(**{f"{metric}_shared": shares}) if shares.any() else rows
 
 
 def _plain(number: float) -> float | None:

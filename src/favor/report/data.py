@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
+from favor.analyze.creation import num_classes_of
 from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
@@ -15,7 +16,7 @@ from favor.report.progress import Track, unseen
 from favor.report.questions import LIMITS, Questions, questions_of
 from favor.report.views import AccuracyView, Views, views_of
 
-_LEAST_TO_DRAW = 5  # fewer models than this make no picture to open the page with
+_LEAST_TO_DRAW = 5  # models; with fewer, the page opens with another cost
 _FIRST_COSTS = ("throughput", "latency_p50", "inference_memory", "params", "macs")
 _FEW = 5  # times more models in all pipelines together: as with timm's networks
 _USUAL_DATASET = "imagenet-1k"
@@ -129,6 +130,8 @@ def _accuracy(view: AccuracyView) -> dict[str, Any]:
         "pipeline": view.pipeline,
         "columns": _plain(view.columns),
         "flags": view.flags,
+        "classes": num_classes_of(view.scope.dataset),
+        "lengths": view.lengths,
     }
 
 

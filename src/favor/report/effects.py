@@ -6,6 +6,7 @@ import pandas as pd
 
 from favor.analyze.effects import PairedEffect, x_former_effects
 from favor.analyze.setting import column_of
+from favor.text import plural
 from favor.units import format_quantity
 
 # What is shown, and the metric and data set behind it.
@@ -65,7 +66,7 @@ def effect_text(effect: PairedEffect) -> str:
     )
     unit = " points" if effect.unit == "%" else ""
     interval = f" ({low} to {high})" if low is not None else ""
-    return f"{effect.verdict}: {mean}{unit}{interval}, {effect.n} pair{'' if effect.n == 1 else 's'}"
+    return f"{effect.verdict}: {mean}{unit}{interval}, {plural(effect.n, 'pair')}"
 
 
 def _signed(value: float, unit: str) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope, results
-from favor.analyze.deviations import deviations
+from favor.analyze.creation import default_img_size
+from favor.analyze.deviations import deviations_by_row
 from favor.analyze.setting import Setting, by_run_setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
+from favor.analyze.trainings import is_timed
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 from favor.report.columns import Column, Texts, column
 from favor.report.progress import Track, unseen
@@ -22,7 +24,10 @@ _LEAST_OF_A_PIPELINE, _MOST_OTHER_PIPELINES = 5, 3
 
 @dataclass(frozen=True)
 class Models:
-    """Who the numbers belong to: one entry per model and image size, in the order of their names."""
+    """Who the numbers belong to: one entry per model and image size, in the order of their names.
+
+    `default_size` is the image size that favor creates the model with; None for a model that favor does not have.
+    """
 
     name: list[str]
     title: list[str | None]
@@ -31,6 +36,7 @@ class Models:
     year: list[int | None]
     origin: list[str | None]
     img_size: list[int | None]
+    default_size: list[int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +44,8 @@ class AccuracyView:
     """Accuracies on one data set: of one pipeline, or of any pipeline and resolution.
 
     `pipeline` is None for the one that decides unless another is chosen. `flags` holds, in the order of the models, why
-    an accuracy belongs to another configuration than ours.
+    an accuracy belongs to another configuration than ours; `lengths` the epochs of the shortest and the longest
+    training behind it, for trainings that end after so many minutes, and is None without such trainings.
     """
 
     scope: Scope
@@ -48,6 +55,7 @@ class AccuracyView:
     rows: pd.DataFrame
     columns: dict[str, Column]
     flags: list[str | None]
+    lengths: list[tuple[float, float] | None] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +91,20 @@ def views_of(table: pd.DataFrame, texts: Texts, scope: Scope = DEFAULT_SCOPE, tr
 
 
 def _models(rows: pd.DataFrame) -> Models:
+    names, origins = [str(name) for name in rows["name"]], _texts(rows, "origin")
     return Models(
-        name=[str(name) for name in rows["name"]],
-        title=_card_texts(rows, "title"),
-        family=_card_texts(rows, "family"),
-        how=_card_texts(rows, "how"),
+        name=names,
+        title=_texts(rows, "title"),
+        family=_texts(rows, "family"),
+        how=_texts(rows, "how"),
         year=_whole_numbers(rows, "year"),
-        origin=_card_texts(rows, "origin"),
+        origin=origins,
         img_size=_whole_numbers(rows, "img_size"),
+        default_size=[default_img_size(name, origin) for name, origin in zip(names, origins, strict=True)],
     )
 
 
-def _card_texts(rows: pd.DataFrame, name: str) -> list[str | None]:
+def _texts(rows: pd.DataFrame, name: str) -> list[str | None]:
     return [text if isinstance(text, str) else None for text in column_of(rows, name)]
 
 
@@ -132,22 +142,31 @@ def _other_pipelines(comparison: Comparison) -> list[str]:
 def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts) -> AccuracyView:
     rows = comparison.compare_in(None).rows
     trained = rows[rows["top1"].notna()]
-    why = deviations(comparison.whole, trained)
+    why = pd.Series(deviations_by_row(comparison.whole, trained), index=trained.index, dtype=object)
     sources = " and ".join(sorted(trained["top1_source"].dropna().unique()))
-    rows = _among(everyone, rows)
-    there = rows["top1"].notna()
-    flags = [why.get(str(name)) if known else None for name, known in zip(rows["name"], there, strict=True)]
+    rows = _among(everyone, rows.assign(deviation=why))
+    flags = _texts(rows, "deviation")
     note = comparison.accuracy_note(sources)
-    return AccuracyView(comparison.scope, None, comparison.basis, note, rows, _columns(rows, QUALITIES, texts), flags)
+    columns = _columns(rows, QUALITIES, texts)
+    return AccuracyView(comparison.scope, None, comparison.basis, note, rows, columns, flags, _lengths(rows))
+
+
+def _lengths(rows: pd.DataFrame) -> list[tuple[float, float] | None] | None:
+    """The epochs of trainings that end after so many minutes; None without any."""
+    ends = zip(rows["top1_setting"], rows["top1_epochs_low"], rows["top1_epochs_high"], strict=True)
+    lengths = [
+        (float(low), float(high)) if is_timed(setting) and not pd.isna(low) else None for setting, low, high in ends
+    ]
+    return lengths if any(lengths) else None
 
 
 def _settings(table: pd.DataFrame, everyone: pd.DataFrame, texts: Texts, track: Track) -> Iterable[SettingView]:
-    """What every setting knows in which models ran, the one with the most models first."""
+    """The costs in every run setting, the one with the most models first."""
     costs = [name for name in DEVICE_METRICS if name in table.columns]
     ran = by_run_setting(table[table[costs].notna().any(axis=1)])
     ran.sort(key=lambda entry: (-entry[1]["name"].nunique(), str(entry[0])))
     for setting, rows in track(ran, "settings"):
-        # A metric at two batch sizes is there at both, of which the page draws the one that is kept.
+        # A metric at two batch sizes has rows of both settings; the page draws the one that is kept.
         compared = Comparison(rows, metrics=costs).compare_in(setting)
         assembled = _among(everyone, compared.assembled)
         columns = {name: column(assembled, name, texts, compared.settings.get(name)) for name in costs}

@@ -72,7 +72,7 @@ def quantity(name: str) -> Metric:
 
 
 def axis_of(metric: str, values: Iterable[float], *, title: str | None = None, column: str | None = None) -> Axis:
-    """The axis on which a metric's values are drawn; the column is named as the metric unless told.
+    """The axis on which a metric's values are drawn; the column has the metric's name unless another one is given.
 
     >>> axis_of("params", [5e6, 22e6]).described()
     'Parameters [M], lower is better'

@@ -21,6 +21,7 @@ from favor.analyze.setting import Setting, by_run_setting, column_of, source_ord
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.report.figures.axes import INFERENCE_TIME, quantity
+from favor.text import plural
 
 MAIN_DATASET = "imagenet-1k"
 # What any figure draws; a table has many more metrics, and what is put together for all of them takes long.
@@ -72,7 +73,7 @@ class Evidence:
     def flags(self) -> dict[str, str]:
         """By name, why a published accuracy is not that of our model and so must not make a front."""
         rows = self.comparison.compare_in(None).rows
-        return deviations(with_metrics(self.table, _COUNTS), rows) if self.comparison.basis else {}
+        return deviations(with_metrics(self.table, _COUNTS), rows) if "top1" in rows.columns else {}
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -176,5 +177,5 @@ def _source_of(rows: pd.DataFrame, metric: str) -> str:
         counted = metric in METRICS and METRICS[metric].group == "counted" and source == "measured"
         said = "counted by favor" if counted else str(source)
         where = f" ({'; '.join(settings)})" if settings else ""
-        parts.append(f"{said}{where} for {models} model{'' if models == 1 else 's'}")
+        parts.append(f"{said}{where} for {plural(models, 'model')}")
     return f"{title} {' and '.join(parts)}"

@@ -14,7 +14,7 @@ class Figure:
     """A paper's figure from the reader's data; either `chart` or `missing`, the command that fills it, is there.
 
     A chart has no `config`: `theme` gives one for light and for dark pages. One plot is as wide as its container; a
-    figure of several plots is a `concat` of one column, whose `columns` whoever has the room may raise.
+    figure of several plots is a `concat` of one column; with more room, its `columns` may be raised.
     """
 
     id: str

@@ -1,19 +1,16 @@
 """Who is on which of the benchmark's four fronts: by the reader's numbers where there are enough, else by Table 7."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import pandas as pd
 
 from favor.analyze import pareto
+from favor.analyze.guide import Constraint, Phase
 from favor.records.published import pareto_optimal
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.axes import quantity
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
-
-Constraint = Literal["speed", "memory"]
-Phase = Literal["inference", "training"]
 
 CLASS_ORDER = (*CLASS_STYLES, UNKNOWN_CLASS.key)
 LEAST_FOR_A_FRONT = 5  # with fewer models than this nearly everyone is on the front
@@ -79,7 +76,7 @@ def _own(evidence: Evidence, constraint: Constraint, phase: Phase, costs: tuple[
     rows = rows[~rows["name"].isin(list(evidence.flags))]
     if rows["name"].nunique() < LEAST_FOR_A_FRONT:
         return None
-    front = pareto(rows, [cost, "top1"], draws=1).front
+    front = pareto(rows, [cost, "top1"], draws=0).front
     members = tuple(_member(rows.iloc[point.row], point.name, point.img_size, evidence.base_size) for point in front)
     return FrontMembers(constraint, phase, cost, int(rows["name"].nunique()), _by_class(members))
 

@@ -12,8 +12,8 @@ from favor.report.figures.theme import one_plot
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers
 from favor.text import first_few
 
-# The whole fine-tuning where it was done, else what an epoch takes, which can be measured in a minute.
 _MOST_NAMED = 8
+# The whole fine-tuning where it was done, else what an epoch takes, which can be measured in a minute.
 TRAINING_TIMES = ("finetune_time", "train_hours_per_epoch")
 # The paper's batch of 2048, else the batch that was run.
 TRAINING_MEMORIES = ("train_memory_reference_batch", "train_memory")

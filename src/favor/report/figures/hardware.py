@@ -142,7 +142,7 @@ def _own_cells(evidence: Evidence) -> list[Cell]:
         return []
     try:
         result = correlate_devices(evidence.table, "throughput", draws=0)
-    except RequestError:  # settings without a device's name are no devices
+    except RequestError:  # no setting names a device
         return []
     names = result.columns[:MOST_DEVICES]
     cells = []

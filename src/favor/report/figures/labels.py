@@ -22,7 +22,8 @@ Box = tuple[float, float, float, float]
 class Spot:
     """A point in pixels, from the upper left; `text` is its name, or empty for a point that only is in the way.
 
-    A name keeps off a `soft` spot, as of a line, where it can, and off the others so that it would rather not be there.
+    A name avoids a `soft` spot, such as one on a line, if it can; a name that would cover several other spots is left
+    out.
     """
 
     x: float

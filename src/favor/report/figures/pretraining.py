@@ -42,7 +42,7 @@ class PretrainingResolution:
 
 
 def pretraining_resolution(table: pd.DataFrame) -> PretrainingResolution:
-    """The effect of the lower resolution, all else equal; a RequestError says what is wanting."""
+    """The effect of the lower resolution, all else equal; a RequestError says what is missing."""
     others = [name for name in QUALITY_CONDITIONS if name != CONDITION]
     accuracy = _effect(table, CONDITION, "top1", [*others, "img_size"])
     epochs = table[column_of(table, "dataset") == _PRETRAINING_DATA]

@@ -60,7 +60,7 @@ def taxonomy_of(table: pd.DataFrame) -> Taxonomy:
 
 
 def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The families' titles, the oldest first; a family whose models have titles of their own is no architecture."""
+    """The families' titles, the oldest first; a family whose models have titles of their own is not an architecture."""
     families = rows.groupby("family").agg(titles=("title", "nunique"), title=("title", "first"), year=("year", "min"))
     alike = families[families["titles"] == 1].sort_values(["year", "title"], na_position="last")
     return tuple(str(title) for title in alike["title"])

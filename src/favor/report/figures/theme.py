@@ -16,7 +16,7 @@ LABEL_SIZE = 10
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 _INK = {"text": ("#20242a", "#e6e8eb"), "soft": ("#5b626c", "#a3abb6"), "grid": ("#e6e8eb", "#2b3038")}
-# Series that are no classes (depth and width, the reader's and the paper's): told apart by everybody.
+# Series that are not classes (depth and width, the reader's and the paper's), in colors that everybody can tell apart.
 FIRST_SERIES, SECOND_SERIES, THIRD_SERIES = "#2276c4", "#cf5f0c", "#00877d"
 _SERIES = ("#8a8f99", FIRST_SERIES, THIRD_SERIES, "#7a5fd8", "#cc3a78", SECOND_SERIES, "#a97c00", "#4d8f22")
 
@@ -92,8 +92,8 @@ def theme(dark: bool) -> dict[str, Any]:
 def class_encodings(titles: Iterable[str], *, legend_columns: int = 2) -> dict[str, Any]:
     """Marker and colour by the field `class`, in the taxonomy's order, with one legend of those that are there.
 
-    A legend starts where the plot does: beside long names there is room for one column only on a phone. Whoever has
-    more room may raise `columns`.
+    A legend starts where the plot does: beside long names, a phone has room for one column only. With more room,
+    `columns` may be raised.
     """
     shown = _styles_of(titles)
     domain = [style.title for style in shown]
@@ -119,7 +119,7 @@ def _styles_of(titles: Iterable[str]) -> list[ClassStyle]:
 
 
 def series_colours(count: int) -> list[str]:
-    """So many colours for things that are no classes, repeated where they are too many to be told apart."""
+    """So many colours for series that are not classes; they repeat if there are more series than colours."""
     return [_SERIES[place % len(_SERIES)] for place in range(count)]
 
 

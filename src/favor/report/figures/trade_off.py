@@ -65,7 +65,7 @@ def trade_off(
 def _front(rows: pd.DataFrame, x: Axis, y: Axis) -> tuple[FrontPoint, ...]:
     if not len(rows):
         return ()
-    members = pareto(rows, [x.column, y.column], draws=1).front
+    members = pareto(rows, [x.column, y.column], draws=0).front
     corners = [FrontPoint(one.name, x.shown(one.values[x.column]), y.shown(one.values[y.column])) for one in members]
     return tuple(sorted(corners, key=lambda corner: (corner.x, corner.y)))
 

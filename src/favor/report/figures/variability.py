@@ -19,7 +19,7 @@ _VARYING = (
     *("inference_memory", "train_memory", "energy_per_image", "top1"),
 )
 _SEED = "recipe.seed"
-_ALIKE = ("name", "img_size", "batch_size", *QUALITY_CONDITIONS, *RUN_CONDITIONS)
+_ALIKE = ("name", "img_size", "batch_size", "processes", *QUALITY_CONDITIONS, *RUN_CONDITIONS)
 _LEAST = 3
 _ROW_HEIGHT = 34
 

@@ -76,19 +76,21 @@ function comparisonHead(model) {
 
 function comparisonRow(metric, kept) {
   const { name, title, better } = metric;
+  const flags = flagsOn(name);
   const readings = kept.map(({ index }) => readingOf(current(name), index));
-  const values = readings.filter(Boolean).map((reading) => reading.value);
+  const isRanked = (reading, at) => reading !== null && !flags[kept[at].index];
+  const values = readings.filter(isRanked).map((reading) => reading.value);
   const best = better === "neither" || values.length < 2 ? null : values.reduce((a, b) => (b * sign(name) < a * sign(name) ? b : a));
   return make(
     "tr",
     {},
     make("th", { scope: "row" }, title),
-    ...readings.map((reading) =>
+    ...readings.map((reading, at) =>
       reading === null
         ? make("td", { class: "soft" }, "–")
         : make(
             "td",
-            { class: reading.value === best ? "best" : null, title: originOf(reading) },
+            { class: reading.value === best && isRanked(reading, at) ? "best" : null, title: originOf(reading) },
             ...readingNodes(reading, metric),
             make("small", {}, reading.source ?? ""),
           ),

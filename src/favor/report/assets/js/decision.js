@@ -3,8 +3,9 @@
 
 const DRAWS = 1000;
 const Z = 1.959963984540054; // standard deviations from the middle of a 95 % interval to its end
-const CLASSES_OF = new Map([["cars", 196], ["flowers102", 102], ["places365", 365], ["cifar10", 10], ["tiny-imagenet", 200]]);
+const USUAL_CLASSES = 1000;
 const SMALLEST = 2 ** -52;
+const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: trainings whose epochs differ by a larger factor are not compared
 const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
 // As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
 const [DISTURBED, UNSTEADY] = [Math.log(6), Math.log(1.05)];
@@ -82,7 +83,19 @@ function undecidedBy(deciding, question, eligible, values) {
     (limit) => eligible.length && eligible.every((row) => Number.isNaN(values(limit.metric)[row])),
   );
   const told = unchecked.map((limit) => `${limit.option} cannot be checked: no numbers for ${limit.metric}`);
+  const unequal = accuracyDecides(deciding, question) ? unequalLengths(question.accuracy, eligible) : null;
+  if (unequal !== null) told.push(`accuracies cannot be compared: ${unequal}; train with --epochs`);
   return deciding.undecided === null ? told : [deciding.undecided, ...told];
+}
+
+const accuracyDecides = ({ objective }, { limits }) => objective === "top1" || limits.some(({ metric }) => metric === "top1");
+
+// What to say of accuracies whose trainings, which end after so many minutes, are not equally long; null if they are.
+function unequalLengths(accuracy, rows) {
+  const lengths = rows.map((row) => DATA.accuracies[accuracy].lengths?.[row] ?? null).filter((length) => length !== null);
+  const least = lengths.reduce((shortest, [low]) => Math.min(shortest, low), Infinity);
+  const most = lengths.reduce((longest, [, high]) => Math.max(longest, high), 0);
+  return most > EQUALLY_LONG * least ? `trainings of unequal length: ${general(least, 3)} to ${general(most, 3)} epochs` : null;
 }
 
 function reasons(context) {
@@ -184,6 +197,8 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
   if (deciding.setting !== null && running.some((metric) => Object.hasOwn(DATA.settings[deciding.setting].columns, metric))) {
     told.push(`costs: ${DATA.settings[deciding.setting].text}`);
   }
+  const unequal = accuracyDecides(deciding, question) ? null : unequalLengths(question.accuracy, eligible);
+  if (unequal !== null) told.push(`accuracies do not decide here: ${unequal}`);
   if (flagged.length) told.push(`flagged and not favored: ${countOf(flagged.length)} with the accuracy of another configuration`);
   return told;
 }
@@ -224,7 +239,7 @@ function chancesOf({ question, deciding, eligible, undecided, values }) {
 
 // As `favor.analyze.intervals`: how far each number may be off, below and above, and what models share of it.
 function uncertaintyOf(metric, column, values, rows) {
-  const isLinear = metric.unit === "%"; // of all other quantities ratios matter
+  const isLinear = metric.unit === "%" || metric.signed; // of all other quantities ratios matter
   const number = Float64Array.from(rows, (row) => values[row]);
   const hasBoth = rows.map((row) => isEnd(column?.low?.[row]) && isEnd(column?.high?.[row]));
   const side = (ends, isAbove) =>
@@ -248,6 +263,9 @@ function uncertaintyOf(metric, column, values, rows) {
   );
   const isSimulated = rows.map((row) => textOf(column?.source ?? null, row) === "simulated");
   const shared = rows.map((row) => column?.shared?.[row] ?? 0);
+  // Models that took turns share the drift of their stretch; all others share one cause.
+  const cause = rows.map((row) => textNumber(column?.stretch ?? null, row));
+  const causes = [...new Set(cause)];
   // Equal simulations are of the same network, so they are drawn alike.
   const first = new Map();
   const network = rows.map((row, at) => {
@@ -260,10 +278,10 @@ function uncertaintyOf(metric, column, values, rows) {
   const own = new Float64Array(rows.length);
   const draw = (random) => {
     if (!isUncertain) return number;
-    const common = hasShared ? random() : 0;
+    const common = new Map(hasShared ? causes.map((one) => [one, random()]) : []);
     return number.map((value, at) => {
       own[at] = network[at] === at ? random() : own[network[at]];
-      const z = Math.sqrt(1 - shared[at]) * own[at] + Math.sqrt(shared[at]) * common;
+      const z = Math.sqrt(1 - shared[at]) * own[at] + Math.sqrt(shared[at]) * (common.get(cause[at]) ?? 0);
       const moved = z * (z > 0 ? above[at] : below[at]);
       return isLinear ? value + moved : value * Math.exp(moved);
     });
@@ -295,10 +313,11 @@ function normalNumbers(seed) {
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }
 
-// The Python that makes a model.
-function pythonFor(model, dataset) {
+// The Python that creates a model, as `favor.analyze.creation` writes it; null for a model that favor does not have.
+function pythonFor(model, classes) {
+  if (model.defaultSize === null) return null;
   const parts = [JSON.stringify(model.name)];
-  if (CLASSES_OF.has(dataset)) parts.push(`num_classes=${CLASSES_OF.get(dataset)}`);
-  if (model.size !== null && model.size !== USUAL_SIZE) parts.push(`img_size=${model.size}`);
+  if (classes !== USUAL_CLASSES) parts.push(`num_classes=${classes}`);
+  if (model.size !== null && model.size !== model.defaultSize) parts.push(`img_size=${model.size}`);
   return `favor.create_model(${parts.join(", ")})`;
 }

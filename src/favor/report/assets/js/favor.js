@@ -108,13 +108,14 @@ function showAnswer(box, answer, chances) {
 }
 
 function favoredHead(model, answer) {
+  const python = pythonFor(model, DATA.accuracies[answer.question.accuracy].classes);
   return make(
     "div",
     { class: "favored" },
     make("p", { class: "soft" }, "Favored"),
     make("h3", {}, marker(model.style), model.label),
     make("p", { class: "soft" }, [model.title, model.style.title, model.year].filter(Boolean).join(" · ")),
-    make("code", {}, pythonFor(model, DATA.accuracies[answer.question.accuracy].dataset)),
+    python === null ? null : make("code", {}, python),
   );
 }
 
@@ -126,7 +127,7 @@ function undecidedText({ contenders }, { pool }, chances) {
 
 function noneTitle({ undecided, question }, { contenders }) {
   if (contenders.length) return `Undecided between ${contenders.map((row) => MODELS[row].label).join(", ")}`;
-  if (undecided.length) return "No model can be favored: numbers are missing.";
+  if (undecided.length) return "No model can be favored:";
   return question.limits.length ? "No model is known to meet the limits." : "No model can be favored.";
 }
 

@@ -22,7 +22,7 @@ function setUpFigures() {
   boxes.forEach((box) => seen.observe(box));
 }
 
-// Whoever prints gets all figures: those that nobody has come to yet are drawn first.
+// A print has all figures: those that were not drawn yet are drawn first.
 async function printAll() {
   const waiting = [...document.querySelectorAll(".chart[data-spec]")].filter((box) => !drawnCharts.has(box));
   for (const box of waiting) await drawChart(box);

@@ -23,8 +23,11 @@ function selection() {
   return { xColumn, yColumn, xs, ys, known, drawn, kept, flags };
 }
 
-// Why the accuracies at the axes belong to another configuration than ours; nothing where no accuracy is drawn.
-const flagsShown = () => ([state.x, state.y].includes("top1") ? (DATA.accuracies[state.accuracy]?.flags ?? []) : []);
+// Why the qualities of a metric belong to another configuration than ours; nothing for a cost.
+const flagsOn = (metric) => (METRICS.get(metric)?.group === "quality" ? (DATA.accuracies[state.accuracy]?.flags ?? []) : []);
+
+// The same of the two metrics at the axes.
+const flagsShown = () => (METRICS.get(state.x)?.group === "quality" ? flagsOn(state.x) : flagsOn(state.y));
 
 function drawExplorer() {
   const found = selection();
@@ -35,7 +38,7 @@ function drawExplorer() {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("height", height);
   const hasFront = xMetric.better !== "neither" && yMetric.better !== "neither" && state.x !== state.y;
-  // Another configuration's accuracy never decides, so it makes no front either.
+  // Another configuration's accuracy never decides, so it is not on the front either.
   const own = found.kept.filter((row) => !found.flags[row]);
   const front = hasFront ? paretoFront(own, found.xs, found.ys, xMetric.better, yMetric.better) : [];
   plot.found = found;

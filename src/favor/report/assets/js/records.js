@@ -17,6 +17,7 @@ const MODELS = DATA.models.name.map((name, index) => {
     year: DATA.models.year[index],
     origin: DATA.models.origin[index] ?? "unknown",
     size,
+    defaultSize: DATA.models.default_size[index],
   };
 });
 const BY_LABEL = new Map(MODELS.map((model) => [model.label, model]));

@@ -56,7 +56,7 @@ function withUnit(option, value) {
   return unit === "%" ? String(value) : `${value}${unit}`;
 }
 
-// Take over a fragment; what it names and this page does not have is given back, to be told.
+// Apply a fragment; returns what it names and this page does not have.
 function decodeState(fragment) {
   Object.assign(state, openingState());
   const given = new URLSearchParams(fragment);

@@ -10,7 +10,7 @@ function formatQuantity(value, unit) {
   if (unit === "s") return scaled(value, TIME_SCALES) ?? `${general(value, 6)} s`;
   if (unit === "%") return `${fixed(value, 2)} %`;
   if (unit === "pp") return `${value < 0 ? "" : "+"}${fixed(value, 2)} pp`;
-  return `${Math.abs(value) >= 1000 ? grouped(fixed(value, 0)) : general(value, 3)} ${unit}`;
+  return `${Math.abs(value) >= 999.5 ? grouped(fixed(value, 0)) : general(value, 3)} ${unit}`;
 }
 
 // As `favor.units.format_outward`: rounded upwards (1) or downwards (-1) only, so that a limit there holds the value.
