@@ -197,6 +197,12 @@ def test_a_frame_that_cannot_be_is_refused() -> None:
         Framing(0)
 
 
+@pytest.mark.parametrize(("img_size", "crop_ratio"), [(10**9, 1.0), (224, 1e-9)])
+def test_a_frame_for_which_images_would_be_enlarged_without_limit_is_refused(img_size: int, crop_ratio: float) -> None:
+    with pytest.raises(RequestError, match="images would be resized to more than 65,536 pixels"):
+        Framing(img_size, crop_ratio=crop_ratio)
+
+
 def test_padding_larger_than_the_image_is_reflected_again_and_again() -> None:
     cut = Cut(2, 2, 5, np.array([0.0]), np.array([0.0]))
     image = torch.tensor([[0, 1], [2, 3]], dtype=torch.uint8).expand(1, 3, 2, 2)

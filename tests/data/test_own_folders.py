@@ -1,5 +1,6 @@
 """Folders of images as people have them: read right, or refused in one line that says what to do."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from PIL import Image
 
 from data.made_up import save_image
 from favor.data.class_folders import count_training_images, images_below
-from favor.data.decoding import decoded, thumbnail
+from favor.data.decoding import UndecodableImageError, decoded, thumbnail
 from favor.data.folder import images_by_class, open_with_evaluation
 from favor.data.framing import Framing, center_cut, random_cut
-from favor.data.image_files import FolderPlaces, ImageFiles, SmallSet, in_memory_if_small
+from favor.data.image_files import LONG_SIDE, FolderPlaces, ImageFiles, SmallSet, in_memory_if_small
 from favor.data.opening import open_data
 from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError
@@ -195,6 +196,14 @@ def test_a_split_with_training_images_only_says_how_to_have_it_split(tmp_path: P
     assert refusal(tmp_path).endswith(f"add one, or pass {tmp_path}/train to split it")
 
 
+def test_the_folder_that_one_is_in_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(photos(tmp_path / "bugs"))
+    assert Path(open_data("folder:.").place).name == "bugs"
+    monkeypatch.chdir(tmp_path / "bugs" / "ant")
+    assert Path(open_data("folder:..").place).name == "bugs"
+    assert open_data("folder:../../bugs").place == "../../bugs"
+
+
 def test_class_names_keep_their_spaces_and_letters(tmp_path: Path) -> None:
     classes = ("Gänse blümchen", "rød=rose", "雏菊")
     assert opened(photos(tmp_path, classes=classes)).classes == classes
@@ -254,6 +263,36 @@ def test_a_small_set_in_memory_gives_the_same_crops_and_the_same_broken_images(t
     for file in (tmp_path / "a").iterdir():
         file.unlink()
     assert len(small.fetch(samples, center_cut(Framing(16, crop_ratio=0.8), 4)).samples) == 3
+
+
+def test_a_set_in_memory_keeps_no_exception_whose_traceback_would_keep_a_batch(tmp_path: Path) -> None:
+    photos(tmp_path, 2)
+    (tmp_path / "ant" / "0.png").write_bytes(b"not an image")
+    small = in_memory_if_small(images_by_class(tmp_path, ("ant", "bee")), 8)
+    for _ in range(2):
+        fetched = small.fetch(np.arange(4), center_cut(Framing(8), 4))
+        assert (fetched.samples.tolist(), len(fetched.broken)) == ([1, 2, 3], 1)
+    gc.collect()
+    assert not [kept for kept in gc.get_objects() if type(kept) is UndecodableImageError]
+
+
+def test_panoramas_take_no_more_than_twice_the_memory_of_a_small_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, width = 16, 128
+    for k in range(4):
+        save_image(tmp_path / "a" / f"{k}.png", 50 * k, (width, side))
+    estimated = int(4 * 3 * LONG_SIDE * side**2)
+    monkeypatch.setattr("favor.data.image_files.SMALL_SET", estimated)
+    small, cut = in_memory_if_small(images_by_class(tmp_path, ("a",)), side), center_cut(Framing(side), 4)
+    assert isinstance(small, SmallSet)
+    for _ in range(2):
+        assert small.fetch(np.arange(4), cut).images[:, 0, 0, 0].tolist() == [0, 50, 100, 150]
+    for file in (tmp_path / "a").iterdir():
+        file.unlink()
+    in_memory = small.fetch(np.arange(4), cut).samples.tolist()
+    assert in_memory == [0]
+    assert len(in_memory) * 3 * side * width <= 2 * estimated < (len(in_memory) + 1) * 3 * side * width
 
 
 def test_a_thumbnail_is_small_and_tells_nothing_but_its_pixels(tmp_path: Path) -> None:

@@ -85,6 +85,21 @@ def test_the_card_says_what_the_checkpoint_says(checkpoint: Path, tmp_path: Path
         open_classifier(file, find_device("cpu"))
 
 
+def test_an_exported_file_resizes_images_as_its_checkpoint_and_a_card_without_a_word_about_it_means_bicubic(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    trained, model = load_trained(checkpoint, torch.device("cpu"))
+    bilinear = trained.recipe.model_copy(update={"interpolation": "bilinear"})
+    source, file, cpu = tmp_path / "best.safetensors", tmp_path / "model.onnx", find_device("cpu")
+    save_model(source, model, trained.model_copy(update={"recipe": bilinear}))
+    assert export(ExportRequest(str(source), file)).interpolation == "bilinear"
+    assert [open_classifier(path, cpu).framing.interpolation for path in (source, file)] == ["bilinear"] * 2
+    older = json.loads(card_file(file).read_text())
+    del older["interpolation"]
+    card_file(file).write_text(json.dumps(older))
+    assert open_classifier(file, cpu).framing.interpolation == "bicubic"
+
+
 def test_without_real_images_the_self_test_is_on_generated_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +108,7 @@ def test_without_real_images_the_self_test_is_on_generated_ones(
     done = CliRunner().invoke(app, ["export", "mixer_xs4", "-o", str(file)])
     assert done.exit_code == 0, done.output
     assert "compared on generated images" in done.stderr
-    assert "mixer_xs4 has fresh weights" in done.stderr
+    assert "mixer_xs4 has random weights" in done.stderr
     assert "top-1 agreement" in done.stdout
     with pytest.raises(RequestError, match="mixer_xs4 with fresh weights, seed 0 knows no classes"):
         open_classifier(file, find_device("cpu"))

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from favor.errors import RequestError
+from equality import images
+from favor.errors import RequestError, WorkError
 from favor.machine.clock import WallClock
 from favor.machine.device import Cpu
 from favor.machine.messages import Channel, Findings
 from favor.measurement import file_workload, worker
 from favor.measurement.bench import Bench
 from favor.measurement.job import MeasureJob
+from favor.runtime.export import traced
 from favor.runtime.exported import ANY_BATCH, ExportedModel
 from favor.runtime.memory import Growth, growth
+from favor.runtime.opening import open_file
 from favor.runtime.session import Choice
 from favor.study.options import study_from_options
 from favor.study.plan import jobs_of
@@ -112,6 +116,25 @@ def test_fresh_weights_have_an_agreement_and_no_change_of_top1(folder: Path) -> 
     assert "top1_change" not in findings.metrics
     assert "fresh weights" in findings.metrics["top1_agreement"].method
     assert findings.environment["calibration_images"] == export_worker.QUICK_CALIBRATION_IMAGES
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_int8_is_calibrated_for_a_fixed_batch_of_more_images_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fixes_the_batch_size(model: nn.Module, example: Tensor, dynamic_batch: bool) -> torch.export.ExportedProgram:
+        if dynamic_batch:
+            raise WorkError("not for any batch size")
+        return traced(model, example, dynamic_batch)
+
+    monkeypatch.setattr("favor.runtime.export.traced", fixes_the_batch_size)
+    size = 2 * export_worker.QUICK_CALIBRATION_IMAGES
+    asked, findings = exported(tmp_path, "onnxruntime", "int8", calibration="digits", batch_size=size)
+    assert findings.environment["calibration_images"] == size // 2
+    file = ExportedModel.load(asked.manifest)
+    assert file.batch_sizes == (1, size)
+    outputs = open_file(file.file(size), Choice("onnxruntime", "int8", threads=1)).run(images(size, 3, 32, 32))
+    assert outputs.shape == (size, 10)
 
 
 def test_a_graph_that_fixes_the_batch_size_has_a_file_for_each(tmp_path: Path) -> None:

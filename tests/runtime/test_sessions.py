@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -171,6 +172,28 @@ def test_what_openvino_refuses_is_named_with_its_operator() -> None:
 def test_threads_are_positive() -> None:
     with pytest.raises(RequestError, match="0 threads cannot run anything"):
         Choice("eager", threads=0).check()
+
+
+def test_a_session_on_a_gpu_that_falls_back_to_the_cpu_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnTheCpu:
+        def __init__(self, *_: object, **__: object) -> None:
+            """ONNX Runtime drops a provider that does not start, and says so in its log only."""
+
+        def get_inputs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name="images")]
+
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"]
+
+    offered = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: offered)
+    monkeypatch.setattr("onnxruntime.InferenceSession", OnTheCpu)
+    with pytest.raises(WorkError, match="cannot start its CUDA provider and would use CPUExecutionProvider") as refused:
+        open_file(tmp_path / "my.onnx", Choice("onnxruntime", device="cuda:1"))
+    assert "\n" not in str(refused.value)
+    assert open_file(tmp_path / "my.onnx", Choice("onnxruntime")).facts.provider == "CPUExecutionProvider"
 
 
 def test_an_onnx_file_reaches_the_terminal_through_favor_alone(

@@ -66,6 +66,11 @@ def test_a_file_of_a_users_own_is_a_device(tmp_path):
         (("fp16: 10", "fp17: 10"), "tflops.fp16"),
         (("name: my-gpu", "name: [my-gpu"), "not YAML"),
         (("sustained: 0.9", "sustained: 9"), r"mine.yaml:12: sustained: .*, not 9"),
+        (("sustained: 0.9", "sustained: .nan"), r"mine.yaml:12: sustained: .*finite number.*, not nan"),
+        (
+            ("sustained_deviation: 0.1", "sustained_deviation: .nan"),
+            "mine.yaml:13: sustained_deviation: .*finite number",
+        ),
         (("name: my-gpu", "name: my-gpu\nname: other"), r"mine.yaml:3: duplicate key 'name'"),
         (("name: my-gpu", "name: &a [x]\naliases: *a"), "mine.yaml:3: aliases such as"),
     ],
@@ -73,8 +78,9 @@ def test_a_file_of_a_users_own_is_a_device(tmp_path):
 def test_a_wrong_file_is_refused_with_the_key_and_the_cause(tmp_path, change, told):
     file = tmp_path / "mine.yaml"
     file.write_text(OWN.replace(*change))
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=told) as refused:
         device(str(file))
+    assert "\n" not in str(refused.value)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -9,7 +10,7 @@ from msgspec import structs
 from favor.errors import WorkError
 from favor.simulation import pool
 from favor.simulation.devices import device
-from favor.simulation.pool import Simulated, simulate_several
+from favor.simulation.pool import Simulated, already_simulated, simulate_several
 from favor.simulation.simulation import SimulationRequest
 
 NAMES = ["hydra_xs4", "vit_xs4", "linformer_xs4"]
@@ -43,3 +44,15 @@ def test_a_process_that_is_killed_is_told(calibration, monkeypatch):
     monkeypatch.setattr(pool, "_Job", Broken)
     with pytest.raises(WorkError, match="hydra_xs4: a worker was killed"):
         list(simulate_several(NAMES[:1], [device("a100")], REQUEST, calibration, {}, processes=2))
+
+
+def test_a_record_is_used_again_only_for_the_image_size_and_the_attention_of_its_request(calibration):
+    devices = [device("a100")]
+    requests = [REQUEST, replace(REQUEST, img_size=36), replace(REQUEST, attention="plain")]
+    for simulated in requests:
+        (model,) = simulate_several(["vit_xs4"], devices, simulated, calibration, {})
+        done = [already_simulated(["vit_xs4"], devices, asked, calibration, {}, model.records) for asked in requests]
+        assert [bool(kept) for kept in done] == [asked == simulated for asked in requests]
+    at_its_own_size = replace(REQUEST, img_size=32)
+    (model,) = simulate_several(["vit_xs4"], devices, REQUEST, calibration, {})
+    assert already_simulated(["vit_xs4"], devices, at_its_own_size, calibration, {}, model.records)

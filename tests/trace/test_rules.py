@@ -316,6 +316,23 @@ def test_dense_linear_algebra_follows_the_textbook():
     assert work_of(lambda x: torch.linalg.qr(x)[0], meta(6, 4)).other_flops == 2 * (2 * 6 * 16 - 2 * 64 // 3)
 
 
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
+@pytest.mark.parametrize("columns", [1, 5])
+def test_a_solve_with_known_factors_costs_its_triangular_solves_only(columns):
+    """n^2 operations per column and triangle: a matrix that was factored before is not factored again."""
+    n, batch = 4, 3
+    matrices, right = torch.eye(n).repeat(batch, 1, 1), torch.ones(batch, n, columns)
+    pivots = torch.arange(1, n + 1, dtype=torch.int32).repeat(batch, 1)
+    one_triangle = batch * n**2 * columns
+    for function, triangles in (
+        (lambda x: torch.linalg.lu_solve(matrices, pivots, x), 2),
+        (lambda x: torch.cholesky_solve(x, matrices), 2),
+        (lambda x: torch.linalg.solve_triangular(matrices, x, upper=True), 1),
+        (lambda x: torch.triangular_solve(x, matrices)[0], 1),
+    ):
+        assert work_of(function, right).other_flops == triangles * one_triangle
+
+
 # ---- bytes
 
 

@@ -22,6 +22,7 @@ from favor.training.checkpoint import (
     state_file,
 )
 from favor.training.predict import load_trained
+from favor.training.preprocessing import carried_by
 from favor.training.recipe import load_recipe
 from favor.training.state import RunState, Survey, Trained
 from favor.zoo.registry import create_model
@@ -182,6 +183,26 @@ def test_a_pair_of_two_runs_is_refused(tmp_path: Path) -> None:
     assert "belongs to run here, step 2, its state to run there, step 2" in refused[0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"step": 10}, "its state is at step 10 of 9, evaluated at step 0"),
+        ({"step": 2, "evaluated": 3}, "its state is at step 2 of 9, evaluated at step 3"),
+        ({"step": 2, "evaluated": -1}, "evaluated at step -1"),
+    ],
+    ids=["after the end", "evaluated too early", "evaluated before the start"],
+)
+def test_a_state_at_a_step_that_cannot_be_is_passed_over(tmp_path: Path, changed: dict[str, int], told: str) -> None:
+    saved(tmp_path, 1)
+    model, optimizer = taught("adamw")
+    state = RunState(run="a", asked={}, steps=9, survey=SURVEY, **changed)  # type: ignore[arg-type]
+    save_checkpoint(tmp_path, model, trained(state.step), optimizer, state)
+    found, refused = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state.step == 1
+    assert told in refused[0]
+
+
 def test_a_model_without_its_state_is_passed_over(tmp_path: Path) -> None:
     saved(tmp_path, 1, 2)
     state_file(tmp_path, 2).unlink()
@@ -241,6 +262,17 @@ def test_a_file_with_other_weights_than_it_says_is_refused_before_the_model_is_b
     save_model(tmp_path / "my.safetensors", network, about.model_copy(update={"model": "vit_xs4"} | changed))
     with pytest.raises(RequestError, match=refusal):
         load_trained(tmp_path / "my.safetensors", torch.device("cpu"))
+
+
+def test_a_recipe_with_another_image_size_than_its_model_is_refused(tmp_path: Path) -> None:
+    file, huge = tmp_path / "my.safetensors", load_recipe("laptop-digits", [f"img_size={10**9}"])
+    about = trained(1).model_copy(update={"model": "vit_xs4", "recipe": huge})
+    save_model(file, create_model("vit_xs4", num_classes=2, img_size=32), about)
+    with pytest.raises(RequestError, match="a model for 32 px, a recipe for 1000000000 px; download it again"):
+        load_trained(file, torch.device("cpu"))
+    with pytest.raises(RequestError, match="images would be resized to more than 65,536 pixels") as refused:
+        carried_by(file, "vit_xs4")
+    assert "\n" not in str(refused.value)
 
 
 def test_a_part_that_a_killed_writer_left_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_folder_is_learned_without_a_word_of_configuration(tuned: tuple[Path, 
     assert about.classes == ("blue sea", "röd sky")
     assert about.recipe.name == "transfer"
     assert (about.recipe.batch_size, about.img_size) == (8, 32)
-    assert f"folder:{photos}: 2 classes, 16 images to learn from, 4 to evaluate on" in done.stderr
+    assert f"folder:{photos}: 2 classes, 16 images for training, 4 for evaluation" in done.stderr
     assert re.search(r"1 job to do on .*: about [\d.]+ (s|min)", done.stderr)
     assert re.search(r"20 epochs of 2 steps with 8 images: at most about [\d.]+ (s|min)", done.stderr)
     assert "4 of 4 evaluation images correct, 100.0 % (95 % interval: 51.0 to 100.0 %)" in done.stdout
@@ -234,7 +234,7 @@ def test_a_training_that_is_done_says_so_if_its_images_have_changed(tuned: tuple
         again = run("finetune", start, *asked, "--json")
     finally:
         before.with_name("IMG 77.JPG").rename(before)
-    assert "have changed since this training; train anew with another --study" in again.stderr
+    assert "have changed since this training; train again with another --study" in again.stderr
     assert json.loads(again.stdout)[0]["conditions"]["final"] is True
 
 
@@ -253,6 +253,16 @@ def test_batch_epochs_and_warm_up_fit_any_number_of_images(images: int, given: t
 
 def test_what_is_set_by_hand_is_not_fitted() -> None:
     assert fitted_to(40, ["epochs=3", "batch_size=5", "warmup_epochs=0"]) == []
+
+
+@pytest.mark.parametrize("wrong", ["batch_size=0", "batch_size=-3", "batch_size=many", "epochs=0", "epochs=1.5"])
+def test_a_batch_size_or_epochs_below_1_are_refused_in_one_line(tmp_path: Path, wrong: str) -> None:
+    start, photos = checkpoint_of("tiny_vit", tmp_path / "start.safetensors"), paint(tmp_path / "photos", 2)
+    key = wrong.partition("=")[0]
+    with pytest.raises(RequestError, match=f"--set {key}: must be an integer of at least 1, not ") as refused:
+        run("finetune", start, "--data", f"folder:{photos}", *HERE, "--set", wrong, "--study", tmp_path / "study")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "study").exists()
 
 
 def test_lower_layers_learn_more_slowly_and_the_head_at_the_full_rate(tiny_models: list[str]) -> None:
@@ -337,6 +347,22 @@ def test_weights_of_timm_bring_the_preprocessing_of_the_file_beside_them_or_of_t
         carried_by(file, "vit_ti16")
     beside.unlink()
     assert carried_by(file, "linformer_s16").keys == ()
+
+
+def test_a_mean_of_zero_is_read_from_a_config_and_a_crop_ratio_near_zero_is_refused(tmp_path: Path) -> None:
+    file, beside = tmp_path / "model.safetensors", tmp_path / "config.json"
+    file.write_bytes(b"weights")
+    config = {"input_size": [3, 240, 240], "mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0], "crop_pct": 0.96}
+    config |= {"interpolation": "bicubic"}
+    beside.write_text(json.dumps({"pretrained_cfg": config}))
+    assert {"mean=[0.0, 0.0, 0.0]", "std=[1.0, 1.0, 1.0]"} <= set(carried_by(file, "vit_ti16").keys)
+    for changed in ({"crop_pct": 1e-9}, {"crop_pct": float("nan")}, {"mean": [float("nan"), 0.5, 0.5]}):
+        beside.write_text(json.dumps({"pretrained_cfg": config | changed}))
+        with pytest.raises(
+            RequestError, match=rf"config.json: pretrained_cfg.{next(iter(changed))}.*; remove it"
+        ) as no:
+            carried_by(file, "vit_ti16")
+        assert "\n" not in str(no.value)
 
 
 def test_the_worst_mistakes_are_the_surest_and_without_mistakes_the_least_sure_answers() -> None:

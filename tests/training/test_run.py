@@ -9,6 +9,9 @@ import shutil
 import signal
 import threading
 import time
+import zipfile
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +26,7 @@ import favor
 from favor.analyze.budget import late_flips
 from favor.analyze.learning_curves import learning_curves
 from favor.analyze.trainings import accuracy_basis
-from favor.data.loader import BatchPlan
+from favor.data.loader import BatchPlan, Share
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Cpu, find_device
@@ -319,6 +322,19 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_a_process_without_an_evaluation_image_tells_that_the_evaluation_of_the_others_diverged(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = tmp_path / "photos"
+    shutil.copytree(photos, copied)
+    for file in (copied / "val").rglob("*.png"):
+        file.write_bytes(b"no image")
+    of_all = Scores(top1=0.0, top5=0.0, loss=float("nan"), images=5)
+    monkeypatch.setattr(loop, "evaluate", lambda *_: of_all)
+    with pytest.raises(WorkError, match="loss of the evaluation is nan after 1 epochs .*: this process has no"):
+        train(asked(tmp_path, "tiny_vit", f"folder:{copied}", "batch_size=4", workers=0))
+
+
 def test_broken_images_that_are_alone_in_their_micro_batches_do_not_end_the_run(tmp_path: Path, photos: Path) -> None:
     one_by_one = asked(tmp_path, "tiny_vit", f"folder:{photos}", "batch_size=2", accumulation=2, workers=0)
     outcome = train(one_by_one)
@@ -375,6 +391,25 @@ def test_a_run_is_not_resumed_on_other_classes(tmp_path: Path, photos: Path) -> 
         train(request)
 
 
+def test_a_run_is_not_resumed_on_renamed_images_and_goes_on_with_its_own(tmp_path: Path, photos: Path) -> None:
+    copied = tmp_path / "photos"
+    shutil.copytree(photos, copied)
+    request = asked(tmp_path, "tiny_vit", f"folder:{copied}", "batch_size=2", workers=0, resume=True)
+    assert train(request, Watcher(at=2)).ending == "stopped"
+    image, other = copied / "train" / "a" / "0.png", copied / "train" / "a" / "9.png"
+    image.rename(other)
+    with pytest.raises(RequestError, match="were added, removed or renamed since the run was started; use") as refused:
+        train(request)
+    assert "\n" not in str(refused.value)
+    other.rename(image)
+    moved = tmp_path / "elsewhere" / "photos"
+    moved.parent.mkdir()
+    copied.rename(moved)
+    watcher = Watcher()
+    assert train(replace(request, data=f"folder:{moved}"), watcher).ending == "done"
+    assert watcher.notes[0].startswith("resumed from step 2 of")
+
+
 def test_a_run_can_be_resumed_with_smaller_micro_batches_and_this_is_said(tmp_path: Path) -> None:
     train(asked(tmp_path), Watcher(at=2))
     watcher = Watcher()
@@ -383,6 +418,24 @@ def test_a_run_can_be_resumed_with_smaller_micro_batches_and_this_is_said(tmp_pa
     assert outcome.record is not None
     assert outcome.record.environment["accumulation"] == 3
     assert "micro-batches of 80 images" in outcome.record.metrics["train_memory"].method
+
+
+def test_device_hours_count_each_part_of_a_run_with_the_processes_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = train(asked(tmp_path), Watcher(at=7)).folder  # in the second of two epochs
+    alone, _ = newest_checkpoint(folder)
+    monkeypatch.setattr(run, "joined", lambda _kind: nullcontext(Processes(Share(0, 2))))
+    outcome = train(asked(tmp_path, resume=True, price_per_hour=2.0))
+    last, _ = newest_checkpoint(folder)
+    assert alone is not None
+    assert last is not None
+    assert outcome.record is not None
+    before, after = alone.state.clocks.training, last.state.clocks.training
+    metrics = {name: reading.value for name, reading in outcome.record.metrics.items()}
+    assert metrics["train_device_hours"] == pytest.approx((before + 2 * (after - before)) / 3600)
+    assert metrics["train_money"] == pytest.approx(2.0 * metrics["train_device_hours"])
+    assert 1 < metrics["train_device_hours_per_epoch"] / metrics["train_hours_per_epoch"] < 2
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -518,6 +571,29 @@ def test_a_weight_that_is_larger_than_its_file_is_refused(tmp_path: Path) -> Non
         RequestError, match=r"weight 'head.weight' of shape \(1000000, 1000000\) is larger than the file"
     ):
         start_from(tmp_path / "weights.pth", "tiny_vit")
+
+
+def test_a_weight_file_that_unpacks_to_more_than_its_size_is_refused_and_an_ordinary_one_is_read(
+    tmp_path: Path,
+) -> None:
+    plain, packed = tmp_path / "plain.pth", tmp_path / "packed.pth"
+    weights = {f"{number}.weight": torch.zeros(1000) for number in range(20)}
+    torch.save(weights, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+    assert packed.stat().st_size < plain.stat().st_size / 5
+    with pytest.raises(RequestError, match=r"packed.pth: unpacks to 8\d,\d+ bytes, more than the file has") as refused:
+        start_from(packed, "tiny_vit")
+    assert "\n" not in str(refused.value)
+    for saved, zipped in ((plain, True), (tmp_path / "older.pth", False)):
+        torch.save(weights, saved, _use_new_zipfile_serialization=zipped)
+        read_back = start_from(saved, "tiny_vit").weights
+        assert read_back is not None
+        assert read_back.keys() == weights.keys()
+    plain.write_bytes(plain.read_bytes()[:-100])
+    with pytest.raises(RequestError, match=r"cannot be read as weights; truncated, or another kind of file"):
+        start_from(plain, "tiny_vit")
 
 
 def test_an_error_of_a_weight_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:

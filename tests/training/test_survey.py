@@ -73,7 +73,18 @@ def test_the_three_clocks_count_their_own_and_go_on_from_what_they_showed() -> N
     hand.time += 1.0
     with clocks.evaluation():
         hand.time += 2.0
-    assert clocks.read() == Readings(training=105.0, evaluation=12.0, program=208.0)
+    assert clocks.read() == Readings(training=105.0, evaluation=12.0, program=208.0, training_total=105.0)
+
+
+@pytest.mark.parametrize(("total", "after"), [(100.0, 110.0), (400.0, 410.0), (None, 210.0)])
+def test_the_training_clock_is_summed_over_the_processes_that_each_part_of_a_run_had(
+    total: float | None, after: float
+) -> None:
+    hand = Hand()
+    clocks = Clocks(Readings(training=100.0, training_total=total), hand, processes=2)
+    with clocks.training():
+        hand.time += 5.0
+    assert (clocks.read().training, clocks.read().training_total) == (105.0, after)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,19 @@ def test_trackers_get_the_settings_and_every_epoch_s_numbers(
         for metric in ("top1", "train_loss"):
             assert curve(of_this, metric) == of_records(study, metric)
         assert curve(of_this, "epochs") == [(5, 1.0), (10, 2.0)]
+    ends = {str(one["tracker"]): one.get("status", one.get("exit_code")) for one in told() if one["call"] == "finish"}
+    assert ends == {"wandb": 0, "mlflow": "FINISHED", "trackio": None}
+
+
+def test_an_early_stop_is_the_end_of_a_tracked_run_and_not_an_interruption(
+    tmp_path: Path, told: Callable[[], list[dict[str, object]]]
+) -> None:
+    request = asked(tmp_path / "mine", *FAKES)
+    slow = ["epochs=9", "warmup_epochs=0", "batch_size=700", "lr=1e-12", "min_lr=0", "patience=1"]
+    outcome = train(replace(request, recipe=load_recipe("laptop-digits", slow)))
+    assert outcome.record is not None
+    assert (outcome.ending, outcome.record.conditions["final"]) == ("done", True)
+    assert outcome.record.conditions["epochs"] < 9
     ends = {str(one["tracker"]): one.get("status", one.get("exit_code")) for one in told() if one["call"] == "finish"}
     assert ends == {"wandb": 0, "mlflow": "FINISHED", "trackio": None}
 

@@ -17,6 +17,7 @@ from favor.data.draws import Draw, uniform
 from favor.errors import RequestError
 
 Interpolation = Literal["bicubic", "bilinear"]
+_LONGEST_SIDE = 2**16  # pixels; a file may name any side and crop ratio
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Framing:
     def __post_init__(self) -> None:
         if self.img_size < 1 or self.padding < 0 or not 0.0 < self.crop_ratio <= 1.0:
             raise RequestError(f"{self} is not valid: the side must be 1 or more, the crop ratio in (0, 1]")
+        if self.img_size > _LONGEST_SIDE * self.crop_ratio:
+            raise RequestError(f"{self} is not valid: images would be resized to more than {_LONGEST_SIDE:,} pixels")
 
     @property
     def evaluation_side(self) -> int:

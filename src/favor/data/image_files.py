@@ -19,7 +19,7 @@ from favor.errors import RequestError
 from favor.regular_file import UnreadableFileError, read_regular
 
 SMALL_SET, LONG_SIDE = 2**28, 1.5
-"""Bytes that resized images may take in memory, where the longer side is so many times the shorter one."""
+"""Bytes that a set may take in memory, if the longer side of its images is so many times the shorter one."""
 
 
 class Places(Protocol):
@@ -73,35 +73,35 @@ class ImageFiles:
 
     def fetch(self, samples: NDArray[np.int64], cut: Cut) -> Fetched:
         """The crops of these samples, without broken images."""
-        return _fetched(self.places, samples, cut, lambda sample: _resized(self, sample, cut))
+        return _fetched(samples, cut, lambda sample: _resized_or_broken(self, sample, cut))
 
 
 class SmallSet:
-    """Image files that are decoded and resized once, then kept in memory, for sets of which there is room."""
+    """Image files that are decoded and resized once, then kept in memory."""
 
     in_memory = True
 
     def __init__(self, files: ImageFiles) -> None:
-        self.places, self.labels, self._files = files.places, files.labels, files
-        self._kept: dict[tuple[int, int], NDArray[np.uint8] | UnreadableFileError | UndecodableImageError] = {}
+        self.labels, self._files = files.labels, files
+        self._kept: dict[tuple[int, int], NDArray[np.uint8] | BrokenImage] = {}
+        self._room = 2 * SMALL_SET  # panoramas take more than was estimated
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def fetch(self, samples: NDArray[np.int64], cut: Cut) -> Fetched:
         """The crops of these samples, without broken images."""
-        return _fetched(self.places, samples, cut, lambda sample: self._resized(sample, cut))
+        return _fetched(samples, cut, lambda sample: self._resized(sample, cut))
 
-    def _resized(self, sample: int, cut: Cut) -> NDArray[np.uint8]:
+    def _resized(self, sample: int, cut: Cut) -> NDArray[np.uint8] | BrokenImage:
         key = (sample, cut.side)
-        if key not in self._kept:
-            try:
-                self._kept[key] = _resized(self._files, sample, cut)
-            except (UnreadableFileError, UndecodableImageError) as error:
-                self._kept[key] = error
-        image = self._kept[key]
-        if isinstance(image, Exception):
-            raise image
+        image = self._kept.get(key)
+        if image is None:
+            image = _resized_or_broken(self._files, sample, cut)
+            size = 0 if isinstance(image, BrokenImage) else image.nbytes
+            if size <= self._room:
+                self._room -= size
+                self._kept[key] = image
         return image
 
 
@@ -155,6 +155,13 @@ def _resized(files: ImageFiles, sample: int, cut: Cut) -> NDArray[np.uint8]:
     return result[0].permute(1, 2, 0).numpy()
 
 
+def _resized_or_broken(files: ImageFiles, sample: int, cut: Cut) -> NDArray[np.uint8] | BrokenImage:
+    try:
+        return _resized(files, sample, cut)
+    except (UnreadableFileError, UndecodableImageError) as error:
+        return broken_image(files.places.name(sample), error)
+
+
 def _cropped(image: NDArray[np.uint8], cut: Cut, position: int) -> NDArray[np.uint8]:
     """The crop of one image as (S, S, 3)."""
     height, width, _ = image.shape
@@ -165,18 +172,19 @@ def _cropped(image: NDArray[np.uint8], cut: Cut, position: int) -> NDArray[np.ui
 
 
 def _fetched(
-    places: Places, samples: NDArray[np.int64], cut: Cut, resized: Callable[[int], NDArray[np.uint8]]
+    samples: NDArray[np.int64], cut: Cut, resized: Callable[[int], NDArray[np.uint8] | BrokenImage]
 ) -> Fetched:
     """The crops of resized images, and those that are broken."""
     squares = np.empty((len(samples), 3, cut.img_size, cut.img_size), dtype=np.uint8)
     kept: list[int] = []
-    broken = []
+    broken: list[BrokenImage] = []
     for position, sample in enumerate(samples.tolist()):
-        try:
-            squares[len(kept)] = _cropped(resized(sample), cut, position).transpose(2, 0, 1)
-            kept.append(sample)
-        except (UnreadableFileError, UndecodableImageError) as error:
-            broken.append(broken_image(places.name(sample), error))
+        image = resized(sample)
+        if isinstance(image, BrokenImage):
+            broken.append(image)
+            continue
+        squares[len(kept)] = _cropped(image, cut, position).transpose(2, 0, 1)
+        kept.append(sample)
     return Fetched(torch.from_numpy(squares[: len(kept)]), np.array(kept, dtype=np.int64), tuple(broken))
 
 

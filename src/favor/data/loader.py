@@ -224,7 +224,7 @@ def _arrived(fetched: Fetched, copied: torch.cuda.Event) -> Fetched:
 
 
 def _outlive_sigterm(_worker: int) -> None:
-    """Ignore signals in workers: a cluster signals all processes, but the training process has a step to finish.
+    """Ignore SIGTERM in workers: a cluster sends it to all processes, but the training process has a step to finish.
 
     A worker ends when the training process tells it to, or is gone.
     """

@@ -153,7 +153,11 @@ def parse(text: str) -> DataRequest:
         raise RequestError(f"--data {shown(text)}: {name} has no files, so it takes no path; write {name}")
     if known.needs_path and not path:
         raise RequestError(f"--data {text}: where are the images? Write {name}:PATH")
-    return DataRequest(known, Path(path).expanduser() if path else None)
+    if not path:
+        return DataRequest(known, None)
+    place = Path(path).expanduser()
+    # Records name a folder's data set after it, and `.` and `..` are the names of many.
+    return DataRequest(known, place.resolve() if place.name in ("", "..") else place)
 
 
 def find(request: DataRequest) -> Path | None:

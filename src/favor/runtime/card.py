@@ -50,6 +50,7 @@ class ExportCard(BaseModel):
     mean: Triple
     std: tuple[Positive, Positive, Positive]
     crop_ratio: float = Field(gt=0.0, le=1.0)
+    interpolation: Literal["bicubic", "bilinear"] = Field(default="bicubic", description="missing in older cards")
     num_classes: int = Field(ge=1, le=1_000_000)
     classes: tuple[Annotated[str, AfterValidator(require_printable)], ...]
     dataset: str | None

@@ -39,12 +39,12 @@ class ExportedModel:
         return sum(part.stat().st_size for part in files_of(self.file(1)))
 
     def save(self, file: Path) -> None:
-        """Write down which files there are."""
+        """Save the names of the files."""
         names = {str(batch_size): path.name for batch_size, path in self.files.items()}
         file.write_text(json.dumps(names))
 
     @classmethod
     def load(cls, file: Path) -> "ExportedModel":
-        """The files beside what `save` wrote."""
+        """The files whose names `save` wrote, beside that file."""
         names = json.loads(file.read_text())
         return cls({int(batch_size): file.with_name(name) for batch_size, name in names.items()})

@@ -1,4 +1,4 @@
-"""Which models are known to run in which runtime, as `benchmarks/runtime_matrix.py` found out. Imports no torch."""
+"""Which models run in which runtime, as tried by `benchmarks/runtime_matrix.py`. Imports no torch."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -16,8 +16,8 @@ class Cell:
     """One model in one runtime. Deviations are from eager mode, as shares of the largest output.
 
     `size` is `own` for the whole model and `miniature` for a small instance of its family. `batch_size` is None where
-    one file serves all batch sizes. `float32_deviation` is that of eager mode in float32 from float64: what rounding
-    alone makes of this model.
+    one file serves all batch sizes. `float32_deviation` is that of eager mode in float32 from float64: the effect of
+    rounding alone.
     """
 
     model: str
@@ -43,7 +43,7 @@ def every_cell(file: Path = RECORDS) -> list[Cell]:
 
 
 def read_cells(file: Path = RECORDS) -> dict[tuple[str, str], Cell]:
-    """The record of each cell that counts: the last one, of the whole model where there is one."""
+    """The record that counts for each cell: the newest one of the whole model, else of a miniature."""
     ordered = sorted(every_cell(file), key=lambda cell: cell.size == "own")
     return {(cell.model, cell.runtime): cell for cell in ordered}
 

@@ -1,4 +1,4 @@
-"""Which runtimes there are, and which of them take which device and precision. Imports no torch."""
+"""The runtimes, and the devices and precisions that each supports. Imports no torch."""
 
 import importlib.util
 import os
@@ -14,14 +14,14 @@ from favor.errors import RequestError, unknown_name
 Memory = Literal["allocator", "process"]
 
 PRECISIONS = ("fp32", "bf16", "amp", "amp-fp16", "amp-bf16")
-"""Those of PyTorch."""
+"""The precisions of PyTorch."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What a runtime takes and needs. `memory` says who knows the memory of a run: its allocator, or only the process.
+    """What a runtime supports and needs. `memory` says how it is measured: by the allocator, or only for the process.
 
-    `packages` are distributions with the names that they are imported by.
+    `packages` maps the distributions that it needs to the names of their modules.
     """
 
     name: str

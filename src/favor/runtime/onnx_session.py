@@ -37,9 +37,15 @@ class OnnxRuntimeSession:
             self._input = self._session.get_inputs()[0].name
         except Exception as error:
             raise WorkError(f"{file}: ONNX Runtime cannot open it: {first_line(error)}") from error
+        used = self._session.get_providers()[0]
+        if kind == "cuda" and used != "CUDAExecutionProvider":
+            raise WorkError(
+                f"{file}: ONNX Runtime cannot start its CUDA provider and would use {used}; install the CUDA libraries "
+                "that it needs, or use --device cpu"
+            )
         self.facts = Facts(
             runtime=runtime.name,
-            provider=self._session.get_providers()[0],
+            provider=used,
             precision=choice.precision,
             threads=options.intra_op_num_threads,
             memory=runtime.memory,

@@ -8,6 +8,7 @@ from favor.runtime.names import find_runtime
 from favor.runtime.onnx_session import OnnxRuntimeSession
 from favor.runtime.openvino_session import OpenVinoSession, reason
 from favor.runtime.session import Choice
+from favor.runtime.telemetry import without_telemetry
 
 FileSession = OnnxRuntimeSession | OpenVinoSession
 _LOOPS = ("Loop", "Scan", "TensorIterator")
@@ -36,6 +37,7 @@ def open_foreign(file: Path, choice: Choice) -> FileSession:
 def _operators(file: Path) -> Iterator[str]:
     """The operators of a graph, of its functions and of the graphs inside of operators."""
     if file.suffix == ".xml":
+        without_telemetry()
         import openvino
 
         try:

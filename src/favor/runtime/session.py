@@ -1,7 +1,7 @@
 """What all runtimes have in common: how a model is to be run, what a record says of it, and how to run a batch.
 
 Neither this nor a session of ONNX Runtime or OpenVINO imports torch before its outputs are tensors, so that the memory
-of a session can be told from PyTorch's.
+of a session can be measured without PyTorch's.
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def as_array(images: Images) -> NDArray[np.float32]:
 
 
 def as_logits(outputs: object, images: int) -> NDArray[np.floating]:
-    """What a file gave for so many images; any other file than one of ours may give anything."""
+    """The outputs of a file, checked to be one row per image: a foreign file may return anything."""
     if isinstance(outputs, np.ndarray) and outputs.dtype.kind == "f" and outputs.ndim == 2 and len(outputs) == images:
         return outputs
     raise WorkError("its output is not a row of numbers for each image; export the model again")

@@ -1,1 +1,1 @@
-"""What goes out: model cards, and uploads to the Hugging Face Hub."""
+"""Model cards, and uploads to the Hugging Face Hub."""

@@ -89,17 +89,17 @@ class Calibration:
         unknown = set(groups) - self.classes.keys()
         if unknown:
             raise RequestError(f"the calibration has no operator class {min(unknown)!r}; repeat the fit")
-        found = (self.classes[group] for group in groups)
-        return np.array([(1 / each.matrix, each.lanes, 1 / each.memory) for each in found]).reshape(-1, 3).T
+        efficiencies = (self.classes[group] for group in groups)
+        return np.array([(1 / e.matrix, e.lanes, 1 / e.memory) for e in efficiencies]).reshape(-1, 3).T
 
     def in_newer_torch(self) -> "Calibration":
         """The calibration for the kernels of PyTorch 2.9 and newer."""
-        slowed = {name: each.slowed(self.newer.get(name, 1.0)) for name, each in self.classes.items()}
+        slowed = {name: efficiency.slowed(self.newer.get(name, 1.0)) for name, efficiency in self.classes.items()}
         return replace(self, classes=slowed, newer={})
 
     def in_training(self) -> "Calibration":
         """The calibration for training."""
-        slowed = {name: each.slowed(self.training.factor(name)) for name, each in self.classes.items()}
+        slowed = {name: efficiency.slowed(self.training.factor(name)) for name, efficiency in self.classes.items()}
         return replace(self, classes=slowed)
 
     def to_json(self) -> str:

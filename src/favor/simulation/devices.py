@@ -10,17 +10,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from favor.errors import RequestError, shown, unknown_name
 from favor.yaml_file import YamlFile
 
-Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-6, le=1e9)]
 
 _DOUBLED = 96  # float32 products per cycle of a multiprocessor, between 64 and 128
 _LANES = 32  # numbers that a multiprocessor of any generation loads or stores per cycle
 _VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
+# Bounds alone let NaN through: it is neither below nor above any.
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Peaks(BaseModel):
     """Peak of dense products accumulated in float32, in TFLOP/s; null if the device does not support the type."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _STRICT
 
     fp16: Positive
     fp32: Positive
@@ -31,7 +33,7 @@ class Peaks(BaseModel):
 class Device(BaseModel):
     """A GPU as its specification describes it; the units are in the names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _STRICT
 
     name: str = Field(min_length=1)
     title: str = Field(min_length=1)

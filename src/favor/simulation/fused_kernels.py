@@ -21,7 +21,7 @@ _GROUPED_COST, _OTHERS_COST = 1.358, 0.823
 (`GraphLowering.decide_layout_opt` in PyTorch)."""
 
 Value = tuple[int, int]
-"""A storage and its version: an in-index operator makes a new value."""
+"""A storage and its version: an in-place operator makes a new value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from favor.simulation.calibration import Calibration
 from favor.simulation.correction import Correction
 from favor.simulation.devices import Device
 from favor.simulation.simulation import SimulationRequest, conditions_on, simulate
-from favor.zoo.registry import load_plugin, loaded_plugins
+from favor.zoo.registry import card, load_plugin, loaded_plugins
 
 _OBJECTS_BEFORE_COLLECTION = 200_000
 _BASIS = "simulation"
@@ -64,10 +64,12 @@ class _Job:
 
     def is_done_by(self, record: Record, device: Device) -> bool:
         """Whether a record is what this job would give for its model on a device."""
-        conditions = conditions_on(device, self.request, int(record.conditions.get("img_size", 0)))
-        asked = self.request.img_size in (None, conditions["img_size"])
-        same = conditions.items() <= record.conditions.items() and record.task == self.request.phase
-        return asked and same and record.environment.get(_BASIS) == self.basis(device)
+        img_size = card(record.name).image_sizes.default if self.request.img_size is None else self.request.img_size
+        wanted = conditions_on(device, self.request, img_size)
+        # Fused attention is not a condition of a record, so a record of plain attention has all of them and one more.
+        is_same_attention = record.conditions.get("attention") == wanted.get("attention")
+        same = record.task == self.request.phase and is_same_attention and wanted.items() <= record.conditions.items()
+        return same and record.environment.get(_BASIS) == self.basis(device)
 
 
 def simulate_several(
@@ -109,10 +111,11 @@ def already_simulated(
 ) -> dict[str, tuple[Record, ...]]:
     """The models that records have on all devices, with this calibration, and their records; failures do not count."""
     job, by_name = _Job(devices, request, calibration, corrections), {device.name: device for device in devices}
+    wanted = set(names)
     by_model: dict[str, dict[str, Record]] = {}
     for record in records:
         device = by_name.get(str(record.conditions.get("device")))
-        ended = record.source == "simulated" and record.status != "failed"
+        ended = record.name in wanted and record.source == "simulated" and record.status != "failed"
         if device is not None and ended and job.is_done_by(record, device):
             by_model.setdefault(record.name, {})[device.name] = record
     return {name: tuple(by_model[name].values()) for name in names if len(by_model.get(name, ())) == len(devices)}

@@ -34,7 +34,7 @@ _OWN_CONDITIONS = (
 
 
 def is_called(name: str, other: str) -> bool:
-    """Whether `called`, as a driver names a device, is the built-in device of this name.
+    """Whether `other`, as a driver names a device, is the built-in device of this name.
 
     >>> is_called("a100", "NVIDIA A100-SXM4-40GB"), is_called("abacus", "abacus")
     (True, False)

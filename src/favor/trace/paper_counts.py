@@ -28,14 +28,14 @@ def params_paper(model: nn.Module) -> int:
 
 
 class OutputElements:
-    """How many elements the modules of a model have output, but for lists of modules and the model itself."""
+    """The number of elements that the modules of a model output, without sequences of modules and the model itself."""
 
     def __init__(self) -> None:
         self.total = 0
 
     @contextmanager
     def counted(self, model: nn.Module) -> Iterator[None]:
-        """Count while this lasts."""
+        """Count inside the context."""
         modules = [module for module in model.modules() if module is not model]
         hooks = [m.register_forward_hook(self._add) for m in modules if not isinstance(m, nn.Sequential)]
         try:

@@ -182,6 +182,10 @@ def _load_pair(folder: Path, step: int) -> Checkpoint:
     if (trained.run, trained.step) != (state.run, state.step):
         model, other = (f"run {known.run}, step {known.step}" for known in (trained, state))
         raise UnusableFileError(f"{file} belongs to {model}, its state to {other}")
+    if not 0 <= state.evaluated <= state.step <= state.steps:
+        raise UnusableFileError(
+            f"{file}: its state is at step {state.step} of {state.steps}, evaluated at step {state.evaluated}"
+        )
     return Checkpoint(trained, weights, state, tensors, file)
 
 
@@ -229,7 +233,7 @@ def _write(file: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise WorkError(f"cannot write {file}: {error.strerror}; the run goes on from its last checkpoint") from error
+        raise WorkError(f"cannot write {file}: {error.strerror}; solve this, then continue with --resume") from error
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

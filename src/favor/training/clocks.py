@@ -13,10 +13,15 @@ class Clocks:
     Time between a kill and the resume is in none of them, nor is work lost since the last checkpoint.
     """
 
-    def __init__(self, before: Readings = Readings(), clock: Clock | None = None) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        before: Readings = Readings(),  # noqa: B008 - frozen
+        clock: Clock | None = None,
+        processes: int = 1,
+    ) -> None:
         self._clock = clock or WallClock()
         self._started = self._clock.now()
-        self._before = before
+        self._before, self._processes = before, processes
         self._training = self._evaluation = 0.0
 
     def now(self) -> float:
@@ -47,4 +52,5 @@ class Clocks:
             training=self._before.training + self._training,
             evaluation=self._before.evaluation + self._evaluation,
             program=self._before.program + self._clock.now() - self._started,
+            training_total=self._before.device_seconds(self._processes) + self._training * self._processes,
         )

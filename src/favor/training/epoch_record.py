@@ -127,7 +127,7 @@ def epoch_record(subject: Subject, epoch: Epoch, survey: Survey, environment: di
         conditions=subject.conditions() | epoch.conditions,
         metrics={**_qualities(epoch), **_costs(subject, epoch, survey)},
         environment=environment | clocks,
-        time=_now(),
+        time=timestamp(),
     )
 
 
@@ -142,7 +142,7 @@ def failure_record(subject: Subject, status: Status, reason: str, environment: d
         status=status,
         reason=reason,
         environment=environment,
-        time=_now(),
+        time=timestamp(),
     )
 
 
@@ -159,11 +159,13 @@ def _qualities(epoch: Epoch) -> dict[str, Reading]:
 
 def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]:
     sums, memory = epoch.sums, epoch.memory
-    hours_per_epoch = sums.seconds / 3600 * epoch.images_of_an_epoch / sums.images
+    share = sums.images / epoch.images_of_an_epoch
+    hours_per_epoch = sums.seconds / 3600 / share
+    device_hours_per_epoch = sums.device_seconds(epoch.processes) / 3600 / share
     timed = f"{sums.seconds:.4g} s for {sums.images} images of the epoch, with data; the whole by proportion"
-    on_devices = f"times {epoch.processes} process(es)"
+    all_processes = "summed over the processes"
     working = sums.seconds - sums.waited
-    before = "median, before the training"
+    before = "median, before the training" + (", without the exchange of gradients" if epoch.processes > 1 else "")
     with_data = (survey.end_to_end, survey.end_to_end_low, survey.end_to_end_high)
     costs = {
         "train_throughput": reading(
@@ -173,7 +175,7 @@ def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]
         ),
         "train_hours_per_epoch": reading("train_hours_per_epoch", hours_per_epoch, method=timed),
         "train_device_hours_per_epoch": reading(
-            "train_device_hours_per_epoch", hours_per_epoch * epoch.processes, method=f"{timed}, {on_devices}"
+            "train_device_hours_per_epoch", device_hours_per_epoch, method=f"{timed}, {all_processes}"
         ),
         "train_step_time": reading(
             "train_step_time",
@@ -192,7 +194,7 @@ def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]
         joules = sums.joules / sums.images
         costs["train_energy_per_image"] = reading("train_energy_per_image", joules, method=epoch.energy_method)
     if epoch.final:
-        hours, method = epoch.clocks.training / 3600 * epoch.processes, f"training clock {on_devices}"
+        hours, method = epoch.clocks.device_seconds(epoch.processes) / 3600, f"training clock, {all_processes}"
         costs["train_device_hours"] = reading("train_device_hours", hours, method=method)
         if subject.start.pretraining != "none":
             costs["finetune_time"] = reading("finetune_time", hours, method=method)
@@ -210,7 +212,3 @@ def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]
 def _whole(epochs: float) -> int | float:
     """Epochs as people write them: 8 rather than 8.0."""
     return int(epochs) if epochs == int(epochs) else round(epochs, 4)
-
-
-def _now() -> str:
-    return timestamp()

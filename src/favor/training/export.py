@@ -37,9 +37,9 @@ from favor.zoo.registry import card, create_model
 SEED = 0
 CALIBRATION_IMAGES = 128
 TEST_IMAGES, TEST_IMAGES_INT8 = 64, 512
-"""What int8 costs is a share of images, which takes more of them to tell than a deviation."""
+"""The accuracy that int8 costs is a share of images, whose estimate takes more of them than a deviation does."""
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2}
-"""Deviations, as shares of the largest output, that rounding does not explain. int8 has none: its agreement is told."""
+"""The largest deviations that rounding explains, as shares of the largest output; int8 has no such limit."""
 _BATCH = 16
 GENERATED, IMAGENET = "synthetic", "imagenet-1k"
 
@@ -101,7 +101,7 @@ def export(request: ExportRequest) -> ExportCard:
     if test_images is None:
         test_images = TEST_IMAGES_INT8 if request.precision == "int8" else TEST_IMAGES
     if test_images < 1:
-        raise RequestError(f"a self-test with {test_images} images tests nothing; use 1 or more")
+        raise RequestError(f"the self-test needs 1 image or more, not {test_images}")
     subject, calibration = _subject(request), None
     if request.precision == "int8":
         calibration = _calibration_set(request, subject)
@@ -176,7 +176,7 @@ def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
 
 
 def named_images(text: str) -> DataSet:
-    """The data set `NAME[:PATH]`; a folder of images without classes will do, as no label is needed."""
+    """The data set `NAME[:PATH]`; a folder of images without class folders will do, since labels are not needed."""
     folder = parse(text).path if text.startswith("folder:") else None
     if folder is not None and folder.is_dir():
         names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS)
@@ -226,6 +226,7 @@ def _card(
         mean=subject.normalization.mean,
         std=subject.normalization.std,
         crop_ratio=subject.framing.crop_ratio,
+        interpolation=subject.framing.interpolation,
         num_classes=num_classes,
         classes=trained.classes if trained else (),
         dataset=trained.dataset if trained else None,

@@ -1,6 +1,6 @@
 """The exporting worker: from a model or a checkpoint to the files that a runtime opens, compared with the float model.
 
-The float graph is written once for all runtimes and precisions: what a folder has is not made again.
+The float graph is written once for all runtimes and precisions that share a folder.
 """
 
 import json
@@ -34,7 +34,7 @@ _CHECKED = 2
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What to export for a measurement, and into which folder; `checkpoint` and `calibration` are for int8."""
+    """What to export for a measurement, and the folder for its graph; `checkpoint` and `calibration` are for int8."""
 
     name: str
     img_size: int
@@ -52,7 +52,7 @@ class ExportJob:
 
     @property
     def manifest(self) -> Path:
-        """Where the files are written down."""
+        """The list of the files."""
         return Path(self.folder) / f"{self.runtime}-{self.precision}.json"
 
     def to_json(self) -> str:
@@ -127,12 +127,7 @@ def _float_files(job: ExportJob, subject: "Subject | None", channel: Channel) ->
     if not about.is_file():
         _write_float(job, subject, precision, manifest, about, channel)
     known = json.loads(about.read_text())
-    exported = ExportedModel.load(manifest)
-    if job.batch_size is not None and exported.batch_sizes is not None and job.batch_size not in exported.batch_sizes:
-        # Written for another batch size; the graph fixes it.
-        _write_float(job, subject, precision, manifest, about, channel)
-        exported = ExportedModel.load(manifest)
-    return FloatFiles(exported, known["seconds"], known["conditions"])
+    return FloatFiles(ExportedModel.load(manifest), known["seconds"], known["conditions"])
 
 
 def _write_float(
@@ -206,14 +201,19 @@ def _quantize(
     for size, file in floats.exported.files.items():
         ending = ".onnx" if job.runtime == "onnxruntime" else ".xml"
         files[size] = job.manifest.with_name(f"{job.manifest.stem}-{size}{ending}")
-        batches = images.calibration.split(size or 1)
-        full = [batch for batch in batches if len(batch) == (size or 1)]
-        (quantize_onnx if job.runtime == "onnxruntime" else quantize_openvino)(file, files[size], full)
+        batches = _full_batches(images.calibration, size or 1)
+        (quantize_onnx if job.runtime == "onnxruntime" else quantize_openvino)(file, files[size], batches)
     seconds = time.perf_counter() - began
     exported = ExportedModel(files)
     opening = _compare(job, images, floats.exported, exported, choice, channel)
     channel.environment({"calibration_images": len(images.calibration)})
     _report(job, exported, floats.seconds + seconds + opening, "exporting, quantizing and opening", channel)
+
+
+def _full_batches(images: "Tensor", size: int) -> list["Tensor"]:
+    """Batches of exactly this size, which a graph may fix; too few images for one batch are repeated."""
+    repeated = images.repeat(-(-size // len(images)), 1, 1, 1) if len(images) < size else images
+    return [batch for batch in repeated.split(size) if len(batch) == size]
 
 
 def _compare(

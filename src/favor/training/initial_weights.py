@@ -1,6 +1,7 @@
 """The weights that a training starts from: random ones, or those of a file."""
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from favor.zoo.cards import HUB, TIMM
 from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights, pushed_file
 from favor.zoo.registry import card
 from favor.zoo.weights import head_names, load_weights
+
+_ZIP_START = b"PK\x03\x04"  # by which PyTorch recognizes its zip files
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,10 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
+        _refuse_compressed(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
+    except RequestError:
+        raise
     except pickle.UnpicklingError as error:
         raise RequestError(
             f"{file}: a pickle with more than weights, which favor does not execute; save its weights as safetensors"
@@ -137,3 +143,14 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
                 f"{file}: weight {shown(name)} of shape {shown(tuple(weight.shape))} is larger than the file"
             )
     return content
+
+
+def _refuse_compressed(file: Path) -> None:
+    """Refuse a zip file with more content than bytes: PyTorch compresses nothing, and would unpack it all."""
+    with open_regular(file) as content:
+        if content.read(len(_ZIP_START)) != _ZIP_START:
+            return
+        with zipfile.ZipFile(content) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > file.stat().st_size:
+        raise RequestError(f"{file}: unpacks to {unpacked:,} bytes, more than the file has; save the weights again")

@@ -170,10 +170,11 @@ def _train_stretch(parts: Parts, progress: Progress, batches: Iterator[Batch], e
                     break
         parts.device.synchronize()
     seconds = parts.clocks.now() - start
-    joules, sums = parts.energy.stop(), progress.sums
+    joules, sums, processes = parts.energy.stop(), progress.sums, parts.processes.count
     progress.sums = sums.model_copy(
         update={
             "seconds": sums.seconds + seconds,
+            "seconds_total": sums.device_seconds(processes) + seconds * processes,
             "waited": sums.waited + waited,
             "joules": _sum_or_none(sums.joules, joules),
         }
@@ -298,7 +299,8 @@ def _memory(parts: Parts) -> Memory:
     """The peak of the whole training where the device tells it, else that of the survey's step."""
     if parts.device.kind != "cuda":
         survey = parts.survey
-        return Memory(survey.memory, survey.memory_total or survey.memory, survey.memory_method)
+        alone = ", without the buffers for the exchange of gradients" if parts.processes.count > 1 else ""
+        return Memory(survey.memory, survey.memory_total or survey.memory, survey.memory_method + alone)
     peak = torch.cuda.max_memory_allocated(parts.device.torch_device)
     method = "torch.cuda.max_memory_allocated, whole training"
     return Memory(int(parts.processes.largest(peak)), int(parts.processes.sums([peak])[0]), method)
@@ -365,7 +367,11 @@ def _diverged(parts: Parts, progress: Progress, batch: Batch, what: str, norm: f
 
 def _diverged_in_evaluation(parts: Parts, progress: Progress, scores: Scores) -> DivergedError:
     """The error if the last step of an epoch diverged, which only the next training loss would have shown."""
-    cause = diagnose(parts.learner.weights, next(iter(parts.evaluation)), parts.learner.precision)
+    batch = next(iter(parts.evaluation), None)
+    if batch is None:  # more processes than images, or all of this one are broken
+        cause = "this process has no evaluation image to show where"
+    else:
+        cause = str(diagnose(parts.learner.weights, batch, parts.learner.precision))
     epochs, lr = parts.epochs_after(progress.step), parts.schedule.at(progress.step - 1)
     return DivergedError(
         f"{parts.subject.model}: the loss of the evaluation is {scores.loss} after {epochs:g} epochs "

@@ -75,6 +75,10 @@ def load_trained(path: Path, device: torch.device) -> tuple[Trained, nn.Module]:
     model = build()
     if load_weights(model, weights, sides).replaced:
         raise RequestError(f"{file}: its classifier does not fit its {classes} classes; download it again")
+    if trained.recipe.img_size != trained.img_size:  # images are prepared as the recipe says
+        raise RequestError(
+            f"{file}: a model for {trained.img_size} px, a recipe for {trained.recipe.img_size} px; download it again"
+        )
     return trained, fuse(model).to(device)
 
 
@@ -189,7 +193,7 @@ def _exported(file: Path, device: Device) -> Classifier:
         exported.classes,
         exported.dataset,
         exported.epochs,
-        Framing(exported.img_size, crop_ratio=exported.crop_ratio),
+        Framing(exported.img_size, crop_ratio=exported.crop_ratio, interpolation=exported.interpolation),
         Normalization(exported.mean, exported.std),
         torch.device("cpu"),
         run,

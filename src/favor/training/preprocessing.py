@@ -18,7 +18,8 @@ from favor.zoo.checkpoints import Checkpoint, checkpoints
 from favor.zoo.registry import card
 
 _LARGEST_CONFIG = 2**20  # bytes
-_Number = Annotated[float, Field(gt=0.0, le=1.0)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
+_PositiveShare = Annotated[float, Field(ge=1e-3, le=1.0)]
 
 
 def framing_of(recipe: Recipe) -> Framing:
@@ -123,12 +124,12 @@ def _configured(file: Path) -> Checkpoint:
 
 
 class _Preprocessing(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     input_size: tuple[int, int, Annotated[int, Field(ge=1, le=4096)]]
-    mean: tuple[_Number, _Number, _Number]
-    std: tuple[_Number, _Number, _Number]
-    crop_pct: Annotated[float, Field(gt=0.0, le=1.0)]
+    mean: tuple[_Share, _Share, _Share]
+    std: tuple[_PositiveShare, _PositiveShare, _PositiveShare]
+    crop_pct: _PositiveShare
     interpolation: str
     crop_mode: str = "center"
     num_classes: int = 0

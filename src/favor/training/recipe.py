@@ -12,8 +12,8 @@ from favor.errors import RequestError, path_text, shown, unknown_name
 from favor.yaml_file import YamlFile
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
 Triple = tuple[Share, Share, Share]
 Scalar = str | bool | int | float
 
@@ -31,7 +31,8 @@ PrecisionName = Annotated[Literal["fp32", "amp", "amp-fp16", "amp-bf16"], Before
 class Recipe(BaseModel):
     """How a model is trained; every number that could change the result is here."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Bounds alone let NaN through: it is neither below nor above any.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str
     version: int = Field(ge=1)

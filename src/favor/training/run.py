@@ -36,10 +36,10 @@ from favor.training.preprocessing import augmentation_of, framing_of, normalizat
 from favor.training.randomness import draw_drop_path_by_sample, seed_all
 from favor.training.recipe import Recipe
 from favor.training.request import TrainingRequest
-from favor.training.run_data import save_run_data
+from favor.training.run_data import has_other_images, read_run_data, save_run_data
 from favor.training.schedule import Schedule, schedule_of
 from favor.training.signals import Stopped, StopRequest, heeding_signals
-from favor.training.state import Survey, Trained, some
+from favor.training.state import Readings, Survey, Trained, some
 from favor.training.step import Learner
 from favor.training.survey import fitting_steps, survey
 from favor.training.trackers import TrackedRun, tracked
@@ -161,9 +161,11 @@ def _run(setting: Setting, audience: Audience, stop: StopRequest) -> Outcome:
         audience.note(f"{setting.folder} is already fully trained")
         final = next((record for record in reversed(_records(setting)) if record.conditions.get("final") is True), None)
         return Outcome("done", final, setting.folder)
+    if checkpoint is not None:
+        _refuse_other_images(setting)
     if setting.processes.leads:
         save_run_data(setting.folder, setting.request.data, setting.data)
-    clocks = Clocks(checkpoint.state.clocks) if checkpoint else Clocks()
+    clocks = Clocks(checkpoint.state.clocks if checkpoint else Readings(), processes=setting.processes.count)
     try:
         with nullcontext() if setting.processes.count > 1 else stop.at_once():
             survey = (
@@ -224,6 +226,15 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
         )
     audience.note(f"resumed from step {newest.state.step} of {newest.state.steps} ({newest.file.name})")
     return newest
+
+
+def _refuse_other_images(setting: Setting) -> None:
+    kept = read_run_data(setting.folder)
+    if kept is not None and has_other_images(kept, setting.data):
+        raise RequestError(
+            f"{setting.folder}: images of {setting.request.data} were added, removed or renamed since the run was "
+            "started; use the same images, or choose another --study"
+        )
 
 
 def _kept_survey(setting: Setting, kept: Survey, audience: Audience) -> Survey:

@@ -72,16 +72,28 @@ def open_run_data(kept: RunData, classes: tuple[str, ...]) -> DataSet:
 
 def has_changed(kept: RunData) -> bool:
     """Whether images were added, removed or renamed since the training."""
-    return _described(kept.data, open_data(kept.data)).images != kept.images
+    return _digest(open_data(kept.data)) != kept.images
+
+
+def has_other_images(kept: RunData, data: DataSet) -> bool:
+    """Whether the files of `data` are not those of the run; sets without files are told apart by their size only."""
+    names = [_names(source) for source in (data.train, data.evaluation)]
+    return None not in names and kept.images not in (_digest(data), _digest(data, by_name=False))
 
 
 def _described(text: str, data: DataSet) -> RunData:
+    evaluation = _names(data.evaluation) if _is_split_by_favor(data) else None
+    return RunData(data=text, images=_digest(data), evaluation=None if evaluation is None else tuple(evaluation))
+
+
+def _digest(data: DataSet, by_name: bool = True) -> str:
+    """A hash of the names of the images; of their number if they are not files, or not by name."""
     digest = hashlib.sha256()
     for source in (data.train, data.evaluation):
-        for name in _names(source) or [str(len(source))]:
+        names = _names(source) if by_name else None
+        for name in names or [str(len(source))]:
             digest.update(name.encode(errors="surrogateescape") + b"\0")
-    evaluation = _names(data.evaluation) if _is_split_by_favor(data) else None
-    return RunData(data=text, images=digest.hexdigest(), evaluation=None if evaluation is None else tuple(evaluation))
+    return digest.hexdigest()
 
 
 def _names(source: ImageSource) -> list[str] | None:

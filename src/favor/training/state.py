@@ -35,7 +35,7 @@ class Trained(BaseModel):
 
 
 class Survey(BaseModel):
-    """What a step costs, measured before the training, in seconds and bytes; `memory` is None if unknown."""
+    """What a step costs, measured before the training, in seconds and bytes; None where it is unknown."""
 
     model_config = _STRICT
 
@@ -61,8 +61,13 @@ class Sums(BaseModel):
     loss: float = 0.0
     images: int = 0
     seconds: float = 0.0
+    seconds_total: float | None = Field(default=None, description="over all processes; None in older checkpoints")
     waited: float = 0.0
     joules: float | None = 0.0
+
+    def device_seconds(self, processes: int) -> float:
+        """The seconds summed over the processes; a resumed run may have another number of them."""
+        return self.seconds * processes if self.seconds_total is None else self.seconds_total
 
 
 class Best(BaseModel):
@@ -86,6 +91,11 @@ class Readings(BaseModel):
     training: float = 0.0
     evaluation: float = 0.0
     program: float = 0.0
+    training_total: float | None = Field(default=None, description="over all processes; None in older checkpoints")
+
+    def device_seconds(self, processes: int) -> float:
+        """The training clock summed over the processes; a resumed run may have another number of them."""
+        return self.training * processes if self.training_total is None else self.training_total
 
 
 class RunState(BaseModel):

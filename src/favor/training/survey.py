@@ -22,6 +22,7 @@ from favor.machine.timing import time_end_to_end
 from favor.training.recipe import Recipe
 from favor.training.state import Survey
 from favor.training.step import Learner
+from favor.units import format_quantity
 
 SHARE_OF_FREE_MEMORY = 0.85
 SMALL_BATCHES = (2, 4)
@@ -109,7 +110,8 @@ def needed_accumulation(plan: BatchPlan, memory: tuple[float, float, float]) -> 
         if largest % parts == 0 and fixed + per_image * (largest // parts) <= room:
             return parts
     raise WorkError(
-        f"not even one image fits into memory: a step takes {fixed + per_image:.3g} bytes, but only {room:.3g} are free"
+        f"not even one image fits into memory: a step takes {format_quantity(fixed + per_image, 'B')}, "
+        f"but only {format_quantity(room, 'B')} are free"
     )
 
 

@@ -197,7 +197,7 @@ class _Tracked:
 
     def evaluated(self, record: Record, news: StepNews) -> None:
         self._audience.evaluated(record, news)
-        self.is_stopped = news.step < news.steps
+        self.is_stopped = record.conditions.get("final") is not True  # an early stop is an end, too
         self.each(lambda tracker: tracker.add(record, news.step))
 
     def each(self, do: Callable[[Tracker], Any]) -> None:

@@ -83,7 +83,7 @@ add_rule(named("bernoulli"), "random", no_work)
 
 
 def _reads_what_it_takes(call: Call) -> tuple[int, int]:
-    """As much is read from the table as is put out, and the indices are read."""
+    """As much is read from the table as is returned, and the indices are read."""
     written = sum(map(tensor_bytes, call.outputs))
     return written + sum(map(tensor_bytes, call.inputs[1:])), written
 

@@ -5,6 +5,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from favor.trace.rules.normalisation import SOFTMAX
 from favor.trace.rules.registry import NOTHING, Call, Work, named, rule
 
 aten = torch.ops.aten
@@ -130,8 +131,6 @@ def _convolution_backward(call: Call) -> Work:
 # A fused attention counts what its parts would: both products, the scaling of queries and keys, the mask, the softmax.
 # So a network has the same figures on meta tensors, where PyTorch takes attention apart, and elsewhere.
 
-_SOFTMAX = 5  # maximum, difference, exponential, sum, quotient
-
 
 def _attention_forward(query: Tensor, key: Tensor, value: Tensor, masked: bool, tokens: int = -2) -> Work:
     heads_and_queries = query.numel() // query.shape[-1]
@@ -139,8 +138,8 @@ def _attention_forward(query: Tensor, key: Tensor, value: Tensor, masked: bool, 
     out = heads_and_queries * value.shape[-1]
     return Work(
         macs_matmul=scores * (query.shape[-1] + value.shape[-1]),
-        other_flops=query.numel() + key.numel() + masked * scores + _SOFTMAX * scores,
-        mixed_ops=query.numel() + masked * scores + _SOFTMAX * scores,
+        other_flops=query.numel() + key.numel() + masked * scores + SOFTMAX * scores,
+        mixed_ops=query.numel() + masked * scores + SOFTMAX * scores,
         activations=scores + out,
     )
 
@@ -150,7 +149,7 @@ def _attention_backward(query: Tensor, key: Tensor, value: Tensor, tokens: int =
     heads_and_queries = query.numel() // query.shape[-1]
     scores = heads_and_queries * key.shape[tokens]
     # Beyond the products: the softmax made again, its backward, and scaling the two gradients.
-    other = _SOFTMAX * scores + 4 * scores + query.numel() + key.numel()
+    other = SOFTMAX * scores + 4 * scores + query.numel() + key.numel()
     return Work(
         macs_matmul=scores * (3 * query.shape[-1] + 2 * value.shape[-1]),
         other_flops=other,
@@ -260,16 +259,31 @@ def _cholesky(call: Call) -> Work:
     return Work(other_flops=batch * n**3 // 3)
 
 
-@rule(*named("_linalg_solve_ex", "linalg_lu_solve", "cholesky_solve"), kind="linalg")
+@rule(*named("_linalg_solve_ex"), kind="linalg")
 def _solve(call: Call) -> Work:
     batch, n = _square(call)
     columns = call.outputs[0].numel() // max(1, batch * n)
     return Work(other_flops=batch * (2 * n**3 // 3 + 2 * n * n * columns))
 
 
-@rule(*named("linalg_solve_triangular", "triangular_solve"), kind="linalg")
+@rule(*named("linalg_lu_solve"), kind="linalg")
+def _solve_factored(call: Call) -> Work:
+    return Work(other_flops=2 * call.outputs[0].numel() * call.inputs[0].shape[-1])
+
+
+@rule(*named("cholesky_solve"), kind="linalg")
+def _solve_cholesky(call: Call) -> Work:
+    return Work(other_flops=2 * call.outputs[0].numel() * call.inputs[1].shape[-1])  # the right-hand side comes first
+
+
+@rule(*named("linalg_solve_triangular"), kind="linalg")
 def _triangular_solve(call: Call) -> Work:
     return Work(other_flops=call.outputs[0].numel() * call.inputs[0].shape[-1])
+
+
+@rule(*named("triangular_solve"), kind="linalg")
+def _triangular_solve_reversed(call: Call) -> Work:
+    return Work(other_flops=call.outputs[0].numel() * call.inputs[1].shape[-1])  # the right-hand side comes first
 
 
 @rule(*named("linalg_qr", "geqrf", "linalg_householder_product"), kind="linalg")

@@ -45,7 +45,7 @@ class Work:
     fft_flops: int = 0
     other_flops: int = 0  # every other operation on floating-point numbers
     mixed_ops: int = 0  # what the benchmark's convention adds to the multiply-adds
-    activations: int = 0  # elements put out by matrix products and convolutions
+    activations: int = 0  # elements that matrix products and convolutions output
 
     @property
     def flops(self) -> int:
@@ -93,7 +93,7 @@ def read_all_write_all(call: Call) -> tuple[int, int]:
 
 
 def update_lists(call: Call) -> tuple[int, int]:
-    """All tensors of the lists are read; those of the first are written where the operator puts nothing out."""
+    """All tensors of the lists are read; those of the first are written if the operator returns nothing."""
     read, written = read_all_write_all(call)
     return read, written if call.outputs else sum(map(tensor_bytes, call.args[0]))
 
@@ -110,7 +110,7 @@ def no_traffic(call: Call) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is known of an operator: the kind it belongs to, its work and its memory traffic."""
+    """The kind of an operator, its work and its memory traffic."""
 
     kind: Kind
     work: WorkOf
@@ -128,7 +128,7 @@ def no_work(call: Call) -> Work:
 def add_rule(
     operators: Iterable[OpOverload | OpOverloadPacket], kind: Kind, work: WorkOf, traffic: Traffic = read_all_write_all
 ) -> None:
-    """Put a rule down for operators; a packet (`aten.add`) stands for all of its overloads that have no own rule."""
+    """Register a rule for operators; a packet (`aten.add`) stands for all of its overloads that have no own rule."""
     for operator in operators:
         if operator in _RULES:
             raise ValueError(f"{operator} has a rule already")
@@ -169,7 +169,7 @@ def find_rule(operator: OpOverload, subject: str) -> Rule:
     if operator.is_view:  # the schema says so: the output aliases an input that is not written to
         return _VIEW
     raise WorkError(
-        f"no counting rule for operator {operator}, called by {subject}: nothing is counted as zero by guess; "
+        f"no counting rule for operator {operator}, called by {subject}; favor does not count it as zero: "
         f"add one with @favor.trace.rules.rule({operator.namespace}.{operator.overloadpacket.__name__}, kind=...) "
         "(docs/counting.md, 'Adding a rule')"
     )
