@@ -31,6 +31,7 @@ from favor.errors import WorkError
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.records.table import load
+from favor.text import plural
 
 PROCESSES = multiprocessing.get_context("fork")
 SMALL_DISK = 256 * 1024
@@ -253,7 +254,8 @@ def killed_sweeps(folder: Path, jobs: int, kills: int, rng: random.Random) -> Fi
         sweeps, written, lost = sweeps + 1, written + len(records), lost + len(set(sizes) - set(records))
         doubled += sum(count > 1 for count in records.values())
         torn += len(read(study).problems)
-    note = f"{done} kills in {sweeps} sweeps of {jobs} jobs, {after_some} of them after some records; {torn} torn lines"
+    kills_of_sweeps = f"{done} kills in {plural(sweeps, 'sweep')} of {jobs} jobs"
+    note = f"{kills_of_sweeps}, {after_some} of them after some records; {torn} torn lines"
     return Figures(written, lost, doubled, 0, note)
 
 
@@ -279,7 +281,7 @@ def training_on_full_disk(folder: Path, whole: Path) -> Figures:
     refusals = [line for line in ended.stderr.splitlines() if "No space left on device" in line]
     subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)  # noqa: S607
     _ends([*TRAIN, str(folder / "study")], None)
-    return _trained(folder / "study", whole, f"ended with {ended.returncode} and {len(refusals)} line that says why")
+    return _trained(folder / "study", whole, f"exit code {ended.returncode}, {len(refusals)} line that says why")
 
 
 def _trained(study: Path, whole: Path, note: str) -> Figures:

@@ -211,8 +211,8 @@ def _why(study: Study) -> str:
   peak; depthwise convolutions, gathers, many small operators and element-wise work do not.
 - **Two cores are not fourteen.** The i9-12900H has 6 fast and 8 slow cores. More cores help large matrix products a lot
   and small operators little, so models with few multiply-adds should rank better on two cores.
-- **What was timed.** Here: eager PyTorch in fp32, models in their inference form (`favor.fuse`), best batch size. D.3
-  gives neither batch size nor threads nor precision for its CPU.
+- **What was timed.** Here, eager PyTorch in fp32, with models in inference form (`favor.fuse`), at the best batch size.
+  D.3 states neither batch size nor threads nor precision for its CPU.
 - **Accuracies are the same** on both sides, so only speed moves a model onto or off the front. Flagged models are never
   on the front, because their published accuracy belongs to a different configuration.
 
@@ -244,8 +244,8 @@ def _table(study: Study) -> str:
     head = ["class", "model", *(TITLES[metric] for metric in SHOWN)]
     return f"""## All models
 
-Bold: on the front of throughput and accuracy. *: the accuracy belongs to a different configuration (`favor recommend`
-names it).
+Models in bold are on the front of throughput and accuracy. * marks an accuracy that belongs to a different
+configuration, which `favor recommend` describes.
 
 {markdown(head, cells)}"""
 

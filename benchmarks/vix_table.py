@@ -27,7 +27,7 @@ INTRODUCTION = """# The Vision X-formers and how they were counted
 
 The paper "Resource-efficient Hybrid X-formers for Vision" undercounts parameters. Models that it calls small, such as
 ViL, are the largest of their group. [The ranking by size](#effect-on-the-ranking-by-size) shows the effect. Its savings
-of GPU memory need attention that is not fused: [training memory](#training-memory).
+of GPU memory occur only with plain attention, not with fused attention: [training memory](#training-memory).
 
 The paper compares 38 small models on CIFAR-10 (32 px) and Tiny ImageNet (64 px), all with 1024 patches. In the zoo they
 are `vix_*` (`favor list "vix_*"`): width 128, four blocks, four heads. `favor show NAME` says where the paper's text
@@ -56,10 +56,10 @@ MEMORY = """
 
 {finding}
 
-The table has the peak memory of a training step on CIFAR-10 at batch 64, with Adam in mixed precision. The paper prints
-what is in use on the device, with CUDA's own part and the allocator's cache. The other two columns are live tensors on
-the operator trace: with plain attention, as PyTorch computed it when the paper was written, and with fused attention.
-For other models:
+The table has the peak memory of a training step on CIFAR-10 at batch size 64, with Adam in mixed precision. The paper
+prints the memory in use on the device, including the CUDA context and the allocator's cache. The other two columns are
+the live tensors of the operator trace: with plain attention, as PyTorch computed it when the paper was written, and
+with fused attention. For other models:
 `favor count vix_pit --phase training --memory --batch-size 64 --num-classes 10 --optimizer adam --attention plain`.
 
 | model | name | paper | plain | fused |
@@ -71,9 +71,9 @@ TABLE_6 = """
 The paper prints no parameters for these eight models and says that rotary positions do not change their number. In fact
 every model loses the 131,200 parameters of its learned positions. (The authors' code still allocates them for ViT and
 ViL without using them; ours does not.) By the paper's convention, which never counted learned positions, only ViL
-changes: with rotary positions its code has four heads of keys instead of one, 49,152 parameters more. (The published
-code of Hybrid ViL has four heads without rotary positions, too. Table 1 prints the count for one head, which is what we
-build.)
+changes: with rotary positions its code has four heads of keys instead of one, which adds 49,152 parameters. (The
+published code of Hybrid ViL has four heads even without rotary positions. Table 1 prints the count for one head, which
+is what we build.)
 
 | model | name | by the convention | true | true with learned positions |
 |---|---|---|---|---|"""

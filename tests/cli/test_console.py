@@ -89,7 +89,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_line_that_can_be_read(
         main()
     told = capsys.readouterr().err
     assert ended.value.code == 2
-    assert told == "error: an argument has a number of 5000 digits; at most 300 are allowed\n"
+    assert told == "error: an argument has a number with 5000 digits; at most 300 are allowed\n"
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def told(study: Path, *options: str) -> tuple[str, str]:
 def test_the_table_has_the_study_s_own_data_set_and_says_what_it_leaves_out(study: Path) -> None:
     table, notes = told(study)
     assert "| vit_xs4 | **81.0" in table
-    assert "hydra_xs4: its accuracy is left out, as its training is unfinished (--unfinished includes it)" in notes
-    assert "my_net: its accuracy is left out, as it is of another pipeline: theirs (--any-pipeline" in notes
-    assert "performer_xs4: no accuracy, as its training failed: diverged" in notes
+    assert "hydra_xs4: its accuracy is left out because its training is unfinished (--unfinished includes it)" in notes
+    assert "my_net: its accuracy is left out because it is from another pipeline: theirs (--any-pipeline" in notes
+    assert "performer_xs4: no accuracy because its training failed: diverged" in notes
     assert "the study has CPU a, host a" in notes
 
 
@@ -87,7 +87,8 @@ def test_a_published_accuracy_in_the_table_does_not_hide_that_the_study_s_own_is
     assert imported.exit_code == 0, imported.output
     table, notes = told(study)
     assert "81.3" not in table
-    assert "swin_ti: its accuracy is left out, as it is of another pipeline: swin (--any-pipeline includes it)" in notes
+    pipeline = "it is from another pipeline: swin (--any-pipeline includes it)"
+    assert f"swin_ti: its accuracy is left out because {pipeline}" in notes
     table, notes = told(study, "--any-pipeline")
     assert "81.3" in table
     assert "left out" not in notes

@@ -38,7 +38,7 @@ def test_show_says_where_none_are_published() -> None:
 
 
 def test_show_gives_borrowed_weights_no_accuracy() -> None:
-    assert "what it reaches with them is not published" in said("show", "tome_r8_s16")
+    assert "the accuracy of tome_r8_s16 with them is not published" in said("show", "tome_r8_s16")
     assert {one["top1"] for one in json.loads(said("show", "tome_r8_s16", "--json"))["checkpoints"]} == {None}
 
 

@@ -179,7 +179,7 @@ def test_ray_leaves_jobs_alone_that_wait_on_slurm(study: Path, tmp_path: Path, r
     assert run(study, folder, "extra=--hold") == ""
     words = ["run", str(study), "--study", str(folder), "--executor", "ray"]
     said = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert f"not run on Ray: 1 job in Slurm's queue; `favor cancel {folder}` takes them out" in said.stderr
+    assert f"not run on Ray: 1 job in Slurm's queue; `favor cancel {folder}` removes them" in said.stderr
     assert said.exit_code == 1
     assert [submission.executor for submission in submissions_of(folder)] == ["slurm"]
     CliRunner().invoke(app, ["cancel", str(folder)], catch_exceptions=False)

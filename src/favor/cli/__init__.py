@@ -81,7 +81,7 @@ def docs_folder() -> Path:
 
 
 @app.callback(
-    epilog=f"`favor COMMAND --help` explains a command and shows examples. The files of docs/ are in {docs_folder()}"
+    epilog=f"`favor COMMAND --help` explains a command and shows examples. The documentation is in {docs_folder()}"
 )
 def door(
     plugin: Annotated[
@@ -142,7 +142,7 @@ def _run(words: list[str]) -> int:
     for word in words:
         digits = max(map(len, re.findall(r"\d+", word)), default=0)
         if digits > _MOST_DIGITS:
-            raise RequestError(f"an argument has a number of {digits} digits; at most 300 are allowed")
+            raise RequestError(f"an argument has a number with {digits} digits; at most 300 are allowed")
     code = app(words or ["--help"], prog_name="favor", standalone_mode=False) or 0
     sys.stdout.flush()
     return int(code)

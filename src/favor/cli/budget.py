@@ -37,7 +37,7 @@ def budget_command(
         str | None, typer.Option(metavar="80", help="Show what it takes to reach this top-1 accuracy in %.")
     ] = None,
     margin: Annotated[
-        float, typer.Option(min=0.0, help="Leads of at most this many points are ties, in the search for flips.")
+        float, typer.Option(min=0.0, help="When looking for late flips, treat leads up to this many points as ties.")
     ] = 1.0,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Data set of the trainings (default: the only one).")
@@ -57,7 +57,7 @@ def budget_command(
     """Show accuracy over training budget: learning curves, late flips, images to reach an accuracy, and totals.
 
     Seeds of a training are averaged. A finished run keeps its last accuracy, so a short schedule can be compared with
-    a long one. Two runs flip late if one leads and ends behind.
+    a long one. Two runs flip late if one leads at first and ends behind.
     """
     from favor.analyze.budget import over_budget
     from favor.analyze.learning_curves import learning_curves
@@ -86,7 +86,7 @@ def _print(result: "BudgetResult", margin: float) -> None:
         elif not curve.finished:
             note(f"note: {curve.run} is unfinished: {_progress(curve)}")
     if len({curve.machine for curve in result.curves}) > 1:
-        note("note: runs are on several machines; hours, energy and money are compared only within one")
+        note("note: the runs are from several machines; hours, energy and money are compared only on the same machine")
 
 
 def _print_curves(result: "BudgetResult") -> None:
@@ -109,7 +109,7 @@ def _print_curves(result: "BudgetResult") -> None:
     title = f"Top-1 accuracy on {result.dataset} over {BUDGETS[result.over].title.lower()}"
     emit_table(title, columns, rows, right=columns[1:])
     if any("(" in cell for row in rows for cell in row[2:]):
-        note("in parentheses: the run had finished before")
+        note("in parentheses: the final accuracy of a run that had already finished")
 
 
 def _cell(curve: "LearningCurve", budgets: list[float], top1: list[float], place: float) -> str:

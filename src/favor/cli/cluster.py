@@ -25,7 +25,7 @@ LOOK_SECONDS = 5.0
 """Between two questions to the scheduler."""
 
 ExecutorOption = Annotated[
-    str | None, typer.Option("--executor", metavar="local|slurm|ray", help="Who runs the jobs (default: this machine).")
+    str | None, typer.Option("--executor", metavar="local|slurm|ray", help="Where to run jobs (default: this machine).")
 ]
 AddressOption = Annotated[
     str | None, typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster, such as auto.")
@@ -74,7 +74,7 @@ def run_on_ray(session: "Session", options: "ExecutorOptions", repeat: "Repeat |
     queue = ClusterQueue.now(session.folder)
     if of_slurm := queue.alive(state.job for state in session.states()):
         queued = plural(len(of_slurm), "job")
-        note(f"not run on Ray: {queued} in Slurm's queue; `favor cancel {session.folder}` takes them out")
+        note(f"not run on Ray: {queued} in Slurm's queue; `favor cancel {session.folder}` removes them")
     with progress_bar() as bar:
         for study in _on_clusters(session):
             jobs = _jobs_of(session, study, repeat, queue)
@@ -166,7 +166,7 @@ def print_plan(study: "ResolvedStudy", jobs: "Sequence[Job]", options: "Executor
 
 
 def cancel_command(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Study folder.")]) -> None:
-    """Cancel the jobs of a study that wait or run on Slurm. Trainings save a checkpoint; `favor resume` continues."""
+    """Cancel a study's queued and running Slurm jobs. Trainings save a checkpoint; `favor resume` continues them."""
     from favor.study.folder import saved_requests
     from favor.study.slurm_executor import cancel
     from favor.study.submission import submissions_of
@@ -184,7 +184,7 @@ def _on_clusters(session: "Session") -> "list[ResolvedStudy]":
     """The requests that may run on any node; those of a single machine are left to it."""
     for study in session.studies:
         if not study.machine.is_cluster:
-            note(f"the jobs of {study.name} run on {study.machine} only")
+            note(f"skipped: the jobs of {study.name} run only on {study.machine}")
     return [study for study in session.studies if study.machine.is_cluster]
 
 
@@ -192,19 +192,12 @@ def _jobs_of(
     session: "Session", study: "ResolvedStudy", repeat: "Repeat | None", queue: "ClusterQueue"
 ) -> "tuple[Job, ...]":
     """The jobs of a study to submit: those that are left, or to repeat, and not in the queue."""
-    from favor.study.progress import jobs_to_do
-
-    jobs = jobs_to_do(_states(session, study), repeat)
-    alive = set(queue.alive(jobs))
-    return tuple(job for job in jobs if job not in alive)
-
-
-def _states(session: "Session", study: "ResolvedStudy") -> "tuple[JobState, ...]":
-    from favor.study.plan import jobs_of
-    from favor.study.progress import records_of, states_of
+    from favor.study.progress import jobs_to_do, records_of, states_of_all
 
     assert session.folder is not None  # noqa: S101
-    return states_of(jobs_of(study), records_of(session.folder), study.machine)
+    jobs = jobs_to_do(states_of_all([study], records_of(session.folder)), repeat)
+    alive = set(queue.alive(jobs))
+    return tuple(job for job in jobs if job not in alive)
 
 
 def _allocations(jobs: "Sequence[Job]", options: "ExecutorOptions") -> "tuple[Allocation, ...]":

@@ -73,10 +73,10 @@ def count_command(
         raise unknown_name("phase", phase, PHASES, "choose from " + ", ".join(PHASES))
     if memory and (phase != "training" or by_op or study is not None):
         raise RequestError(
-            "--memory is for one training step and is printed only: add --phase training, leave out --by-op and --study"
+            "--memory prints the memory of a training step: add --phase training, and leave out --by-op and --study"
         )
     if not memory and (precision or optimizer or attention):
-        raise RequestError("--precision, --optimizer and --attention change nothing but the memory; add --memory")
+        raise RequestError("--precision, --optimizer and --attention affect only the memory; add --memory")
     load_plugins()
     if study is not None:
         if (phase, batch_size or 1, by_op) != ("inference", 1, False):
@@ -119,30 +119,30 @@ def _memory(names: list[str], as_json: bool, **conditions: Any) -> None:
     _end_with(failures, bool(peaks))
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def _of_each(names: list[str], find: Callable[[str], Found]) -> tuple[list[Found], list[tuple[str, FavorError]]]:
-    """What is found of each model, and the models of which nothing is, with the reason."""
-    found: list[Found] = []
+def _of_each(names: list[str], count: Callable[[str], Result]) -> tuple[list[Result], list[tuple[str, FavorError]]]:
+    """The results of the models, and the models that failed, with the errors."""
+    results: list[Result] = []
     failures: list[tuple[str, FavorError]] = []
     with progress_bar() as bar:
         task = bar.add_task("counting", total=len(names), visible=len(names) > 1)
         for name in names:
             bar.update(task, description=name)
             try:
-                found.append(find(name))
+                results.append(count(name))
             except FavorError as error:
                 failures.append((name, error))
             bar.advance(task)
-    return found, failures
+    return results, failures
 
 
-def _end_with(failures: list[tuple[str, FavorError]], found_any: bool) -> None:
+def _end_with(failures: list[tuple[str, FavorError]], any_succeeded: bool) -> None:
     for name, failure in failures:
         note(f"error: {name}: {failure}")
     if failures:
-        is_wrong_request = not found_any and all(isinstance(failure, RequestError) for _, failure in failures)
+        is_wrong_request = not any_succeeded and all(isinstance(failure, RequestError) for _, failure in failures)
         raise typer.Exit(2 if is_wrong_request else 1)
 
 

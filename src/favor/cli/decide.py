@@ -48,7 +48,7 @@ RECOMMEND_EXAMPLES = examples(
     ),
     ("favor recommend --study mine --prefer latency --runtime openvino", "in one runtime (default: each in its best)"),
     ("favor recommend --study mine --max-p99 50ms --qps 20", "the most accurate model that serves 20 images a second"),
-    ("favor recommend --with-weights --max-params 30M", "the most accurate one with published weights"),
+    ("favor recommend --with-weights --max-params 30M", "the most accurate model with published weights"),
     (
         "favor recommend --among timm --device t4 --prefer throughput --min-accuracy 84",
         "the fastest of timm's pretrained networks, by simulated speeds",
@@ -99,7 +99,7 @@ def recommend_command(
         str | None, typer.Option(metavar="50ms", help="Maximum median latency of one image.")
     ] = None,
     max_p99: Annotated[
-        str | None, typer.Option(metavar="80ms", help="Maximum latency of 99 % of single images.")
+        str | None, typer.Option(metavar="80ms", help="Maximum 99th percentile of the latency of one image.")
     ] = None,
     qps: Annotated[
         str | None, typer.Option(metavar="20", help="Images per second to serve within --max-p99 (see favor load).")
@@ -109,12 +109,12 @@ def recommend_command(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Compare on this device or machine, such as cpu; models are ranked on the first, limits hold on all.",
+            help="Device or machine, such as cpu; repeatable: models are ranked on the first, limits apply to all.",
         ),
     ] = None,
     runtime: Annotated[
         str | None,
-        typer.Option(help="eager, compile, onnxruntime or openvino (default: the best of each model)."),
+        typer.Option(help="eager, compile, onnxruntime or openvino (default: each model's best)."),
     ] = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
@@ -126,7 +126,7 @@ def recommend_command(
     study: Studies = None,
     with_weights: Annotated[
         bool,
-        typer.Option("--with-weights", help="Only models with pretrained weights, by the accuracy of those weights."),
+        typer.Option("--with-weights", help="Only models with published weights, ranked by the weights' accuracy."),
     ] = False,
     guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
     as_json: AsJson = False,
@@ -182,7 +182,7 @@ def recommend_command(
 def pareto_command(
     metrics: Annotated[list[str] | None, typer.Argument(help="Two or more metrics (default: top1 throughput).")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Dominated means worse in every metric (the paper's rule).")
+        bool, typer.Option("--strict", help="Drop only models that another beats in every metric (the paper's rule).")
     ] = False,
     everyone: Annotated[
         bool, typer.Option("--all", help="Also show the other models, with their distance to the front.")

@@ -39,14 +39,14 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for limit in answer.limits:
         if limit.tested is not None:
             value = format_quantity(limit.value, limit.unit)
-            emit_line(f"Tested: {limit} {value} on {METRICS[limit.metric].title.lower()}: {limit.tested}")
+            emit_line(f"Tested: {limit} {value} against {METRICS[limit.metric].title.lower()}: {limit.tested}")
     if answer.relax is not None:
         for way in answer.relax.each:
             emit_line(f"Relax one limit: {_relaxation(way)}")
         if answer.relax.together is not None and answer.relax.together not in answer.relax.each:
             emit_line(f"Smallest change overall: {_relaxation(answer.relax.together)}")
         if answer.relax.unknown:
-            note(f"note: {answer.relax.unknown} models have no number for a limit and are not considered")
+            note(f"note: {answer.relax.unknown} models lack the number that a limit needs and are not considered")
     for choice in answer.flagged:
         emit_line(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     for choice in (answer.favored,) if answer.favored else answer.undecided_between:
@@ -93,7 +93,7 @@ def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, 
         [
             _sized(choice.name, choice.img_size),
             *([choice.run] if shown else []),
-            _class_title(choice.how),
+            class_title(choice.how),
             *(_reading(metric, choice.metrics.get(metric), not common[metric]) for metric in metrics),
             *([_percentage(choice.probability_best) or "unknown"] if chances else []),
             str(choice.weights or weights[choice.name] or "none published"),
@@ -369,7 +369,8 @@ def _sized(name: str, img_size: int | None) -> str:
     return name if img_size in (None, 224) else f"{name}@{img_size}"
 
 
-def _class_title(how: str | None) -> str:
+def class_title(how: str | None) -> str:
+    """The title of a class of the taxonomy; empty for a model in none."""
     return next((entry.title for entry in How if entry.key == how), "")
 
 

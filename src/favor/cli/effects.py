@@ -24,7 +24,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def effects_command(
-    metric: Annotated[str, typer.Argument(help="The metric that changes.")] = "top1",
+    metric: Annotated[str, typer.Argument(help="Metric to compare.")] = "top1",
     dataset: Dataset = "cifar10",
     study: Studies = None,
     as_json: AsJson = False,
@@ -51,4 +51,4 @@ def _say_other_datasets(table: "pd.DataFrame", dataset: str) -> None:
     own = table[table["name"].str.startswith("vix_") & (table["source"] == "measured") & table["top1"].notna()]
     others = sorted(set(own["dataset"].dropna()) - {dataset})
     if others:
-        note(f"note: your X-formers are also trained on {', '.join(others)}; choose with --dataset")
+        note(f"note: you also trained X-formers on {', '.join(others)}; choose with --dataset")

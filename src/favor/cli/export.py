@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     ("favor export runs/train/runs/RUN -o model.onnx", "the best model of a run, for ONNX Runtime"),
-    ("favor export best.safetensors -o model.xml --runtime openvino --precision int8", "calibrated on its own images"),
-    ("favor export best.safetensors -o model.onnx --precision int8 --calibration folder:photos", "on yours"),
-    ("favor export vit_s16 -o vit.onnx --dynamic-batch", "fresh weights; one file for all batch sizes"),
+    (
+        "favor export best.safetensors -o model.xml --runtime openvino --precision int8",
+        "calibrated on images that it was trained on",
+    ),
+    (
+        "favor export best.safetensors -o model.onnx --precision int8 --calibration folder:photos",
+        "calibrated on your images",
+    ),
+    ("favor export vit_s16 -o vit.onnx --dynamic-batch", "random weights; one file for all batch sizes"),
 )
 
 
@@ -26,7 +32,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def export_command(
     source: Annotated[
-        str, typer.Argument(metavar="NAME|CHECKPOINT|RUN", help="A model, a model file, a run's folder.")
+        str, typer.Argument(metavar="NAME|CHECKPOINT|RUN", help="A model, a checkpoint file, or a run's folder.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file: .onnx, .xml (OpenVINO) or .pt2 (PyTorch).")],
     runtime: Annotated[str, typer.Option("--runtime", help="onnx, openvino or torch-export.")] = "onnx",
@@ -51,9 +57,9 @@ def export_command(
     load_plugins()
     card = export(ExportRequest(source, output, runtime, precision, dynamic_batch, data, calibration, images))
     if card.dataset is None:
-        note(f"{card.model} has fresh weights: export a checkpoint for a model that has learned something")
+        note(f"{card.model} has random weights; export a checkpoint to get a trained model")
     if card.self_test.data == "synthetic":
-        note("compared on generated images, as no real ones were found; name some with --data NAME[:PATH]")
+        note("compared on generated images because no real ones were found; name some with --data NAME[:PATH]")
     if as_json:
         emit_json({"file": str(output), **card.model_dump(mode="json")})
     else:

@@ -36,9 +36,9 @@ def load_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Find the load that models serve within a latency limit, on this machine, with dynamic batching.
+    """Find the largest load that models serve within a latency limit, on this machine, with dynamic batching.
 
-    It uses MLCommons' load generator for two minutes a model; this is not a result of MLPerf. `docs/load.md` describes
+    It runs MLCommons' load generator for two minutes per model; this is not an MLPerf result. `docs/load.md` describes
     the method.
     """
     jobs_to_repeat = repeat_of(repeat)
@@ -84,7 +84,7 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
     for compared in load_comparisons(records):
         for sentence in breakpoints(compared):
             note(sentence)
-    note("a short run of MLCommons' load generator, not a result of MLPerf")
+    note("a short run of MLCommons' load generator, not an MLPerf result")
 
 
 def _cells(record: "Record") -> tuple[str, str, str, str, str]:

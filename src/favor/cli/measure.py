@@ -9,7 +9,7 @@ import typer
 from favor.cli.console import emit_json, emit_records, emit_table, examples
 from favor.cli.evidence import Among
 from favor.cli.options import add_command
-from favor.cli.running import RepeatOption, StudyFolder, Wait, end, finish, repeat_of
+from favor.cli.running import RepeatOption, StudyFolder, Wait, end, finish, print_refusals, repeat_of
 from favor.cli.zoo import AsJson, ModelNames, load_plugins
 from favor.errors import RequestError
 from favor.terminal import note
@@ -87,7 +87,7 @@ Question = Annotated[
     typer.Option(
         "--for",
         metavar="QUESTION",
-        help="Measure only what answers a question, such as 'min-accuracy=84 prefer=latency'; stop when it is certain.",
+        help="Measure only what can answer a question, such as 'min-accuracy=84 prefer=latency', until it is certain.",
     ),
 ]
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
@@ -143,13 +143,17 @@ def _check_question(
     names: list[str], study: Path | None, repeat: str | None, phase: str, options: "Mapping[str, Any]"
 ) -> None:
     if names:
-        raise RequestError(f"--for chooses the models itself; instead of {names[0]!r} use --among PATTERN")
+        raise RequestError(f"--for chooses the models itself; use --among PATTERN instead of {names[0]!r}")
     if study is None:
-        raise RequestError("--for decides by the measurements of a study; name it with --study DIR")
+        raise RequestError("--for saves its measurements in a study and decides by them; name it with --study DIR")
     if repeat is not None or phase != "inference" or options.get("img_sizes"):
         raise RequestError(
             "--for measures inference at the image sizes of the accuracies; leave out --repeat, --phase and --img-size"
         )
+    for option in ("runtimes", "precisions"):
+        if len(options[option]) > 1:
+            one = option.removesuffix("s")
+            raise RequestError(f"--for compares models in one {one}; give --{one} once")
 
 
 def _measure_for(
@@ -249,6 +253,7 @@ def variability_command(
         for phase in by_phase:
             _print_spreads(f"{name}, {phase}: {runs} runs", by_phase[phase])
     finish(ended, f"{len(usable)} of {len(ended.jobs)} runs were done")
+    print_refusals(ended)
     if len(usable) < len(ended.jobs):
         raise typer.Exit(1)
 
@@ -356,7 +361,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
         ("clock", f"resolution {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns per reading"),
         ("timer noise", f"{work} of work: interquartile range {timer.middle_half_percent:.1f} % of the median"),
         ("", f"p99 {timer.p99_percent:+.0f} % from the median; median {median}"),
-        ("--runtime compile", diagnosis.compiler or "no C++ compiler found; it needs one on the CPU"),
+        ("--runtime compile", diagnosis.compiler or "no C++ compiler found, which it needs on the CPU"),
     ]
     for device in diagnosis.devices:
         memory = f"{_gib(device.free_memory)} free of {_gib(device.total_memory)}"

@@ -46,7 +46,7 @@ def show_own_images(run: Path, device: str | None, workers: int | None, as_json:
     shown = OwnImages(
         trained.model,
         f"{trained.training[0].upper()}{trained.training[1:]}, {trained.img_size} px. "
-        f"{plural(len(data.train), 'image')} to learn from, {len(data.evaluation)} to evaluate on.",
+        f"{plural(len(data.train), 'image')} for training, {len(data.evaluation)} for evaluation.",
         trained.dataset,
         confusion,
         pictures,
@@ -66,7 +66,7 @@ def warn_if_changed(run: Path) -> None:
 
     kept = read_run_data(run)
     if kept is not None and has_changed(kept):
-        note(f"warning: the images of {kept.data} have changed since this training; train anew with another --study")
+        note(f"warning: the images of {kept.data} have changed since this training; train again with another --study")
 
 
 def _commands(run: Path) -> list[tuple[str, str]]:
@@ -74,7 +74,7 @@ def _commands(run: Path) -> list[tuple[str, str]]:
     return [
         (f"favor predict {place} photos/ --csv out.csv", "classify a folder of images"),
         (f"favor evaluate {place} --data folder:PATH", "evaluate it on other images of these classes"),
-        (f"favor export {place} -o model.onnx", "a file that runs without favor"),
+        (f"favor export {place} -o model.onnx", "export a file that runs without favor"),
     ]
 
 

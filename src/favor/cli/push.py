@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     ("favor push runs/train/runs/RUN --to hub:me/my-vit", "the best model of a run, with a model card"),
-    ("favor push runs/quick --to hub:me/quick-study --private", "a study: its records, and a table"),
-    ("favor push runs/train/runs/RUN --to hub:me/my-vit --dry-run", "write the files, and upload nothing"),
+    ("favor push runs/quick --to hub:me/quick-study --private", "a study: its records and a table"),
+    ("favor push runs/train/runs/RUN --to hub:me/my-vit --dry-run", "write the files and upload nothing"),
 )
 DRY_RUNS = Path("runs/push")
 
@@ -32,8 +32,8 @@ def push_command(
     source: Annotated[
         Path, typer.Argument(metavar="STUDY|RUN", help="A study, the folder of a run, or a checkpoint file.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="hub:USER/NAME", help="Repository; made if it does not exist.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a private repository.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="hub:USER/NAME", help="Repository; created if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the files below runs/push instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +41,7 @@ def push_command(
 
     A run becomes a model repository: weights (safetensors), config, records, and a model card with accuracy and costs.
     `favor finetune`, `evaluate`, `predict` and `export` then take `hub:USER/NAME` as the checkpoint. A study
-    becomes a dataset repository: its records, and a table. See `docs/sharing.md`.
+    becomes a dataset repository: its records and a table. See `docs/sharing.md`.
     """
     load_plugins()
     from favor.sharing.push import Repository, is_study, repository_name, upload
@@ -54,7 +54,7 @@ def push_command(
             raise RequestError(f"{folder} exists; remove it, or choose another name")
         hosts = _write(source, repository, folder)
         if hosts:
-            note(f"the records name the machine ({', '.join(hosts)}); --dry-run shows all that is uploaded")
+            note(f"the records name the machine ({', '.join(hosts)}); --dry-run shows what would be uploaded")
         files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         url = folder if dry_run else upload(folder, repository, private)
     about = {"repository": name, "kind": repository.kind, "uploaded": not dry_run, "place": str(url)}

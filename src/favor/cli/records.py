@@ -54,14 +54,14 @@ def table_command(
     studies: Annotated[list[Path], typer.Argument(metavar="STUDY...", help="Study folders, or files of records.")],
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="Apache Parquet, with the metrics' units.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A paper's table in Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="A paper's table in LaTeX (booktabs).")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A table for a paper, in Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="A table for a paper, in LaTeX (booktabs).")] = False,
     metrics: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Columns of a paper's table (default: the usual ones).")
+        str | None, typer.Option(metavar="NAME,...", help="--markdown, --latex: columns (default: the usual ones).")
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Data set of a paper's table (default: the one that the study trained on)."),
+        typer.Option(metavar="NAME", help="--markdown, --latex: data set (default: the one the study trained on)."),
     ] = None,
     device: Device = None,
     pipeline: Pipeline = None,
@@ -75,8 +75,8 @@ def table_command(
 
     `--csv` and `--parquet` have one row per model and conditions, and one column per metric. `docs/metrics.md` lists
     the units; unknown values are empty. In CSV, text that a spreadsheet would run as a formula gets a leading
-    apostrophe. `--markdown` and `--latex` have one row per model in one setting, as `favor pareto` compares them:
-    intervals, the best in bold, sources and flags as footnotes. favor says what it left out.
+    apostrophe. `--markdown` and `--latex` have one row per model in one setting, as `favor pareto` compares them, with
+    intervals, the best in bold, and sources and flags as footnotes. favor says what it left out.
     """
     if csv + parquet + markdown + latex != 1:
         raise RequestError("choose one of --csv, --parquet, --markdown and --latex: favor table my-study --csv")
@@ -170,19 +170,19 @@ def _tell_missing_accuracies(own: "pd.DataFrame", rows: "pd.DataFrame", scope: "
         if (group["final"] == False).all():  # noqa: E712 - a column of true, false and unknown
             why = "its training is unfinished (--unfinished includes it)"
         else:
-            why = f"it is of another pipeline: {group['pipeline'].iloc[-1]} (--any-pipeline includes it)"
-        note(f"{name}: its accuracy is left out, as {why}")
+            why = f"it is from another pipeline: {group['pipeline'].iloc[-1]} (--any-pipeline includes it)"
+        note(f"{name}: its accuracy is left out because {why}")
     failed = trained[
         (trained["task"] == "accuracy") & (trained["status"] != "ok") & ~trained["name"].isin(of_set["name"])
     ]
     for name, group in failed.groupby("name"):
-        note(f"{name}: no accuracy, as its training failed: {group['reason'].iloc[-1]}")
+        note(f"{name}: no accuracy because its training failed: {group['reason'].iloc[-1]}")
 
 
 def _tell_other_machines(own: "pd.DataFrame", device: str | None) -> None:
     machines = sorted(own["machine"].dropna().unique()) if "machine" in own.columns else []
     if device is None and len(machines) > 1:
-        note(f"the costs are of one machine; the study has {'; '.join(machines)} (choose with --device NAME)")
+        note(f"the costs are from one machine; the study has {'; '.join(machines)} (choose with --device NAME)")
 
 
 def import_timm(
@@ -207,7 +207,7 @@ def import_csv(
     study: IntoStudy = None,
     as_json: RecordsAsJson = False,
 ) -> None:
-    """Import results of others that you wrote into a CSV file, to compare them with your own.
+    """Import other people's results that you wrote into a CSV file, to compare them with your own.
 
     Columns: `model` and `source` (where the numbers are from), any metrics of `docs/metrics.md` in their units, and
     what they depend on: `dataset` and `pipeline` for accuracies, `device` for speed and memory. docs/records.md has an

@@ -99,7 +99,7 @@ def _default_folder(studies: list[Path] | None) -> Path:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise WorkError(f"cannot make the folder {folder}: {error.strerror}; choose another place with -o") from error
+        raise WorkError(f"cannot create the folder {folder}: {error.strerror}; choose another place with -o") from error
     return folder
 
 
@@ -122,7 +122,7 @@ def _gathered(studies: list[Path] | None) -> "Gathered":
     for problem in gathered.problems:
         note(f"warning: {problem}")
     if not gathered.paths:
-        note("no study is given, so only the papers' numbers and favor's counts are shown")
+        note("no study given: showing only the papers' numbers and favor's counts")
     return gathered
 
 

@@ -22,7 +22,7 @@ RepeatOption = Annotated[
     typer.Option("--repeat", metavar="failed|flagged|all", help="Repeat failed jobs, jobs with flags, or all jobs."),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait for another favor that uses the device or study; on Slurm, for the jobs.")
+    bool, typer.Option("--wait", help="Wait for another process that uses the device or study; on Slurm, for the jobs.")
 ]
 
 
@@ -44,16 +44,21 @@ def finish(ended: "Ended", how_to_continue: str | None = None) -> None:
     if ended.stopped_by is not None:
         folder = ended.session.folder
         same = "the same command continues from there"
-        again = same if folder else "with --study DIR the same command would continue where it stopped"
+        again = same if folder else "add --study DIR to be able to continue where a command stopped"
         saved = f"; saved in {folder}" if folder else ""
         note(f"stopped by {ended.stopped_by.name}{saved}: {how_to_continue or again}")
         raise typer.Exit(130 if ended.stopped_by is signal.SIGINT else 0)
 
 
+def print_refusals(ended: "Ended") -> None:
+    """Print why jobs were refused; they have no record."""
+    for refusal in ended.refused:
+        note(f"error: {refusal}")
+
+
 def end(ended: "Ended", how_to_continue: str | None = None) -> None:
     """Finish, and exit with 1 if a job was refused or failed."""
     finish(ended, how_to_continue)
-    for refusal in ended.refused:
-        note(f"error: {refusal}")
+    print_refusals(ended)
     if ended.refused or any(record.status != "ok" for record in ended.records):
         raise typer.Exit(1)

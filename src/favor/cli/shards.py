@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from favor.data.shard_index import Shard
 
 EXAMPLES = examples(
-    ("favor shards imagenet -o /scratch/imagenet", "once; `--data imagenet-1k:/scratch/imagenet` reads them"),
-    ("favor shards folder:photos -o photos-shards --shard-size 100MB", "your own images; more, smaller shards"),
-    ("favor shards imagenet-21k -o /scratch/imagenet-21k", "the same command again continues if it was killed"),
+    ("favor shards imagenet -o /scratch/imagenet", "then train with --data imagenet-1k:/scratch/imagenet"),
+    ("favor shards folder:photos -o photos-shards --shard-size 100MB", "your own images, in smaller shards"),
+    ("favor shards imagenet-21k -o /scratch/imagenet-21k", "if it was killed, run it again to continue"),
 )
 
 
@@ -26,10 +26,10 @@ def add_commands(app: typer.Typer) -> None:
 def shards_command(
     data: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A data set by name, or folder:PATH.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder for the shards.")],
-    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Limit for a shard.")] = "1GB",
+    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Maximum size of a shard.")] = "1GB",
     as_json: AsJson = False,
 ) -> None:
-    """Write a data set as WebDataset shards: few large files, which shared file systems read fast."""
+    """Write a data set as WebDataset shards: a few large files, which shared file systems read fast."""
     from favor.data.broken import BrokenImages
     from favor.data.names import parse
     from favor.data.opening import open_data

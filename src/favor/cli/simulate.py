@@ -25,7 +25,7 @@ SIMULATE_EXAMPLES = examples(
     ("favor simulate vit_b16 --device a100-80gb --phase training --batch-size 2048", "does a training step fit?"),
     ("favor simulate 'evit_s16(keep=0.5)' --device t4", "with other settings, in quotes because of the shell"),
     ("favor simulate vix_vit --device t4 --phase training --attention plain", "as papers before PyTorch 2.0 measured"),
-    ("favor simulate 'timm:*' --device a100 --study timm", "all of timm; the same command continues after a stop"),
+    ("favor simulate 'timm:*' --device a100 --study timm", "all of timm; run it again to continue after a stop"),
     ("favor simulate vit_s16 --device my-gpu.yaml --study my-study", "your own device, saved in a study"),
 )
 
@@ -99,8 +99,8 @@ def simulate_command(
 ) -> None:
     """Simulate time and memory of models on GPUs that you do not have.
 
-    Times and memory follow from the model's operator trace and the device's specification. Records have the source
-    `simulated`, times a 95 % interval; docs/simulation.md shows how accurate they are.
+    Times and memory are computed from the model's operator trace and the device's specification, with intervals.
+    Records have the source `simulated`; docs/simulation.md says how accurate they are.
     """
     from favor.simulation.devices import device as described
     from favor.simulation.simulation import SimulationRequest
@@ -116,7 +116,7 @@ def simulate_command(
     ]
     device_names = [name.strip() for names in device for name in names.split(",") if name.strip()]
     if not device_names:
-        raise RequestError("--device: name a device; `favor devices` shows them")
+        raise RequestError("--device: name a device; `favor devices` lists them")
     devices = list(dict.fromkeys(described(name) for name in device_names))
     for gpu in devices if precision == "bf16" else ():
         gpu.peak_flops("bf16")  # refused before any model is traced

@@ -19,7 +19,7 @@ from favor.cli.cluster import (
     wait_for,
 )
 from favor.cli.console import emit_json, examples
-from favor.cli.running import RepeatOption, Wait, finish, repeat_of
+from favor.cli.running import RepeatOption, Wait, finish, print_refusals, repeat_of
 from favor.cli.zoo import AsJson, load_plugins
 from favor.errors import FavorError, RequestError
 from favor.terminal import note
@@ -44,10 +44,10 @@ RUN_EXAMPLES = "\n\n".join(
         "`misnomer-imagenet`  inference of the models of The Efficiency Misnomer, at ImageNet size: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
         "`laptop`  14 families trained on CIFAR-10 for 5 minutes each, and measured: 90 minutes",
-        "`misnomer`  its experiments with 12 small models trained on CIFAR-10, and measured: 4 hours",
+        "`misnomer`  The Efficiency Misnomer with 12 small models, trained on CIFAR-10 and measured: 4 hours",
         "`vix-cifar10`  the X-formers trained on CIFAR-10 with three seeds, and measured: days on a GPU",
         "`vix-tiny-imagenet`  the same on Tiny ImageNet",
-        "`paper`  all of Table 5 pretrained, fine-tuned and measured, on a node with a GPU: thousands of GPU hours",
+        "`paper`  all of Table 5 pretrained, fine-tuned and measured, on 8 GPUs: thousands of GPU hours",
         examples(
             ("favor run", "which model to favor on this machine, in 6 minutes"),
             ("favor run full --study cpu-study", "all of Table 5, in your own folder"),
@@ -61,7 +61,7 @@ RESUME_EXAMPLES = examples(
     ("favor resume runs/full", "continue where it stopped; finished jobs are not repeated"),
     ("favor resume runs/full --repeat failed", "also retry failed jobs"),
 )
-CANCEL_EXAMPLES = examples(("favor cancel runs/full", "take its jobs out of Slurm's queue"))
+CANCEL_EXAMPLES = examples(("favor cancel runs/full", "remove its jobs from Slurm's queue"))
 STATUS_EXAMPLES = examples(
     ("favor status runs/full", "what is done, what failed and why, what is left"),
     ("favor status runs/full --json", "for programs"),
@@ -117,7 +117,9 @@ def run_command(
     if dry_run:
         _print_plan(resolved, options, into, jobs_to_repeat)
         return
+    asked_at = _now()
     with working_in(into, wait):
+        since += _now() - asked_at  # waiting for another process does not use up the total budget
         session = begin(resolved, into)
         if not options.is_cluster:
             _work(session, into, repeat=jobs_to_repeat, wait=wait, since=since, as_json=as_json)
@@ -135,7 +137,7 @@ def resume_command(
 ) -> None:
     """Continue a study where it stopped, and repeat measurements that were disturbed or contradict each other.
 
-    Failed jobs are retried only with --repeat failed. On a cluster, what is neither done nor queued is submitted.
+    Failed jobs are retried only with --repeat failed. On a cluster, it submits jobs that are neither done nor queued.
     """
     since = _now()
     from favor.study.executor_file import changed, saved_executor
@@ -147,7 +149,9 @@ def resume_command(
     load_plugins()
     from favor.study.session import resume, working_in
 
+    asked_at = _now()
     with working_in(folder, wait):
+        since += _now() - asked_at  # as in `favor run`
         session = resume(folder)
         if not options.is_cluster:
             _work(session, folder, repeat=jobs_to_repeat or "doubtful", wait=wait, since=since, as_json=as_json)
@@ -246,6 +250,7 @@ def _work(
 
     ended = run_session(session, repeat=repeat, wait=wait, since=since)
     finish(ended, f"`favor resume {folder}` continues")
+    print_refusals(ended)
     states = session.states() if ended.jobs else ended.before
     _conclude(session, folder, states, bool(ended.jobs), as_json)
     done_now = {state.job for state in states if state.status == "done"} & set(ended.jobs)
@@ -278,10 +283,11 @@ def _is_behind(page: Path, folder: Path) -> bool:
 
 
 def study_answer(study: "ResolvedStudy", folder: Path) -> "StudyAnswer":
-    """The answer of a study as the terminal tells it, for the page."""
+    """The answer of a study as the terminal tells it, for the page; of a cluster, that of its first device."""
     from favor.cli import study_text
 
-    return study_text.answer_told(study, _answer(study, folder))
+    first = on_each_device(study, folder)[0]
+    return study_text.answer_told(first, _answer(first, folder))
 
 
 def _write_page(folder: Path, page: Path, study: "ResolvedStudy") -> bool:
@@ -335,8 +341,8 @@ def on_each_device(study: "ResolvedStudy", folder: Path) -> "list[ResolvedStudy]
 
     if study.machine.label:
         return [study]
-    measured = (record.conditions.get("device") for record in records_of(folder) if record.task != "count")
-    labels = dict.fromkeys(str(label) for label in measured if label is not None)
+    measured = (record for record in records_of(folder) if record.source == "measured" and record.task != "count")
+    labels = dict.fromkeys(str(record.conditions["device"]) for record in measured if "device" in record.conditions)
     by_label = [study.machine.model_copy(update={"label": label}) for label in labels]
     return [study.model_copy(update={"machine": machine}) for machine in by_label] or [study]
 

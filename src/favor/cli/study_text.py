@@ -14,10 +14,8 @@ from favor.study.resolved import ResolvedStudy
 from favor.terminal import note
 from favor.text import first_few, ordinal
 from favor.units import format_quantity, format_span
-from favor.zoo.taxonomy import How
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
-    from favor.analyze.recommendation import Choice
     from favor.report.study_answer import StudyAnswer
     from favor.study.cluster_queue import Whereabouts
     from favor.study.summary import Answer, Standing
@@ -144,6 +142,7 @@ def print_answer(
 
 def answer_told(study: ResolvedStudy, answer: "Answer") -> "StudyAnswer":
     """The answer in words, for the terminal and for the page."""
+    from favor.cli.decision_text import class_title
     from favor.report.study_answer import StudyAnswer
 
     least = study.report.min_accuracy
@@ -155,7 +154,7 @@ def answer_told(study: ResolvedStudy, answer: "Answer") -> "StudyAnswer":
         (
             goal if goal == "accuracy" else f"{goal}{limit}",
             choice.called,
-            _class_title(choice),
+            class_title(choice.how),
             *(_figure(answer.figures[goal], name) for name in shown),
         )
         for goal, choice in choices.items()
@@ -224,7 +223,3 @@ def _print_missing_p99(states: Sequence[JobState]) -> None:
     if missing:
         known = f"p99 latency is known for {len(measured) - len(missing)} of {len(measured)} models"
         emit_line(f"{known}; the others are too slow for enough calls within the budget (`favor measure {missing[0]}`)")
-
-
-def _class_title(choice: "Choice") -> str:
-    return next((entry.title for entry in How if entry.key == choice.how), "")

@@ -31,12 +31,12 @@ TRAIN_EXAMPLES = examples(
     ("favor train ccl_xs4 --recipe laptop-cifar10", "CIFAR-10 on two cores"),
     (
         "favor train vit_s16 --recipe deit3-pretrain --data imagenet-21k --study study --resume",
-        "continues if it was killed",
+        "run it again to continue if it was killed",
     ),
     ("favor train 'vit_*4' linformer_xs4 --minutes 5 --study study", "each model for five minutes"),
     ("favor train 'linformer_xs4(k=8)'", "with other settings, in quotes because of the shell"),
     ("favor train vit_xs4 --set lr=5e-4 --set seed=1 --epochs 10", "with another learning rate, seed and length"),
-    ("favor train vit_xs4 --log wandb --log tensorboard", "curves in Weights & Biases and TensorBoard, too"),
+    ("favor train vit_xs4 --log wandb --log tensorboard", "also log curves to Weights & Biases and TensorBoard"),
     ("torchrun --nproc-per-node=4 -m favor train vit_s16 --recipe deit3-pretrain", "on the four GPUs of a node"),
 )
 FINETUNE_EXAMPLES = examples(
@@ -52,7 +52,7 @@ EVALUATE_EXAMPLES = examples(
     ("favor evaluate study/runs/RUN", "the best checkpoint of a run, on the data set it was trained on"),
     ("favor evaluate vit_s16 --pretrained --data imagenet-1k", "published weights, with their own preprocessing"),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
-    ("favor evaluate int8.onnx", "a file that `favor export` wrote"),
+    ("favor evaluate int8.onnx", "a file that was exported with favor export"),
 )
 PREDICT_EXAMPLES = examples(
     ("favor predict best.safetensors cat.jpg dog.png", "the five most likely classes of each image"),
@@ -110,7 +110,7 @@ def train_command(
     """Train models with one recipe, adding a record per epoch and checkpoints to a study.
 
     Models are trained one after another, each in its own process. If one fails, the reason is recorded and the next
-    one is trained. SIGTERM and Ctrl-C save a checkpoint before they stop; `--resume` continues from it. See
+    one is trained. On SIGTERM or Ctrl-C, favor saves a checkpoint and stops; `--resume` continues from it. See
     `docs/training.md`.
     """
     load_plugins()
@@ -148,10 +148,10 @@ def finetune_command(
 ) -> None:
     """Fine-tune a checkpoint on other classes (with a new head) or at another image size (positions are resampled).
 
-    On a folder of images (`--data folder:PATH`, with one folder per class), the default recipe is `transfer`, fitted to
-    their number; it ends with a report. Otherwise it is `deit3-finetune`. Weights bring their own image size and
-    normalization, unless --img-size or --set override them; with --recipe, a checkpoint of favor's brings its
-    normalization only.
+    On a folder of images (`--data folder:PATH`, with one folder per class), the default recipe is `transfer`, adapted
+    to the number of images, and the run ends with a report. Otherwise the default is `deit3-finetune`. Image size and
+    normalization are those of the weights, unless --img-size or --set override them; with --recipe, a favor checkpoint
+    keeps only its normalization.
     """
     wait_asleep(os.environ)
     from favor.training.initial_weights import model_of
@@ -188,7 +188,7 @@ def _count_images(data: str | None) -> int:
     from favor.data.opening import open_data
 
     dataset = open_data(data or "folder")
-    split = f"{plural(len(dataset.train), 'image')} to learn from, {len(dataset.evaluation)} to evaluate on"
+    split = f"{plural(len(dataset.train), 'image')} for training, {len(dataset.evaluation)} for evaluation"
     note(f"{data}: {dataset.num_classes} classes, {split}")
     return len(dataset.train)
 
@@ -207,7 +207,8 @@ def evaluate_command(
 ) -> None:
     """Evaluate a checkpoint in its inference form: top-1, top-5 and loss on the evaluation images.
 
-    For a run on a folder of images, these are the run's own. Of another folder that is not split, all images are used.
+    For a run on a folder of images, these are the run's own evaluation images. If `--data` names another folder that
+    has no split, all of its images are used.
     """
     wait_asleep(os.environ)
     from favor.analyze.intervals import accuracy_interval
@@ -263,7 +264,7 @@ def predict_command(
 ) -> None:
     """Classify images: the five most likely classes of each, with probabilities.
 
-    Images that cannot be read are reported, one line each, and make the exit code 1.
+    Images that cannot be read are reported, one line each, and the exit code is then 1.
     """
     wait_asleep(os.environ)
     from favor.machine.device import find_device

@@ -91,7 +91,7 @@ def list_command(
     if pattern.lower().startswith(TIMM):
         raise RequestError("timm's models are not listed; `favor show timm:NAME` shows one of them")
     if has_settings(pattern):
-        raise RequestError("models are listed with their own settings; `favor show 'NAME(KEY=VALUE)'` shows others")
+        raise RequestError("models are listed with their default settings; `favor show 'NAME(KEY=VALUE)'` shows others")
     if not any(wildcard in pattern for wildcard in WILDCARDS):
         pattern = card(pattern).name  # resolves an alias, and suggests a name that is close
     cards = [card(name) for name in list_models(pattern, where=where, how=how, origin=origin)]  # type: ignore[arg-type]
@@ -204,8 +204,8 @@ def show_command(
     )
     if published[0][0].borrowed:
         note(
-            f"trained in a network that keeps all tokens: {model.name} takes these weights as they are, and what it "
-            "reaches with them is not published"
+            f"these weights were trained in a network that keeps all tokens; the accuracy of {model.name} with them "
+            "is not published"
         )
 
 
