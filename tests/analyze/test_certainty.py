@@ -257,6 +257,21 @@ def test_flagged_contenders_are_to_be_measured_again(tmp_path: Path) -> None:
     assert (step.command or "").endswith("--repeat flagged")
 
 
+def test_a_contender_without_an_interval_is_named_and_to_be_measured(tmp_path: Path) -> None:
+    append(
+        tmp_path,
+        [
+            measured("vit_s16", throughput=around(11.3, 0.03)),
+            *(measured(name, "throughput:contradictory", throughput=7.3) for name in ("cvt_13", "swin_ti")),
+        ],
+    )
+    answer = favor.recommend(prefer="throughput", study=tmp_path)
+    assert {choice.name for choice in answer.undecided_between} == {"vit_s16", "cvt_13", "swin_ti"}
+    assert "cvt_13 (unknown)" in answer.undecided[0]
+    assert answer.to_decide is not None
+    assert re.search(r"favor measure .*cvt_13.* --repeat flagged", answer.to_decide.command or "")
+
+
 def test_equal_published_accuracies_are_undecided_and_no_measurement_would_help() -> None:
     answer = favor.recommend()
     assert answer.favored is None

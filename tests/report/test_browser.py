@@ -335,7 +335,7 @@ def test_the_page_is_as_sure_as_the_command(
     chances = dict(
         tab.evaluate("""() => {
       const answer = favor.decide(favor.questionNow());
-      return [...favor.chancesOf(answer)].map(([row, chance]) => [favor.models[row].name, chance]);
+      return [...favor.chancesOf(answer)].map(([row, { share }]) => [favor.models[row].name, share]);
     }""")
     )
     expected = {choice.name: choice.probability_best for choice in (answer.favored, *answer.runners_up) if choice}

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import zipfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -420,12 +421,19 @@ def test_a_run_can_be_resumed_with_smaller_micro_batches_and_this_is_said(tmp_pa
     assert "micro-batches of 80 images" in outcome.record.metrics["train_memory"].method
 
 
+class WithATwin(Processes):
+    """The first of two processes, of which the second does the same."""
+
+    def sums(self, values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(2 * value for value in values)
+
+
 def test_device_hours_count_each_part_of_a_run_with_the_processes_that_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = train(asked(tmp_path), Watcher(at=7)).folder  # in the second of two epochs
     alone, _ = newest_checkpoint(folder)
-    monkeypatch.setattr(run, "joined", lambda _kind: nullcontext(Processes(Share(0, 2))))
+    monkeypatch.setattr(run, "joined", lambda _kind: nullcontext(WithATwin(Share(0, 2))))
     outcome = train(asked(tmp_path, resume=True, price_per_hour=2.0))
     last, _ = newest_checkpoint(folder)
     assert alone is not None

@@ -1,6 +1,7 @@
 """The probability that a model is the best one, given the intervals of all numbers."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,13 +16,33 @@ def chance_of_being_best(
 ) -> np.ndarray | None:
     """Share of draws in which each row is the best of those that meet all limits; None if nothing can be drawn.
 
-    A row with a number of unknown uncertainty has no share (NaN), but takes part. Ties go to the earlier row. Draws in
-    which no row meets the limits count for no row.
+    A row with a number of unknown uncertainty takes part, but its share is no probability (NaN). Ties go to the earlier
+    row. Draws in which no row meets the limits count for no row.
 
     >>> rows = pd.DataFrame({"top1": [80.0, 79.0], "top1_low": [79.0, 78.0], "top1_high": [81.0, 80.0]})
     >>> bool(chance_of_being_best(rows, "top1", ())[0] > 0.85)
     True
     """
+    drawn = draw_best(rows, objective, limits, draws=draws, seed=seed)
+    return None if drawn is None else drawn.probabilities
+
+
+class BestInDraws(NamedTuple):
+    """By row, the share of draws in which it is best, and whether that is a probability: its uncertainty is known."""
+
+    shares: np.ndarray
+    is_known: np.ndarray
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """The shares, NaN where they are no probability."""
+        return np.where(self.is_known, self.shares, np.nan)
+
+
+def draw_best(
+    rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
+) -> BestInDraws | None:
+    """How often each row is the best of those that meet all limits; None if nothing can be drawn."""
     involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
     if not len(rows) or not draws:
         return None
@@ -30,7 +51,7 @@ def chance_of_being_best(
         return None
     rng = np.random.default_rng(seed)
     drawn = {column: draw(rows, column, draws, rng) for column in involved}
-    return np.where(known, shares_of_best(drawn, objective, limits), np.nan)
+    return BestInDraws(shares_of_best(drawn, objective, limits), known)
 
 
 def shares_of_best(

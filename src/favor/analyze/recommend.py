@@ -168,7 +168,8 @@ class _Decision:
         if not verdict.contenders or verdict.chances is None:
             return []
         beyond = {at: "" if at in pool.index else ", just beyond a limit" for at in verdict.contenders}
-        names = [f"{choose(at).called} ({verdict.chances[at]:.0%}{what})" for at, what in beyond.items()]
+        chances = {at: "unknown" if math.isnan(chance) else f"{chance:.0%}" for at, chance in verdict.chances.items()}
+        names = [f"{choose(at).called} ({chances[at]}{what})" for at, what in beyond.items()]
         nobody = [f"no model that meets the limits ({verdict.nobody:.0%})"] if verdict.nobody >= LIKELY else []
         return [f"undecided between {', '.join([*names, *nobody])}: none is the best in most draws from the intervals"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from favor.analyze.chances import chance_of_being_best
+from favor.analyze.chances import chance_of_being_best, draw_best
 from favor.analyze.flags import is_disturbed
 from favor.analyze.intervals import deviations
 from favor.analyze.limits import Limit
@@ -33,9 +33,10 @@ LOAD_MINUTES = 2.2
 
 @dataclass(frozen=True)
 class Verdict:
-    """By row, the share of draws in which it is best (None if nothing can be drawn), and who wins.
+    """By row, the probability of being the best (None if nothing can be drawn), and who wins.
 
-    `contenders` are empty if one is favored. `nobody` is the share of draws in which no model meets all limits.
+    `contenders` are empty if one is favored. A model with a number of unknown uncertainty may be among them; its
+    probability is NaN. `nobody` is the share of draws in which no model meets all limits.
     """
 
     chances: dict[int, float] | None
@@ -47,19 +48,23 @@ class Verdict:
 def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int) -> Verdict:
     """The verdict on rows that are ordered best first; `pool` has those that meet all limits by their numbers."""
     first = int(pool.index[0]) if len(pool) else None
-    shares = chance_of_being_best(rows, objective, limits, draws=draws)
-    if shares is None:
+    drawn = draw_best(rows, objective, limits, draws=draws)
+    if drawn is None:
         return Verdict(None, first, (), 0.0)
-    chances = dict(zip(rows.index.tolist(), shares.tolist(), strict=True))
+    shares, chances = (
+        dict(zip(rows.index.tolist(), column.tolist(), strict=True)) for column in (drawn.shares, drawn.probabilities)
+    )
     known = {at: chance for at, chance in chances.items() if not math.isnan(chance)}
-    nobody = max(0.0, 1 - sum(known.values())) if len(known) == len(chances) else 0.0
+    nobody = max(0.0, 1 - sum(shares.values()))
     likely = sorted(known, key=lambda at: -known[at])
     most = MOST + 1 / math.sqrt(draws)  # two standard errors more than half, so that chance does not decide
     if not len(pool) or (likely and known[likely[0]] >= most and likely[0] in pool.index):
         return Verdict(chances, likely[0] if len(pool) else None, (), nobody)
     if first is not None and math.isnan(chances[first]):
         return Verdict(chances, first, (), nobody)
-    contenders = tuple(at for at in likely if known[at] >= LIKELY)[:_MOST_CONTENDERS]
+    contenders = tuple(at for at in sorted(shares, key=lambda at: -shares[at]) if shares[at] >= LIKELY)[
+        :_MOST_CONTENDERS
+    ]
     return Verdict(chances, None, contenders, nobody)
 
 

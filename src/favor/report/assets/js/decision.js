@@ -203,8 +203,8 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
   return told;
 }
 
-// By row, the share of draws from the intervals in which it is the best that meets all limits: NaN where the uncertainty
-// of one of its numbers is unknown. Null where nothing can be drawn.
+// By row, the share of draws from the intervals in which it is the best that meets all limits, and whether that share
+// is a probability: it is none where the uncertainty of one of its numbers is unknown. Null where nothing can be drawn.
 function chancesOf({ question, deciding, eligible, undecided, values }) {
   if (deciding.ranked_by === "published front" || undecided.length) return null;
   const { limits } = question;
@@ -234,7 +234,7 @@ function chancesOf({ question, deciding, eligible, undecided, values }) {
     }
     if (best >= 0) wins[best] += 1;
   }
-  return new Map(rows.map((row, at) => [row, isKnown[at] ? wins[at] / DRAWS : NaN]));
+  return new Map(rows.map((row, at) => [row, { share: wins[at] / DRAWS, isKnown: isKnown[at] }]));
 }
 
 // As `favor.analyze.intervals`: how far each number may be off, below and above, and what models share of it.
@@ -294,12 +294,15 @@ const isEnd = (end) => end !== null && end !== undefined;
 // As `favor.analyze.verdict`: who is favored, or the models that it is undecided between.
 function verdictOf({ pool }, chances) {
   if (chances === null || !pool.length) return { favored: pool[0] ?? null, contenders: [] };
-  const known = [...chances.keys()].filter((row) => !Number.isNaN(chances.get(row)));
-  const likely = known.sort((a, b) => chances.get(b) - chances.get(a));
-  if (likely.length && chances.get(likely[0]) >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(likely[0])) return { favored: likely[0], contenders: [] };
-  if (Number.isNaN(chances.get(pool[0]))) return { favored: pool[0], contenders: [] };
-  return { favored: null, contenders: likely.filter((row) => chances.get(row) >= LIKELY).slice(0, MOST_CONTENDERS) };
+  const likely = [...chances.keys()].sort((a, b) => chances.get(b).share - chances.get(a).share);
+  const surest = likely.find((row) => chances.get(row).isKnown);
+  if (chances.get(surest).share >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(surest)) return { favored: surest, contenders: [] };
+  if (!chances.get(pool[0]).isKnown) return { favored: pool[0], contenders: [] };
+  return { favored: null, contenders: likely.filter((row) => chances.get(row).share >= LIKELY).slice(0, MOST_CONTENDERS) };
 }
+
+// A probability in words.
+const chanceText = (chance) => (chance?.isKnown ? `${fixed(100 * chance.share, 0)} %` : "unknown");
 
 // Normal random numbers that are the same on every visit.
 function normalNumbers(seed) {

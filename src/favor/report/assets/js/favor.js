@@ -121,7 +121,7 @@ function favoredHead(model, answer) {
 
 // Who may be the best, and where to read what to measure.
 function undecidedText({ contenders }, { pool }, chances) {
-  const said = contenders.map((row) => `${MODELS[row].label} (${fixed(100 * chances.get(row), 0)} %${pool.includes(row) ? "" : ", just beyond a limit"})`);
+  const said = contenders.map((row) => `${MODELS[row].label} (${chanceText(chances.get(row))}${pool.includes(row) ? "" : ", just beyond a limit"})`);
   return `None is the best in most draws from the intervals: ${said.join(", ")}. The command below also says what to measure to decide.`;
 }
 
@@ -165,7 +165,7 @@ function choiceTable({ choices, question, deciding, values }, chances) {
       { "data-name": MODELS[row].name },
       make("th", { scope: "row" }, marker(MODELS[row].style), MODELS[row].label),
       ...metrics.map((metric) => cell(metric, row)),
-      ...(chances ? [make("td", {}, Number.isNaN(chances.get(row) ?? NaN) ? "unknown" : `${fixed(100 * chances.get(row), 0)} %`)] : []),
+      ...(chances ? [make("td", {}, chanceText(chances.get(row)))] : []),
     ),
   );
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
