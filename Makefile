@@ -50,7 +50,7 @@ clean:
 # as in many containers, every call would compile them again.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 COMPILED := torch torchgen torchvision timm sympy mpmath numpy pandas scipy sklearn PIL altair narwhals pydantic typer rich msgspec safetensors huggingface_hub
-COMPILE := $(BIN)/python -m compileall -q -j 0 -x torch/testing $(addprefix $(VENV)/lib/python*/site-packages/,$(COMPILED))
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x torch/testing src/favor $(addprefix $(VENV)/lib/python*/site-packages/,$(COMPILED))
 
 $(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -139,7 +139,7 @@ _GLOSSARY = (
         "img/s",
         "higher",
         "Images per second in training steps, without data loading, over all processes.",
-        conditions=("batch_size", "processes"),
+        conditions=("batch_size", "reference_batch", "processes", "optimizer"),
         at_best_batch=True,
     ),
     _speed(
@@ -148,7 +148,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of forward pass, backward pass and optimizer step, at the given or the reference batch size.",
-        conditions=("batch_size", "processes"),
+        conditions=("batch_size", "reference_batch", "processes", "optimizer"),
     ),
     _speed(
         "train_step_time_end_to_end",
@@ -156,7 +156,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of a training step including data loading and augmentation.",
-        conditions=("batch_size", "processes"),
+        conditions=("batch_size", "processes", "optimizer"),
     ),
     _speed(
         "pipeline_idle_time",
@@ -164,7 +164,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time per step spent waiting for data: end-to-end step time minus step time.",
-        conditions=("batch_size", "processes"),
+        conditions=("batch_size", "processes", "optimizer"),
     ),
     _speed(
         "train_hours_per_epoch",
@@ -172,7 +172,7 @@ _GLOSSARY = (
         "h",
         "lower",
         "Wall-clock hours of one pass over the training set.",
-        conditions=("epoch_images", "processes"),
+        conditions=("epoch_images", "processes", "optimizer"),
     ),
     _speed(
         "train_device_hours_per_epoch",
@@ -180,7 +180,7 @@ _GLOSSARY = (
         "h",
         "lower",
         "Hours of one pass over the training set, summed over all devices that train.",
-        conditions=("epoch_images",),
+        conditions=("epoch_images", "optimizer"),
     ),
     _speed(
         "train_device_hours",
@@ -219,8 +219,8 @@ _GLOSSARY = (
         "Training memory",
         "B",
         "lower",
-        "Peak allocated memory of a training step at the given batch size, of the process that needs the most.",
-        conditions=("batch_size", "processes", "micro_batch_size"),
+        "Peak allocated memory of a training step at the given or best batch size, of the process that needs the most.",
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
         exact=True,
     ),
     _memory(
@@ -229,7 +229,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Sum over all processes of the peak allocated memory of a training step.",
-        conditions=("batch_size", "processes", "micro_batch_size"),
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
         exact=True,
     ),
     _memory(
@@ -246,7 +246,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak memory that the allocator has reserved on the device.",
-        conditions=("task", "batch_size"),
+        conditions=("task", "batch_size", "optimizer"),
     ),
     _memory(
         "memory_process",
@@ -254,7 +254,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak resident memory of the process: host memory, even if the model runs on a GPU.",
-        conditions=("task", "batch_size"),
+        conditions=("task", "batch_size", "optimizer"),
     ),
     _memory(
         "max_batch_size",
@@ -289,7 +289,7 @@ _GLOSSARY = (
         "J",
         "lower",
         "Energy of training steps per image.",
-        conditions=("batch_size",),
+        conditions=("batch_size", "optimizer"),
         at_best_batch=True,
     ),
     _energy("train_energy", "Training energy", "J", "lower", "Energy of all steps of a training."),
@@ -316,7 +316,7 @@ _GLOSSARY = (
         "gCO2e",
         "lower",
         "Energy of one epoch times the carbon intensity of the electricity.",
-        conditions=("grid_intensity", "epoch_images"),
+        conditions=("grid_intensity", "epoch_images", "optimizer"),
     ),
     _money(
         "money_per_image",
@@ -341,7 +341,7 @@ _GLOSSARY = (
         "currency",
         "lower",
         "Time of one epoch times the price per hour.",
-        conditions=("price_per_hour", "epoch_images"),
+        conditions=("price_per_hour", "epoch_images", "optimizer"),
     ),
     _fidelity(
         "top1_change",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from favor.cli import app
 from favor.records import Record, append, gather, reading, table_of
 from favor.records.published import card_fields
 from favor.simulation.calibration import shipped_calibration
+from favor.training.epoch_record import pipeline_of
+from favor.training.recipe import load_recipe
 
 GIB = 2.0**30
 FAST = Request("throughput")
@@ -288,6 +291,48 @@ def test_own_trainings_that_differ_less_than_their_seeds_ask_for_more_seeds(tmp_
     assert answer.to_decide is not None
     assert "--recipe laptop-cifar10 --set seed=2" in (answer.to_decide.command or "")
     assert answer.to_decide.minutes == pytest.approx(len(answer.undecided_between) * 20 * 0.1 * 60)
+
+
+def test_the_suggested_training_can_be_compared_with_those_that_are_there(tmp_path: Path) -> None:
+    changes = ["lr=0.1", "clip_grad=null", "std=[0.5, 0.5, 0.5]"]
+    pipeline = pipeline_of(load_recipe("laptop-cifar10", changes), minutes=5.0)
+    names = ("evit_s16(keep=0.5)", "swin_ti")
+    card = card_fields()["evit_s16"]
+    records = [
+        replace(trained("swin_ti", top1, seed, pipeline=pipeline, minutes=5.0), name=name, model=card)
+        for name in names
+        for seed, top1 in enumerate((80.0, 82.0))
+    ]
+    study = tmp_path / "my study"
+    question = Request(dataset="cifar10").into([study])
+    answer = recommend(table(study, *records), question)
+    assert answer.to_decide is not None
+    commands = [shlex.split(command) for command in (answer.to_decide.command or "").split("; ")]
+    assert sorted(words[2] for words in commands) == sorted(names)
+    for words in commands:
+        options = list(zip(words[3::2], words[4::2], strict=True))
+        sets = [value for option, value in options if option == "--set"]
+        assert pipeline_of(load_recipe("laptop-cifar10", sets), minutes=5.0) == pipeline
+        assert {"seed=2", "img_size=32"} <= set(sets)
+        others = {option: value for option, value in options if option != "--set"}
+        assert others == {
+            "--recipe": "laptop-cifar10",
+            "--data": "cifar10",
+            "--minutes": "5.0",
+            "--study": str(study),
+        }
+
+
+def test_no_training_is_suggested_where_the_first_weights_are_unknown(tmp_path: Path) -> None:
+    records = [
+        trained(name, top1, seed, pretraining="imagenet-1k")
+        for name in ("vit_s16", "swin_ti")
+        for seed, top1 in enumerate((80.0, 82.0))
+    ]
+    answer = recommend(table(tmp_path, *records), Request(dataset="cifar10"))
+    assert answer.to_decide is not None
+    assert "train more seeds" in answer.to_decide.why
+    assert answer.to_decide.command is None
 
 
 def test_trainings_of_unequal_length_get_no_verdict(tmp_path: Path) -> None:
@@ -577,3 +622,15 @@ def test_two_models_that_took_turns_are_compared_round_by_round(tmp_path: Path) 
     turns = judged("in_turns")
     assert (turns["verdict"], turns["test"]) == ("a", "Wilcoxon's signed-rank test of 8 rounds in turns")
     assert turns["ratio"] == pytest.approx(0.95, abs=0.001)
+
+
+def test_rounds_of_another_runtime_do_not_decide(tmp_path: Path) -> None:
+    speeds = {"vit_s16": (60.0, 90.0), "swin_ti": (57.0, 99.0)}
+    eager = [measured(name, throughput=around(speed, 0.3), latency_p50=0.1) for name, (speed, _) in speeds.items()]
+    faster = [measured(name, throughput=around(speed, 0.3)) for name, (_, speed) in speeds.items()]
+    exported = [replace(record, conditions={**record.conditions, "runtime": "onnxruntime"}) for record in faster]
+    append(tmp_path, [*map(in_turns, eager), *(in_turns(record, stretch="2") for record in exported)])
+    done = CliRunner().invoke(app, ["compare", "vit_s16", "swin_ti", "--study", str(tmp_path), "--json"])
+    throughput = next(entry for entry in json.loads(done.stdout)["metrics"] if entry["metric"] == "throughput")
+    assert "onnxruntime" not in throughput["a"]["setting"]
+    assert (throughput["verdict"], throughput["ratio"]) == ("a", pytest.approx(0.95, abs=0.001))

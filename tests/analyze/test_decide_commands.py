@@ -368,6 +368,6 @@ def test_effects_in_own_trainings_stand_before_those_in_print_and_are_not_mixed_
     embedding = [entry for entry in json.loads(done.stdout) if entry["change"] == "convolutional embedding"]
     assert [(entry["source"], entry["n"]) for entry in embedding] == [("measured", 1), ("published", 13)]
     assert embedding[0]["mean"] == 20.0
-    assert "your X-formers are also trained on cifar10[400+100]; choose with --dataset" in done.stderr
+    assert "you also trained X-formers on cifar10[400+100]; choose with --dataset" in done.stderr
     told = run("effects", "--study", str(tmp_path)).stdout
     assert "+20 points" in told

@@ -1,9 +1,13 @@
-"""Training costs are compared only if they were run alike: processes and micro-batches are part of the setting."""
+"""Training costs are compared only if they were run alike: processes, micro-batches, optimizer and batch size."""
 
 import pandas as pd
 import pytest
 
+from favor.analyze.comparison import Comparison
 from favor.analyze.setting import Setting, numbered_settings
+from favor.metrics import METRICS
+from favor.records import Record, reading, table_of
+from favor.records.published import card_fields
 
 
 def settings(metric: str, *rows: dict[str, object]) -> list[Setting]:
@@ -29,3 +33,69 @@ def test_device_hours_of_one_and_of_eight_processes_are_compared() -> None:
 
 def test_one_process_with_whole_batches_is_the_same_setting_as_a_measured_step() -> None:
     assert len(settings("train_memory", {}, {"processes": 1, "micro_batch_size": 32})) == 1
+
+
+STEP_COSTS = ("train_memory", "train_step_time", "train_throughput", "train_hours_per_epoch", "train_energy_per_image")
+
+
+def training(name: str, optimizer: str = "lamb", task: str = "training", **conditions: object) -> Record:
+    """Costs of training as `favor measure` records them, or with the task "accuracy" as `favor train` does."""
+    how = {"optimizer": optimizer, "reference_batch": 2048, "epoch_images": 1000}
+    recipe = {"recipe.optimizer": optimizer, "epoch_images": 1000}
+    return Record(
+        name=name,
+        model=card_fields()[name],
+        task=task,
+        source="measured",
+        conditions={"img_size": 224, "device": "cpu", **(how if task == "training" else recipe), **conditions},
+        metrics={metric: reading(metric, 10.0, method="test") for metric in STEP_COSTS},
+        environment={"host": "lab", "device_name": "a processor", "threads": 2, "torch": "2"},
+    )
+
+
+def compared(metric: str, *records: Record) -> int:
+    """How many models are in one column."""
+    rows = Comparison(table_of(records)).compare([metric]).rows
+    return int(rows[metric].notna().sum())
+
+
+GIVEN = {"batch": "given", "batch_size": 8}
+
+
+@pytest.mark.parametrize("metric", STEP_COSTS)
+def test_costs_with_different_optimizers_are_not_compared(metric: str) -> None:
+    with_lamb = training("vit_s16", "lamb", **GIVEN)
+    assert compared(metric, with_lamb, training("swin_ti", "lamb", **GIVEN)) == 2
+    assert compared(metric, with_lamb, training("swin_ti", "sgd", **GIVEN)) == 1
+    trained = training("swin_ti", "sgd", "accuracy", batch_size=8, **{"recipe.batch_size": 8})
+    assert compared(metric, with_lamb, trained) == 1
+    assert compared(metric, training("vit_s16", "sgd", **GIVEN), trained) == 2
+
+
+@pytest.mark.parametrize("metric", ["train_memory", "train_step_time", "train_throughput", "train_energy_per_image"])
+def test_trainings_with_different_batch_sizes_are_not_compared(metric: str) -> None:
+    small, large = (
+        training(name, "lamb", "accuracy", batch_size=size, **{"recipe.batch_size": size})
+        for name, size in (("vit_s16", 64), ("swin_ti", 1024))
+    )
+    assert compared(metric, small, large) == 1
+
+
+def test_memory_at_the_best_batch_sizes_of_two_models_is_not_compared() -> None:
+    models = [training(name, batch="best", micro_batch_size=size) for name, size in (("vit_s16", 4), ("swin_ti", 32))]
+    assert compared("train_memory", *models) == 1
+    assert compared("train_step_time", *models) == 2
+
+
+@pytest.mark.parametrize("metric", ["train_step_time", "train_throughput"])
+def test_the_reference_batch_counts_where_the_batch_size_is_searched(metric: str) -> None:
+    searched = [training(name, batch="best", reference_batch=size) for name, size in (("vit_s16", 64), ("swin_ti", 128))]
+    given = [training(name, reference_batch=size, **GIVEN) for name, size in (("vit_s16", 64), ("swin_ti", 128))]
+    assert compared(metric, *searched) == 1
+    assert compared(metric, *given) == 2
+
+
+def test_every_cost_of_a_training_step_depends_on_the_optimizer() -> None:
+    whole = {"train_device_hours", "train_energy", "train_carbon", "train_money", "train_loss"}  # of a pipeline
+    of_training = {name for name in METRICS if name.startswith("train_")} - whole
+    assert {name for name in of_training if "optimizer" not in METRICS[name].conditions} == set()

@@ -1,12 +1,16 @@
 """Locks in folders that come from somebody else."""
 
+import fcntl
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from favor.errors import RequestError
-from favor.machine.locks import locked
+from favor.machine.locks import is_locked, locked
 
 
 def test_a_link_where_the_holder_is_written_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -43,3 +47,38 @@ def test_a_folder_with_braces_in_its_name_can_be_taken(tmp_path: Path) -> None:
         locked(file, f"{file.parent} is taken by {{holder}}", ""),
     ):
         pass
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write everything; any other user is bound by permissions as they are."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_lock_can_be_looked_at_in_a_folder_that_is_read_only() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        file = Path(folder) / ".lock"
+        with locked(file, "taken by {holder}", ""):
+            file.chmod(0o444)
+            Path(folder).chmod(0o555)
+            with as_nobody():
+                assert is_locked(file)
+        with as_nobody():
+            assert not is_locked(file)
+            assert not is_locked(file.with_name("no lock"))
+        Path(folder).chmod(0o755)
+
+
+def test_two_that_look_at_a_lock_do_not_take_each_other_for_its_holder(tmp_path: Path) -> None:
+    file = tmp_path / ".lock"
+    with locked(file, "taken by {holder}", ""):
+        pass
+    with file.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not is_locked(file)

@@ -342,6 +342,7 @@ def test_a_training_step_at_the_best_batch_is_one_of_the_reference_batch_by_accu
     measure_training(bench, work, a_job(phase="training", batch_size=None, reference_batch=320))
     batch = findings.environment["train_batch_size"]
     assert 20 <= batch <= 40
+    assert findings.conditions["micro_batch_size"] == batch
     once = work.seconds(batch) - 0.1
     assert findings.metrics["train_step_time"].value == pytest.approx(once * 320 / batch + 0.1)
     assert "extrapolated" in findings.metrics["train_step_time"].method

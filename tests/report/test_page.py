@@ -272,7 +272,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
 def test_the_command_without_a_study_says_that_it_has_none(tmp_path: Path, shown: list[Gathered]) -> None:
     done = run("report", "-o", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
-    assert "no study is given" in done.stderr
+    assert "no study given" in done.stderr
     assert done.stdout == ""
     assert (tmp_path / "page.html").read_text() == "<!doctype html>"
     assert set(shown[0].table["source"]) == {"published", "measured"}

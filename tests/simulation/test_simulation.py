@@ -132,6 +132,7 @@ def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch
     best = record.environment["train_batch_size"]
     assert 1 < best <= record.metrics["train_max_batch_size"].value
     assert "batch_size" not in record.conditions
+    assert record.conditions["micro_batch_size"] == best
     step, rate = (record.metrics[name] for name in ("train_step_time", "train_throughput"))
     assert rate.value == pytest.approx(4096 / step.value)
     assert f"4096 images by accumulation of {best}, sgd" in step.method

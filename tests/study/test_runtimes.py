@@ -1,6 +1,9 @@
 """Runtimes and integers in a study: what goes together is measured, the rest is refused before anything runs."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +155,33 @@ def test_a_model_that_cannot_be_exported_is_a_record_with_the_reason(monkeypatch
     (record,) = LocalExecutor(None).execute(job, 1.0, print, print)
     assert (record.status, record.reason) == ("failed", "exporting: torch.export: no")
     assert record.conditions["runtime"] == "onnxruntime"
+
+
+EXPORTING = """
+import os, signal, sys, time
+from favor.cli import main
+from favor.study import exporting
+
+def export(*request, **options):
+    print(os.listdir(os.environ["TMPDIR"]))
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+exporting.supervise = export
+sys.argv = ["favor", "measure", "vit_xs4", "--runtime", "onnxruntime", "--device", "cpu"]
+main()
+"""
+
+
+def test_sigterm_leaves_no_exported_models_in_the_temporary_folder(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", EXPORTING], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "favor-exports-" in done.stdout
+    assert "stopped by SIGTERM" in done.stderr
+    assert not list(tmp_path.glob("favor-exports-*"))
 
 
 def test_the_built_in_study_has_ten_models_in_six_ways_to_run() -> None:

@@ -38,7 +38,7 @@ _SEED = "recipe.seed"
 _ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
 # What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
 _READ = {
-    *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", _SEED, "batch"),
+    *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", _SEED, "batch"),
     *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name"),
     *(condition for metric in METRICS.values() for condition in metric.conditions),
 }

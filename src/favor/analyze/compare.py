@@ -11,7 +11,14 @@ import pandas as pd
 
 from favor.analyze.effects import SIGNIFICANT
 from favor.analyze.flags import is_disturbed
-from favor.analyze.intervals import LEAST_ROUNDS, deviations, is_linear, shared_variance, with_quality_intervals
+from favor.analyze.intervals import (
+    LEAST_ROUNDS,
+    deviations,
+    is_linear,
+    round_values,
+    shared_variance,
+    with_quality_intervals,
+)
 from favor.analyze.recommendation import Reading, Seeds, reading_of, text_in
 from favor.analyze.trainings import unequal_lengths
 from favor.errors import unknown_name
@@ -64,7 +71,6 @@ def compare(
     *,
     dataset: str | None = None,
     flags: Mapping[str, str] = MappingProxyType({}),
-    rounds: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> PairComparison:
     """Compare two models of an assembled table in every metric that both have.
 
@@ -74,7 +80,7 @@ def compare(
     measured on a busy machine are shown but not tested; nor is the accuracy of a model in `flags` (name to reason),
     which is from another configuration.
 
-    `rounds` has by metric the ratios b over a of rounds in which the two took turns: they decide before the intervals.
+    If the compared numbers were measured in turns, the ratios of the rounds decide, not the intervals.
     """
     assembled = with_quality_intervals(assembled, dataset)
     row_a, row_b, img_size = _rows_at_one_size(assembled, a, b)
@@ -86,9 +92,7 @@ def compare(
         b=b,
         img_size=img_size,
         metrics=tuple(
-            _compare_metric(metric, row_a, row_b, tuple(flagged), rounds.get(metric, ()))
-            for metric in metrics
-            if metric in has_a & has_b
+            _compare_metric(metric, row_a, row_b, tuple(flagged)) for metric in metrics if metric in has_a & has_b
         ),
         only_a=tuple(metric for metric in metrics if metric in has_a - has_b),
         only_b=tuple(metric for metric in metrics if metric in has_b - has_a),
@@ -115,11 +119,10 @@ def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Serie
     return row_a, row_b, int(row_a["img_size"]) if same else None
 
 
-def _compare_metric(
-    metric: str, row_a: pd.Series, row_b: pd.Series, flagged: Sequence[str], ratios: Sequence[float]
-) -> MetricComparison:
+def _compare_metric(metric: str, row_a: pd.Series, row_b: pd.Series, flagged: Sequence[str]) -> MetricComparison:
     entry, a, b = METRICS[metric], reading_of(row_a, metric), reading_of(row_b, metric)
-    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting and _took_turns(metric, row_a, row_b)
+    ratios = _round_ratios(metric, row_a, row_b)
+    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting
     p, test = _in_turns(ratios) if in_turns else _test(metric, a, b, pd.DataFrame([row_a, row_b]))
     ratio = median(ratios) if in_turns else b.value / a.value if a.value else None
     if entry.group == "quality" and flagged:
@@ -133,10 +136,14 @@ def _compare_metric(
     return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test)
 
 
-def _took_turns(metric: str, row_a: pd.Series, row_b: pd.Series) -> bool:
-    """Whether the numbers that are compared were measured in turns, and not only other numbers of the two models."""
+def _round_ratios(metric: str, row_a: pd.Series, row_b: pd.Series) -> list[float]:
+    """b over a in every round that was quiet for both; empty unless the compared numbers were measured in turns."""
     stretch = text_in(row_a, f"{metric}_stretch")
-    return stretch is not None and stretch == text_in(row_b, f"{metric}_stretch")
+    if stretch is None or stretch != text_in(row_b, f"{metric}_stretch"):
+        return []
+    rounds_a, rounds_b = (round_values(text_in(row, f"{metric}_rounds") or "") for row in (row_a, row_b))
+    ratios = (b / a for a, b in zip(rounds_a, rounds_b, strict=False))  # one may have dropped out early
+    return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
 def _in_turns(ratios: Sequence[float]) -> tuple[float, str]:

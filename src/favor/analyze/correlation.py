@@ -4,8 +4,9 @@ Paper: Nauen et al., "Which Transformer to Favor", Tables 2, 5 and 6 and appendi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,8 @@ from favor.metrics import METRICS
 _SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "pretraining_img_size", "distillation")
 _LEAST_ROWS = 3
 ONE_OVER = "1/"
+Ranks = Callable[[bytes], np.ndarray]
+"""The ranks of a column, given as its bytes, in all draws."""
 
 
 @dataclass(frozen=True)
@@ -192,13 +195,15 @@ def _all_pairs(
     columns: dict[str, np.ndarray], without: tuple[str, ...], excluded: Excluded, draws: int, seed: int = 0
 ) -> CorrelationResult:
     names = list(columns)
+    # Most pairs of a column are over the same rows: its ranks, which take the time, are computed once for them.
+    ranks = lru_cache(maxsize=64)(partial(_resampled_ranks, draws=draws, seed=seed)) if draws else None
     pairs = tuple(
-        _correlation(x, y, columns[x], columns[y], draws, seed) for i, x in enumerate(names) for y in names[i + 1 :]
+        _correlation(x, y, columns[x], columns[y], ranks) for i, x in enumerate(names) for y in names[i + 1 :]
     )
     return CorrelationResult(tuple(names), pairs, without, excluded)
 
 
-def _correlation(x_name: str, y_name: str, x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> Correlation:
+def _correlation(x_name: str, y_name: str, x: np.ndarray, y: np.ndarray, ranks: Ranks | None) -> Correlation:
     both = np.isfinite(x) & np.isfinite(y)
     x, y = x[both], y[both]
     from scipy import stats
@@ -208,7 +213,7 @@ def _correlation(x_name: str, y_name: str, x: np.ndarray, y: np.ndarray, draws: 
     pearson = float(stats.pearsonr(x, y).statistic)
     spearman = float(stats.spearmanr(x, y).statistic)
     pearson_low, pearson_high = _fisher_interval(pearson, len(x))
-    spearman_low, spearman_high = _bootstrap_interval(x, y, draws, seed) if draws else (None, None)
+    spearman_low, spearman_high = _bootstrap_interval(x, y, ranks) if ranks else (None, None)
     return Correlation(
         x_name, y_name, len(x), pearson, pearson_low, pearson_high, spearman, spearman_low, spearman_high
     )
@@ -224,17 +229,21 @@ def _fisher_interval(r: float, n: int) -> tuple[float | None, float | None]:
     return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
 
 
-def _bootstrap_interval(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float]:
+def _bootstrap_interval(x: np.ndarray, y: np.ndarray, ranks: Ranks) -> tuple[float, float]:
     """Spearman's percentile interval over resampled rows; a draw without variation says nothing and is left out."""
+    coefficients = (ranks(x.tobytes()) * ranks(y.tobytes())).sum(axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.nanquantile(coefficients, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _resampled_ranks(column: bytes, *, draws: int, seed: int) -> np.ndarray:
+    """The ranks of a column in resampled rows, centered and of length 1; NaN in a draw without variation."""
     from scipy import stats
 
-    rows = np.random.default_rng(seed).integers(0, len(x), size=(draws, len(x)))
-    ranks_x, ranks_y = stats.rankdata(x[rows], axis=1), stats.rankdata(y[rows], axis=1)
-    ranks_x -= ranks_x.mean(axis=1, keepdims=True)
-    ranks_y -= ranks_y.mean(axis=1, keepdims=True)
-    spread = np.sqrt((ranks_x**2).sum(axis=1) * (ranks_y**2).sum(axis=1))
-    varied = spread > 0
-    coefficients = (ranks_x * ranks_y).sum(axis=1)[varied] / spread[varied]
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(coefficients, [tail, 1 - tail])
-    return float(low), float(high)
+    values = np.frombuffer(column)
+    rows = np.random.default_rng(seed).integers(0, len(values), size=(draws, len(values)))
+    ranks = stats.rankdata(values[rows], axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    spread = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
+    return np.divide(ranks, spread, out=np.full_like(ranks, np.nan), where=spread > 0)

@@ -158,7 +158,7 @@ def _shared_in_turns(table: pd.DataFrame, metric: str) -> np.ndarray:
     stretches = table[f"{metric}_stretch"]
     for stretch in stretches.dropna().unique():
         members = np.flatnonzero((stretches == stretch).to_numpy())
-        rounds = [_rounds(text) for text in table[f"{metric}_rounds"].iloc[members]]
+        rounds = [round_values(text) for text in table[f"{metric}_rounds"].iloc[members]]
         logs = np.log([values[: min(map(len, rounds))] for values in rounds])
         logs = logs[:, np.isfinite(logs).all(axis=0)]
         if len(members) > 1 and logs.shape[1] >= LEAST_ROUNDS and (logs.std(axis=1) > 0).all():
@@ -167,13 +167,17 @@ def _shared_in_turns(table: pd.DataFrame, metric: str) -> np.ndarray:
     return shared
 
 
-def _rounds(text: object) -> list[float]:
-    """The values of rounds, as a table has them; nan for one that was disturbed."""
+def round_values(text: object) -> list[float]:
+    """The values of rounds, as a table has them; nan for one that was disturbed.
+
+    >>> round_values("12.3 nan 12.5")
+    [12.3, nan, 12.5]
+    """
     try:
         values = [float(value) for value in str(text).split()]
     except ValueError:
         values = [0.0]
-    if any(value <= 0 for value in values):
+    if any(value <= 0 or value == math.inf for value in values):
         raise RequestError(f"rounds must be numbers above zero, not {shown(text)}; measure the model again")
     return values
 

@@ -178,6 +178,8 @@ def condition_of(table: pd.DataFrame, name: str) -> pd.Series:
         return values.mask((values == 1).fillna(False).astype(bool))
     if name == "micro_batch_size":
         return values.mask((values == column_of(table, "batch_size")).fillna(False).astype(bool))
+    if name == "optimizer":
+        return values.where(values.notna(), column_of(table, "recipe.optimizer"))
     if name == "epochs":
         # A run of so many minutes is over after as many epochs as it managed; an unfinished one aims at the recipe's.
         planned = column_of(table, "recipe.epochs")
@@ -208,6 +210,8 @@ def known_conditions(table: pd.DataFrame, conditions: Sequence[str], metric: str
     columns = {name: condition_of(table, name) for name in (*conditions, *own)}
     if metric is not None and METRICS[metric].at_best_batch:
         columns["batch_size"] = columns["batch_size"].where(given_batch(table))
+    if {"batch_size", "reference_batch"} <= columns.keys():
+        columns["reference_batch"] = columns["reference_batch"].mask(given_batch(table))
     return pd.DataFrame({name: column for name, column in columns.items() if column.notna().any()}, index=table.index)
 
 
@@ -231,8 +235,9 @@ def by_run_setting(table: pd.DataFrame) -> list[tuple[Setting, pd.DataFrame]]:
 
 
 def given_batch(table: pd.DataFrame) -> np.ndarray:
-    """Mask of the rows whose batch size was given, and not searched."""
-    return (column_of(table, "batch") == "given").fillna(False).to_numpy(dtype=bool)
+    """Mask of the rows whose batch size was given, by a request or a recipe, and not searched."""
+    requested = (column_of(table, "batch") == "given").fillna(False)
+    return (requested | column_of(table, "recipe.batch_size").notna()).to_numpy(dtype=bool)
 
 
 def on_device(table: pd.DataFrame, device: str | None) -> np.ndarray:

@@ -1,6 +1,8 @@
 """The verdict on a ranking: the model that is best in most draws, or the models that it is undecided between."""
 
 import math
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +16,7 @@ from favor.analyze.limits import Limit
 from favor.analyze.ranking import Request
 from favor.analyze.recommendation import ToDecide, text_in
 from favor.analyze.selection import numbers
-from favor.analyze.setting import EAGER, QUANTIZED, column_of
+from favor.analyze.setting import EAGER, QUANTIZED, Setting, column_of
 from favor.metrics import METRICS
 from favor.text import plural
 from favor.units import option_text
@@ -82,7 +84,7 @@ def what_decides(
     limit = next((limit for limit in limits if limit.column == column and column != objective), None)
     some = rows.loc[list(verdict.contenders)]
     if METRICS[column.partition("@")[0]].group == "quality":
-        return _by_training(some, column, limit)
+        return _by_training(some, column, limit, request)
     return _by_measuring(some, column, limit, request)
 
 
@@ -168,7 +170,7 @@ def _budget(some: pd.DataFrame, column: str, limit: Limit | None) -> float:
     return math.inf if gap == 0 else max(BUDGET, BUDGET * (_CLEAR * math.hypot(*spreads[:2]) / gap) ** 2)
 
 
-def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None) -> ToDecide:
+def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: Request) -> ToDecide:
     """Accuracies are decided by more seeds, where the user trained, and else by nothing that can be run at once."""
     title = METRICS[metric].title.lower()
     instead = "move --min-accuracy" if limit else "choose by a cost (--prefer)"
@@ -177,15 +179,37 @@ def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None) -> ToDeci
         return ToDecide(metric, f"{title} is {near} for its number of test images; {instead}", None, None)
     seeds = int(some[f"{metric}_seeds"].max())
     why = f"{title} is too close to tell with {plural(seeds, 'seed')}; train more seeds or {instead}"
-    commands = "; ".join(
-        f"favor train {row['name']} --recipe {_recipe(row)} --set seed={seeds}" for _, row in some.iterrows()
-    )
+    if any(setting.pretraining not in (None, "none") for setting in some[f"{metric}_setting"]):
+        return ToDecide(metric, why, None, None)  # records do not say where the weights are that training started from
+    commands = "; ".join(_training(row, row[f"{metric}_setting"], seeds, request) for _, row in some.iterrows())
     return ToDecide(metric, why, commands, _minutes_to_train(some))
 
 
-def _recipe(row: pd.Series) -> str:
-    """The recipe in the name of a pipeline: `laptop-digits@1 lr=0.1` is laptop-digits, changed."""
-    return str(row["top1_pipeline"]).partition("@")[0]
+def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> str:
+    """The command that trains a model as in its setting, with another seed."""
+    recipe, *changes = _recipe_and_changes(str(setting.pipeline))
+    changes += [f"img_size={row['img_size']:g}"] if pd.notna(row["img_size"]) else []
+    sets = [change for change in changes if not change.startswith("minutes=")]
+    data = str(setting.dataset).partition("[")[0]  # a subset has its size in brackets
+    words = ["favor", "train", str(row["name"]), "--recipe", recipe]
+    words += [word for change in (f"seed={seed}", *sets) for word in ("--set", change)]
+    words += ["--data", data]
+    words += [word for change in changes if change not in sets for word in ("--minutes", change.partition("=")[2])]
+    return f"{shlex.join(words)} --study {request.study}"
+
+
+def _recipe_and_changes(pipeline: str) -> list[str]:
+    """The recipe in the name of a pipeline, and its changed keys as `--set` takes them.
+
+    >>> _recipe_and_changes("laptop-digits@1 lr=0.1 clip_grad=None std=(0.5, 0.5, 0.5)")
+    ['laptop-digits', 'lr=0.1', 'clip_grad=null', 'std=[0.5, 0.5, 0.5]']
+    """
+    named, *changes = re.split(r" (?=\w+=)", pipeline)
+    as_yaml = str.maketrans("()", "[]")
+    return [
+        named.partition("@")[0],
+        *(re.sub("=None$", "=null", change.translate(as_yaml)) for change in changes),
+    ]
 
 
 def _minutes_to_train(some: pd.DataFrame) -> float | None:

@@ -1,6 +1,5 @@
 """`favor compare`: two models metric by metric, or two families or classes at equal cost."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,18 +64,8 @@ def compare_command(
         else:
             decision_text.print_matched(match, flagged)
         return
-    pair = compare(rows, a, b, dataset=dataset, flags=flags, rounds=_rounds(study, a, b))
+    pair = compare(rows, a, b, dataset=dataset, flags=flags)
     emit_json(pair.to_dict()) if as_json else decision_text.print_comparison(pair)
     qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
     if qualities:
         note(comparison.accuracy_note(str(qualities[0].a.source)))
-
-
-def _rounds(studies: list[Path] | None, a: str, b: str) -> dict[str, tuple[float, ...]]:
-    """By metric, the ratios b over a of the rounds in which the studies measured the two in turns."""
-    from favor.records.rounds import ROUND_KEYS, pairs
-    from favor.records.store import read
-
-    records = read(*studies or ()).records
-    by_metric = {metric: pairs(records, a, b, metric) for metric in ROUND_KEYS}
-    return {metric: pair.ratios for metric, pair in by_metric.items() if pair is not None}

@@ -1,5 +1,7 @@
 """Locks between processes. The system releases them when a process ends, however it ends. Imports no torch."""
 
+import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from favor.errors import RequestError
-from favor.regular_file import read_text
+from favor.regular_file import open_regular, read_text
 
 _LONGEST_HOLDER = 10_000  # bytes, among them the path of a folder
 LOOKING_SECONDS = 0.25
@@ -36,14 +38,18 @@ def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator
 
 
 def is_locked(file: Path) -> bool:
-    """Whether a process holds the lock now."""
+    """Whether a process holds the lock now. The folder may be read-only."""
     if not file.exists():
         return False
-    try:
-        with FileLock(file, timeout=0):
-            return False
-    except Timeout:
-        return True
+    with open_regular(file) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            # Where the file system has no `flock`, FileLock's file exists as long as the lock is held.
+            if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOSYS):
+                return True
+            raise
+    return False
 
 
 def device_lock(device: str) -> Path:

@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 
 
 class InterruptedJob(KeyboardInterrupt):
-    """Ctrl-C, or SIGTERM if the job can save itself; `findings` are the worker's results so far."""
+    """Ctrl-C, or SIGTERM within `sigterm_interrupts`; `findings` are the worker's results so far."""
 
     def __init__(self, findings: Findings, number: signal.Signals = signal.SIGINT) -> None:
         super().__init__("interrupted")
@@ -37,6 +37,17 @@ class InterruptedJob(KeyboardInterrupt):
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM, which stops a job as Ctrl-C does."""
+
+    signal = signal.SIGTERM
+
+
+def signal_of(interruption: KeyboardInterrupt) -> signal.Signals:
+    """The signal that stopped a job.
+
+    >>> signal_of(InterruptedJob(Findings(), signal.SIGTERM)).name, signal_of(KeyboardInterrupt()).name
+    ('SIGTERM', 'SIGINT')
+    """
+    return getattr(interruption, "signal", signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -121,17 +132,16 @@ def supervise(
     before, others = MemoryBefore.now(), _descendants()
     child = _Child.start(command, findings, on_step, on_note, environment)
     try:
-        with _sigterm_interrupts() if saves_itself else nullcontext():
+        with sigterm_interrupts() if saves_itself else nullcontext():
             child.send(request)
             in_time = child.listen(None if time_limit is None else time.monotonic() + time_limit)
         ended = child.end(others)
     except KeyboardInterrupt as interruption:
-        number = signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT
         if saves_itself:
             child.ask_to_stop()
         child.end(others)
         findings.status, findings.reason = "failed", f"{findings.step}: interrupted"
-        raise InterruptedJob(findings, number) from None
+        raise InterruptedJob(findings, signal_of(interruption)) from None
     finally:
         child.close()
     if findings.refusal is not None:
@@ -208,8 +218,11 @@ def _end_strays(others: Set[int]) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM raise an exception, as Ctrl-C does."""
+def sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM raise an exception, as Ctrl-C does; without effect in a thread, which gets no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise _Terminated

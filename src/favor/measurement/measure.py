@@ -1,5 +1,6 @@
 """One measurement, seen from the parent: limits for the worker, and the record of its results."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,11 +16,11 @@ SHARE_OF_FREE_MEMORY = 0.9
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a measurement; `record` holds the results so far."""
+    """Ctrl-C or SIGTERM during a measurement; `record` holds the results so far."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, number: signal.Signals = signal.SIGINT) -> None:
         super().__init__("interrupted")
-        self.record = record
+        self.record, self.signal = record, number
 
 
 def measure(
@@ -42,7 +43,8 @@ def measure(
             environment=worker_environment(job.threads),
         )
     except InterruptedJob as interruption:
-        raise Interrupted(record_of(job, interruption.findings, started, exporting)) from None
+        record = record_of(job, interruption.findings, started, exporting)
+        raise Interrupted(record, interruption.signal) from None
     return record_of(job, findings, started, exporting)
 
 

@@ -53,6 +53,8 @@ def measure_training(bench: Bench, workload: TrainingWorkload, job: MeasureJob) 
     if batch_size is None:
         batch_size = bench.search("train_search", workload).best
         bench.channel.environment({"train_batch_size": batch_size})
+        # A step of the reference batch accumulates them: memory at other sizes cannot be compared with it.
+        bench.channel.conditions({"micro_batch_size": batch_size})
     call = workload.at(batch_size)
     timing = bench.time("train_step", call)
     update = bench.time("update", workload.update_alone(batch_size)).quantile(0.5).value

@@ -3,9 +3,12 @@
 Load that lasts longer than a round slows both models of a pair, so their ratio is known better than either number.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, nan
+
+from msgspec import structs
 
 from favor.errors import RequestError
 from favor.machine.stopping import quantile
@@ -26,12 +29,10 @@ def rounds_text(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A metric of two models in the quiet rounds that both took part in."""
+    """The throughputs of two models in the quiet rounds that both took part in."""
 
     a: str
     b: str
-    metric: str
-    stretch: str
     values: tuple[tuple[float, float], ...]
 
     @property
@@ -51,43 +52,47 @@ class Pairs:
         return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
-def pairs(records: Sequence[Record], a: str, b: str, metric: str = "throughput") -> Pairs | None:
-    """The rounds in which two models took turns, of their newest records; None if those are not of one stretch."""
-    newest = [_newest(records, name, metric) for name in (a, b)]
-    first, second = newest
-    if first is None or second is None or first.environment["stretch"] != second.environment["stretch"]:
+def pairs(a: Record, b: Record) -> Pairs | None:
+    """The rounds in which two models took turns; None if the records are not of one stretch."""
+    stretches = [record.environment.get("stretch") for record in (a, b)]
+    if None in stretches or stretches[0] != stretches[1]:
         return None
-    busy = {number for record in (first, second) for number in str(record.environment.get("busy_rounds", "")).split()}
-    both = zip(_values(first, metric), _values(second, metric), strict=False)
+    busy = {number for record in (a, b) for number in str(record.environment.get("busy_rounds", "")).split()}
+    both = zip(_throughputs(a), _throughputs(b), strict=False)
     quiet = tuple(values for number, values in enumerate(both, start=1) if str(number) not in busy)
-    return Pairs(a, b, metric, str(first.environment["stretch"]), quiet) if quiet else None
+    return Pairs(a.name, b.name, quiet) if quiet else None
 
 
 def against_the_fastest(records: Sequence[Record]) -> tuple[Pairs, ...]:
-    """The fastest model of the last stretch against each other one; the ratios say how many times as fast it is."""
+    """The fastest model of the last stretch against each other one; the ratios say how many times as fast it is.
+
+    The records are the newest of their jobs. A model that took turns at several image sizes is named with the size.
+    """
     stretches = [str(record.environment["stretch"]) for record in records if "stretch" in record.environment]
     if not stretches:
         return ()
     last = max(stretches)  # they begin with their time
-    names = dict.fromkeys(record.name for record in records if record.environment.get("stretch") == last)
-    compared = [pair for a in names for b in names if a != b and (pair := pairs(records, a, b)) is not None]
+    rivals = [record for record in records if record.environment.get("stretch") == last]
+    several = {name for name, count in Counter(record.name for record in rivals).items() if count > 1}
+    named = [
+        structs.replace(record, name=f"{record.name}@{record.conditions.get('img_size')}")
+        if record.name in several
+        else record
+        for record in rivals
+    ]
+    compared = [pair for a in named for b in named if a is not b and (pair := pairs(a, b)) is not None]
     if not compared:
         return ()
+    names = [record.name for record in named]
     fastest = max(names, key=lambda name: min((pair.ratio for pair in compared if pair.b == name), default=0.0))
     return tuple(pair for pair in compared if pair.b == fastest)
 
 
-def _newest(records: Sequence[Record], name: str, metric: str) -> Record | None:
-    """The newest record of a model's inference, if it was timed in turns."""
-    of_model = [record for record in records if (record.name, record.task, record.status) == (name, "inference", "ok")]
-    newest = of_model[-1] if of_model else None
-    return newest if newest is not None and {"stretch", ROUND_KEYS[metric]} <= newest.environment.keys() else None
-
-
-def _values(record: Record, metric: str) -> list[float]:
-    key = ROUND_KEYS[metric]
+def _throughputs(record: Record) -> list[float]:
+    """The throughput in every round; empty if the record has none."""
+    key = ROUND_KEYS["throughput"]
     try:
-        values = [float(value) for value in str(record.environment[key]).split()]
+        values = [float(value) for value in str(record.environment.get(key, "")).split()]
     except ValueError:
         values = [nan]
     if not all(0 < value < inf for value in values):

@@ -29,7 +29,7 @@ FINETUNING_EPOCHS = 50
 """The epochs of `finetune_time`: the benchmark's fine-tuning on ImageNet-1k (recipe deit3-finetune)."""
 _OWN_CONDITIONS = (
     *("img_size", "num_classes", "device", "precision", "runtime", "batch", "fit_memory"),
-    *("optimizer", "reference_batch", "epoch_images"),
+    *("optimizer", "reference_batch", "epoch_images", "micro_batch_size"),
 )
 
 

@@ -236,6 +236,7 @@ def _record(passes: Passes, target: OnDevice, request: SimulationRequest, starte
     status: Status = "ok"
     reason, metrics = None, {}
     environment: dict[str, Scalar] = {}
+    conditions = conditions_on(target.device, request, img_size) | operating_point(passes.network.model)
     if largest < smallest:
         status = "out_of_memory"
         reason = (
@@ -248,8 +249,8 @@ def _record(passes: Passes, target: OnDevice, request: SimulationRequest, starte
         simulated_metrics = _training if request.phase == "training" else _inference
         metrics = dict(simulated_metrics(target, request, batch_size, largest))
         if request.given_batch is None and request.phase == "training":
-            environment["train_batch_size"] = batch_size  # as on the record of a measurement
-    conditions = conditions_on(target.device, request, img_size) | operating_point(passes.network.model)
+            # As on the record of a measurement.
+            environment["train_batch_size"] = conditions["micro_batch_size"] = batch_size
     return _made(passes.network.name, target.device, conditions, request, started, metrics, status, reason, environment)
 
 

@@ -11,7 +11,7 @@ from favor.errors import RequestError, WorkError
 from favor.machine import environment
 from favor.machine.clock import Clock, WallClock
 from favor.machine.device import find_device
-from favor.machine.process import InterruptedJob
+from favor.machine.process import sigterm_interrupts, signal_of
 from favor.records.schema import Record
 from favor.study.display import Display, warn_of_unreadable_lines
 from favor.study.estimate import Forecast, forecast_of
@@ -108,7 +108,8 @@ def run_session(
     # A training tells its own time left, and more exactly.
     seconds_left = None if len(jobs) == 1 and isinstance(jobs[0], TrainJob) else forecast.seconds_left
     asked_at = clock.now()
-    with measuring_alone(jobs, session.folder, wait), progress_bar(seconds_left) as bar:
+    # Killed by SIGTERM, favor would leave exported models in the temporary folder.
+    with measuring_alone(jobs, session.folder, wait), progress_bar(seconds_left) as bar, sigterm_interrupts():
         forecast.postpone(clock.now() - asked_at)
         try:
             executor = LocalExecutor(session.folder, resume)
@@ -119,10 +120,8 @@ def run_session(
             else:
                 refused = run_jobs(jobs, keeper, executor, forecast, display, look.choose, look.has_to_repeat).refused
                 look.run()
-        except InterruptedJob as interruption:
-            return Ended(session, before, jobs, keeper, stopped_by=interruption.signal)
-        except KeyboardInterrupt:
-            return Ended(session, before, jobs, keeper, stopped_by=signal.SIGINT)
+        except KeyboardInterrupt as interruption:
+            return Ended(session, before, jobs, keeper, stopped_by=signal_of(interruption))
         except UnwrittenError as error:
             return Ended(session, before, jobs, keeper, unwritten=error)
     return Ended(session, before, jobs, keeper, refused)
