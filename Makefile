@@ -12,13 +12,10 @@ run: $(BASE)
 
 test: unit clusters examples
 
-# One thread in each of the two workers: with more they would wait for each other. Fresh workers for the tests of runtimes, and for
-# those after them: a worker that had run all other tests before died there three times, for a reason that is not known yet.
-LATER := simulation study trace training zoo
+# One thread in each of the two workers: with more they would wait for each other. A file's tests stay in one worker, so that
+# what they share is made once.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests $(addprefix --ignore=tests/,cluster runtime $(LATER))
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/runtime
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(addprefix tests/,$(LATER))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope tests --ignore=tests/cluster
 
 # A real Slurm and a real Ray on this machine. They start many processes at once, which would disturb the clocks of other tests.
 clusters: $(INSTALLED)
@@ -46,11 +43,10 @@ clean:
 	rm -rf $(VENV)
 
 # A stamp is newer than what decides the installation, so a second call installs nothing.
-# pip would compile several GB of modules. Only those that commands import are compiled here: where PYTHONDONTWRITEBYTECODE is set,
+# Modules are compiled here, without tests, and not by pip, which would compile everything: where PYTHONDONTWRITEBYTECODE is set,
 # as in many containers, every call would compile them again.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
-COMPILED := torch torchgen torchvision timm sympy mpmath numpy pandas scipy sklearn PIL altair narwhals pydantic typer rich msgspec safetensors huggingface_hub
-COMPILE := $(BIN)/python -m compileall -q -j 0 -x torch/testing src/favor $(addprefix $(VENV)/lib/python*/site-packages/,$(COMPILED))
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests/|torch/testing' src/favor $(VENV)/lib/python*/site-packages
 
 $(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -76,7 +76,7 @@ def test_a_session_gives_the_outputs_of_eager_mode(
     assert_outputs_are(expected, session_of(model, images(2, 3, 8, 8), Choice(runtime, threads=1), tmp_path))
 
 
-# In a process of its own, as favor itself compiles: PyTorch's compiler crashes in one that has quantized with NNCF.
+# In a process of its own, as favor itself compiles.
 COMPILED = """
 import sys
 
@@ -93,6 +93,30 @@ def test_a_compiled_session_gives_the_outputs_of_eager_mode() -> None:
     command = [sys.executable, "-c", COMPILED, str(Path(__file__).parents[1])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "equal\n"), done.stderr[-2000:]
+
+
+SIGNALED = """
+import gc
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+from runtime.test_sessions import Choice, Small, images, session_of
+
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+sessions = [session_of(Small(), images(2, 3, 8, 8), Choice("openvino", threads=1), Path(sys.argv[2])) for _ in range(2)]
+while sessions:
+    sessions.pop(0)
+    gc.collect()
+signal.raise_signal(signal.SIGUSR1)
+"""
+
+
+def test_a_signal_after_two_sessions_of_openvino_is_handled(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SIGNALED, str(Path(__file__).parents[1]), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("runtime", EXPORTED)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.runtime.exported import files_of
 from favor.runtime.names import RUNTIMES, require_packages
+from favor.runtime.openvino_core import openvino_core
 from favor.runtime.openvino_session import reason
 from favor.runtime.quantize import INPUT, quantize_onnx, quantize_openvino
 from favor.runtime.session import first_line
@@ -129,7 +130,7 @@ def write_openvino(onnx_file: Path, file: Path) -> None:
     import openvino
 
     try:
-        model = openvino.Core().read_model(onnx_file)
+        model = openvino_core().read_model(onnx_file)
         openvino.save_model(model, file, compress_to_fp16=False)
     except RuntimeError as error:
         raise WorkError(f"OpenVINO cannot convert the model: {reason(error)}") from error

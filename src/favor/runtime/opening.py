@@ -6,9 +6,9 @@ from pathlib import Path
 from favor.errors import RequestError, one_line
 from favor.runtime.names import find_runtime
 from favor.runtime.onnx_session import OnnxRuntimeSession
+from favor.runtime.openvino_core import openvino_core
 from favor.runtime.openvino_session import OpenVinoSession, reason
 from favor.runtime.session import Choice
-from favor.runtime.telemetry import without_telemetry
 
 FileSession = OnnxRuntimeSession | OpenVinoSession
 _LOOPS = ("Loop", "Scan", "TensorIterator")
@@ -37,11 +37,8 @@ def open_foreign(file: Path, choice: Choice) -> FileSession:
 def _operators(file: Path) -> Iterator[str]:
     """The operators of a graph, of its functions and of the graphs inside of operators."""
     if file.suffix == ".xml":
-        without_telemetry()
-        import openvino
-
         try:
-            yield from (operator.get_type_name() for operator in openvino.Core().read_model(file).get_ops())
+            yield from (operator.get_type_name() for operator in openvino_core().read_model(file).get_ops())
         except (RuntimeError, UnicodeDecodeError) as error:
             raise RequestError(f"{file}: OpenVINO cannot read it: {reason(error)}") from error
         return

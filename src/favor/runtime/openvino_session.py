@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from favor.errors import WorkError, one_line
 from favor.runtime.names import versions
+from favor.runtime.openvino_core import openvino_core
 from favor.runtime.session import Choice, Facts, Images, as_array, as_logits
-from favor.runtime.telemetry import without_telemetry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,16 +26,13 @@ class OpenVinoSession:
 
     def __init__(self, file: Path, choice: Choice) -> None:
         runtime = choice.check()
-        without_telemetry()
-        import openvino
-
         threads = choice.cpu_threads
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1,
         }
-        core = openvino.Core()
+        core = openvino_core()
         started = time.perf_counter()
         try:
             self._model = core.compile_model(core.read_model(file), "CPU", settings)

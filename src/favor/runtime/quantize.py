@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from favor.errors import WorkError
+from favor.runtime.openvino_core import openvino_core
 from favor.runtime.session import as_array, first_line
 from favor.runtime.telemetry import without_telemetry
 
@@ -68,7 +69,7 @@ def quantize_openvino(onnx_file: Path, file: Path, batches: Sequence[Tensor]) ->
 
     nncf.set_log_level(logging.ERROR)
     try:
-        model = openvino.Core().read_model(onnx_file)
+        model = openvino_core().read_model(onnx_file)
         with redirect_stdout(sys.stderr):  # its progress bars; stdout is for data
             quantized = nncf.quantize(
                 model,
