@@ -11,8 +11,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from favor.atomic_file import write_whole
 from favor.records.counted import CARD_COLUMNS, COUNTED, OPERATING_POINT
-from favor.records.export import write_whole
 from favor.trace.counts import count
 from favor.zoo.registry import card, list_models
 

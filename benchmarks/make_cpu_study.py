@@ -15,11 +15,11 @@ from favor.analyze import Comparison, Scope, correlate, pareto
 from favor.analyze.deviations import deviations
 from favor.analyze.pareto import ParetoResult
 from favor.analyze.reasons import dominated_by
+from favor.atomic_file import write_whole
 from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records import counted_table, published_table, read, table_of
 from favor.records.example import as_example
-from favor.records.export import write_whole
 from favor.records.published import pareto_optimal
 from favor.records.schema import Record, to_line
 from favor.units import format_quantity

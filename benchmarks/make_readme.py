@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from favor.atomic_file import write_whole
 from favor.errors import WorkError
 from favor.records import counted_records, gather, read
 from favor.records.example import PREFIX
-from favor.records.export import write_whole
 from favor.records.schema import Record
 from favor.report.page import page_of
 from favor.units import format_quantity

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from favor.atomic_file import write_whole
 from favor.records.example import as_example
-from favor.records.export import write_whole
 from favor.records.schema import EAGER, Record, to_line
 from favor.records.store import read
 

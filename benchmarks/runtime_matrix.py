@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from favor.atomic_file import write_whole
 from favor.errors import FavorError
-from favor.records.export import write_whole
 from favor.runtime.matrix import RECORDS, Cell, every_cell, read_cells
 
 if TYPE_CHECKING:

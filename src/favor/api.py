@@ -272,10 +272,8 @@ def recommend(
     """
     from favor.analyze import Limit, Request
     from favor.analyze import recommend as choose
-    from favor.analyze.limits import ALL_LIMITED, under_load
+    from favor.analyze.limits import under_load
     from favor.evidence import load_evidence, published_fronts
-    from favor.metrics import metric
-    from favor.units import parse_quantity
 
     asked = {
         "min_accuracy": min_accuracy,
@@ -286,14 +284,7 @@ def recommend(
         "qps": qps,
         "max_params": max_params,
     }
-    limits = under_load(
-        Limit.named(
-            name,
-            parse_quantity(value, metric(ALL_LIMITED[name]).unit, name) if isinstance(value, str) else float(value),
-        )
-        for name, value in asked.items()
-        if value is not None
-    )
+    limits = under_load(Limit.parsed(name, value, name) for name, value in asked.items() if value is not None)
     devices, folders = (device,) if isinstance(device, str) else tuple(device), _folders(study)
     request = Request(
         prefer,

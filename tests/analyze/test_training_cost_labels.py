@@ -89,8 +89,9 @@ def test_memory_at_the_best_batch_sizes_of_two_models_is_not_compared() -> None:
 
 @pytest.mark.parametrize("metric", ["train_step_time", "train_throughput"])
 def test_the_reference_batch_counts_where_the_batch_size_is_searched(metric: str) -> None:
-    searched = [training(name, batch="best", reference_batch=size) for name, size in (("vit_s16", 64), ("swin_ti", 128))]
-    given = [training(name, reference_batch=size, **GIVEN) for name, size in (("vit_s16", 64), ("swin_ti", 128))]
+    references = {"vit_s16": 64, "swin_ti": 128}
+    searched = [training(name, batch="best", reference_batch=size) for name, size in references.items()]
+    given = [training(name, reference_batch=size, **GIVEN) for name, size in references.items()]
     assert compared(metric, *searched) == 1
     assert compared(metric, *given) == 2
 

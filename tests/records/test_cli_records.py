@@ -13,10 +13,11 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
+from favor.atomic_file import write_whole
 from favor.cli import records as commands
 from favor.errors import RequestError, WorkError
 from favor.records import append, load, read
-from favor.records.export import from_csv, to_csv, write_whole
+from favor.records.export import from_csv, to_csv
 from favor.records.store import FILE_NAME
 from records.record_strategies import a_record
 

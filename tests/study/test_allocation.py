@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_no_half_submission(tmp_path: Path, monkeypatch: pyte
         raise WorkError(f"cannot write {file}: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(submission_module, "_write_whole", full)
+        patch.setattr(submission_module, "write_whole", full)
         with pytest.raises(WorkError, match="No space left"):
             new_submission(tmp_path, "slurm", allocations_of(JOBS[:2], 1), repeats=False)
     assert new_submission(tmp_path, "slurm", allocations_of(JOBS[:2], 1), repeats=False).number == "0001"

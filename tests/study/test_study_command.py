@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import favor.report
-from favor.cli import count, measure, study
+from favor.cli import count, measure, study, study_text
 from favor.cli.study import add_commands
 from favor.errors import RequestError, WorkError
 from favor.machine import environment
@@ -28,8 +29,11 @@ from favor.measurement import measure as measure_module
 from favor.records.store import read
 from favor.study import runner, second_look
 from favor.study.folder import locked
+from favor.study.plan import jobs_of
+from favor.study.progress import JobState
 from favor.study.summary import Answer
 from favor.zoo import registry
+from study.made_up import MACHINE, a_study
 
 STUDY = """\
 name: mine
@@ -277,6 +281,35 @@ def test_a_failure_is_told_with_its_reason_and_tried_again_on_demand_only(app, w
 def test_a_study_of_which_everything_failed_has_failed(app, working):
     working["failing"] = {"vit_s16", "swin_ti", "cvt_13"}
     assert run(app, "run", "mine.yaml").exit_code == 1
+
+
+def test_the_time_budget_is_blamed_only_for_the_jobs_that_it_left_undone(capsys):
+    asked = a_study(names=("vit_s16", "swin_ti"), phases=("inference",))
+    blank = Answer(favored={}, undecided={}, figures={}, standing=(), disagreement=None, models=2)
+
+    def said(study, out_of_time=()):
+        states = [JobState(job, "left") for job in jobs_of(study)]
+        study_text.print_answer(study, blank, states, Path("runs/mine"), None, out_of_time)
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not done")]
+
+    first, second = jobs_of(asked)
+    assert said(asked, [first]) == [
+        f"Not done, because the time budget ran out: {first}; `favor resume runs/mine` continues",
+        f"Not done: {second}; `favor resume runs/mine` tries again",
+    ]
+    on_cluster = a_study(
+        names=("vit_s16", "swin_ti"), phases=("inference",), machine=MACHINE.model_copy(update={"device_name": ""})
+    )
+    assert on_cluster.machine.is_cluster
+    lost = "`favor status runs/mine` says why, `favor resume runs/mine` submits them again"
+    assert said(on_cluster) == [f"Not done: {first}, {second}; {lost}"]
+
+
+def test_a_job_without_time_is_told_at_the_end(app, working, tmp_path):
+    (tmp_path / "mine.yaml").write_text(STUDY.replace("2 s}", "2 s, total: 0.1 s}"))
+    result = run(app, "run", "mine.yaml")
+    assert "Not done, because the time budget ran out: " in result.stdout
+    assert "Not done: " not in result.stdout
 
 
 def test_status_tells_done_failed_with_reasons_and_left(app, working):

@@ -11,7 +11,7 @@ import pandas as pd
 from favor.analyze.selection import numbers
 from favor.errors import RequestError
 from favor.metrics import METRICS
-from favor.units import format_quantity
+from favor.units import format_quantity, parse_quantity
 
 # The limits that can be asked for, and the metric that each is about. The page asks for those of `LIMITED`.
 LIMITED = {
@@ -53,6 +53,16 @@ class Limit:
         Limit(option='min_accuracy', metric='top1', bound='min', value=82.0, device=None, p99=None)
         """
         return cls(option, ALL_LIMITED[option], "max" if option.startswith("max") else "min", value)
+
+    @classmethod
+    def parsed(cls, option: str, value: str | float, what: str) -> "Limit":
+        """The limit of an option whose value is a text with a unit, or a number; `what` names the option in errors.
+
+        >>> Limit.parsed("max_latency", "50ms", "--max-latency").value
+        0.05
+        """
+        unit = METRICS[ALL_LIMITED[option]].unit
+        return cls.named(option, parse_quantity(value, unit, what) if isinstance(value, str) else float(value))
 
     @property
     def unit(self) -> str:

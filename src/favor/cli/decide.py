@@ -332,12 +332,10 @@ def _guide_entries() -> "list[GuideEntry]":
 
 def _limits(**asked: str | None) -> "tuple[Limit, ...]":
     from favor.analyze import Limit
-    from favor.analyze.limits import ALL_LIMITED, under_load
-    from favor.metrics import metric
-    from favor.units import parse_quantity
+    from favor.analyze.limits import under_load
 
     return under_load(
-        Limit.named(option, parse_quantity(text, metric(ALL_LIMITED[option]).unit, f"--{option.replace('_', '-')}"))
+        Limit.parsed(option, text, f"--{option.replace('_', '-')}")
         for option, text in asked.items()
         if text is not None
     )

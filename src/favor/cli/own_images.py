@@ -19,9 +19,9 @@ _LISTED = 5
 def show_own_images(run: Path, device: str | None, workers: int | None, as_json: bool) -> None:
     """Print how well the best checkpoint of a run does on its evaluation images, and write the report."""
     from favor.analyze.confusion import confusion_of
+    from favor.atomic_file import write_whole
     from favor.data.broken import BrokenImages
     from favor.machine.device import find_device
-    from favor.records.export import write_whole
     from favor.report.own_images import OwnImages, Picture, own_images_page
     from favor.training.answers import answers_of, picture, worst
     from favor.training.distributed import workers_of_this_process

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from favor.atomic_file import write_whole
 from favor.cli.console import emit_records, emit_table, emit_text, examples
 from favor.cli.evidence import AnyPipeline, Device, Pipeline, Unfinished
 from favor.errors import RequestError
@@ -88,14 +89,12 @@ def table_command(
         if output is None:
             emit_text(text)
             return
-        from favor.records.export import write_whole
-
         write_whole(output, text.encode())
         note(f"written: {output}")
         return
     if parquet and output is None:
         raise RequestError("Parquet is a binary format: name a file, for example: --parquet -o my-study.parquet")
-    from favor.records.export import to_csv, to_parquet, write_whole
+    from favor.records.export import to_csv, to_parquet
     from favor.records.table import load_reporting
 
     table, problems = load_reporting(*studies)

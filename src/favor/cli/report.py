@@ -53,7 +53,7 @@ def report_command(
 ) -> None:
     """Write one interactive HTML page: explorer, recommendation, the papers' figures, table and method."""
     from favor.analyze import Scope
-    from favor.records.export import require_writable, write_whole
+    from favor.atomic_file import require_writable, write_whole
     from favor.report.page import page_of
 
     file = output or _default_folder(studies) / "report.html"

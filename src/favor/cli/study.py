@@ -252,13 +252,20 @@ def _work(
     finish(ended, f"`favor resume {folder}` continues")
     print_refusals(ended)
     states = session.states() if ended.jobs else ended.before
-    _conclude(session, folder, states, bool(ended.jobs), as_json)
+    _conclude(session, folder, states, bool(ended.jobs), as_json, ended.out_of_time)
     done_now = {state.job for state in states if state.status == "done"} & set(ended.jobs)
     if ended.jobs and not done_now:
         raise typer.Exit(1)
 
 
-def _conclude(session: "Session", folder: Path, states: "Sequence[JobState]", changed: bool, as_json: bool) -> None:
+def _conclude(
+    session: "Session",
+    folder: Path,
+    states: "Sequence[JobState]",
+    changed: bool,
+    as_json: bool,
+    out_of_time: "Sequence[Job]" = (),
+) -> None:
     """Write the page if the records changed, and print the answer."""
     from favor.study.folder import PAGE_FILE
 
@@ -267,7 +274,7 @@ def _conclude(session: "Session", folder: Path, states: "Sequence[JobState]", ch
     is_due = any(study.has_page for study in answered) and (changed or _is_behind(page, folder))
     is_there = _write_page(folder, page, answered[0]) if is_due else page.is_file()
     if answered:
-        _print_answer(answered[0], folder, states, page if is_there else None, as_json)
+        _print_answer(answered[0], folder, states, page if is_there else None, as_json, out_of_time)
     else:
         _print_status(session, folder, states, as_json)
 
@@ -303,7 +310,12 @@ def _write_page(folder: Path, page: Path, study: "ResolvedStudy") -> bool:
 
 
 def _print_answer(
-    study: "ResolvedStudy", folder: Path, states: "Sequence[JobState]", page: Path | None, as_json: bool
+    study: "ResolvedStudy",
+    folder: Path,
+    states: "Sequence[JobState]",
+    page: Path | None,
+    as_json: bool,
+    out_of_time: "Sequence[Job]",
 ) -> None:
     """Print the answer of a study, for people or for programs; of a cluster, one for each kind of device."""
     from favor.cli import study_text
@@ -332,7 +344,7 @@ def _print_answer(
         )
     else:
         for one, answer in zip(studies, answers, strict=True):
-            study_text.print_answer(one, answer, states, folder, page)
+            study_text.print_answer(one, answer, states, folder, page, out_of_time)
 
 
 def on_each_device(study: "ResolvedStudy", folder: Path) -> "list[ResolvedStudy]":

@@ -1,7 +1,7 @@
 """A study on a terminal: its jobs, its state, and its answer."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,12 @@ def _print_places(places: "Mapping[Job, Whereabouts]") -> None:
 
 
 def print_answer(
-    study: ResolvedStudy, answer: "Answer", states: Sequence[JobState], folder: Path, page: Path | None
+    study: ResolvedStudy,
+    answer: "Answer",
+    states: Sequence[JobState],
+    folder: Path,
+    page: Path | None,
+    out_of_time: Collection[Job],
 ) -> None:
     """The favored model for each goal, the ranks of ViT, how costs disagree, what is missing, and the page."""
     in_words = answer_told(study, answer)
@@ -131,11 +136,7 @@ def print_answer(
     _print_failures(states)
     _print_doubts((study,), states, folder)
     _print_missing_p99(states)
-    left = [str(state.job) for state in states if state.status == "left"]
-    if left:
-        emit_line(
-            f"Not done, because the time budget ran out: {first_few(left, _SHOWN)}; `favor resume {folder}` continues"
-        )
+    _print_left(study, states, folder, out_of_time)
     emit_line(f"Page: {page}" if page is not None else f"Records: {folder}")
     note(f"note: accuracies are on {study.report.dataset}; `favor recommend --study {folder}` accepts your own limits")
 
@@ -200,6 +201,19 @@ def _print_failures(states: Sequence[JobState]) -> None:
     for state in states:
         if state.status == "failed":
             emit_line(f"Failed: {state.job}: {state.reason}")
+
+
+def _print_left(study: ResolvedStudy, states: Sequence[JobState], folder: Path, out_of_time: Collection[Job]) -> None:
+    left = [state.job for state in states if state.status == "left"]
+    late, others = ([str(job) for job in left if (job in out_of_time) == is_late] for is_late in (True, False))
+    if late:
+        shown = first_few(late, _SHOWN)
+        emit_line(f"Not done, because the time budget ran out: {shown}; `favor resume {folder}` continues")
+    if others and study.machine.is_cluster:
+        why = f"`favor status {folder}` says why, `favor resume {folder}` submits them again"
+        emit_line(f"Not done: {first_few(others, _SHOWN)}; {why}")
+    elif others:
+        emit_line(f"Not done: {first_few(others, _SHOWN)}; `favor resume {folder}` tries again")
 
 
 def _head_to_head(states: Sequence[JobState]) -> tuple[Pairs, ...]:

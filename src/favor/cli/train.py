@@ -267,8 +267,8 @@ def predict_command(
     Images that cannot be read are reported, one line each, and the exit code is then 1.
     """
     wait_asleep(os.environ)
+    from favor.atomic_file import require_writable
     from favor.machine.device import find_device
-    from favor.records.export import require_writable
     from favor.training.distributed import workers_of_this_process
     from favor.training.predict import images_in, open_classifier, predict
 
@@ -321,7 +321,8 @@ def _write_csv(file: Path, predictions: "list[Prediction]") -> None:
     """One line per image: class and probability from the most likely on, or why it could not be read."""
     import pandas as pd
 
-    from favor.records.export import to_csv, write_whole
+    from favor.atomic_file import write_whole
+    from favor.records.export import to_csv
 
     most = max((len(one.guesses) for one in predictions), default=0)
     rows: list[dict[str, object]] = []

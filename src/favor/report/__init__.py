@@ -18,8 +18,8 @@ def write_report(sources: Sequence[Path], output: Path, answer: "StudyAnswer | N
 
     It opens its recommendation with the study's own answer, where there is one.
     """
+    from favor.atomic_file import write_whole
     from favor.records import gather
-    from favor.records.export import write_whole
     from favor.report.page import page_of
 
     write_whole(output, page_of(gather(sources), answer=answer).encode())

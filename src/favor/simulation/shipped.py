@@ -62,10 +62,12 @@ def shipped_records(name: str) -> tuple[Record, ...]:
             model=cards[row["name"]],
             task=task,
             source="simulated",
-            conditions=conditions_on(gpu, name, int(row["img_size"]), task, row["runtime"]) | _operating_point(row),
+            conditions=conditions_on(gpu, name, int(row["img_size"]), task, row["runtime"])
+            | _operating_point(row)
+            | _micro_batch(row, "micro_batch_size"),
             metrics=dict(_metrics(row, task)),
             provenance={"file": FILE_NAME},
-            environment={"device_name": gpu.title} | _micro_batch(row),
+            environment={"device_name": gpu.title} | _micro_batch(row, "train_batch_size"),
         )
         for row in _rows()
         if row["device"] == gpu.name
@@ -110,8 +112,9 @@ def _task(row: Mapping[str, str]) -> Task:
     return "training" if row["task"] == "training" else "inference"
 
 
-def _micro_batch(row: Mapping[str, str]) -> dict[str, Scalar]:
-    return {"train_batch_size": int(row["train_batch_size"])} if row["train_batch_size"] else {}
+def _micro_batch(row: Mapping[str, str], key: str) -> dict[str, Scalar]:
+    """The best batch size of training under a key, as simulated records have it; empty at inference."""
+    return {key: int(row["train_batch_size"])} if row["train_batch_size"] else {}
 
 
 def _metrics(row: Mapping[str, str], task: Task) -> Iterator[tuple[str, Reading]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from favor.atomic_file import write_whole
 from favor.errors import RequestError, shown
 from favor.study.schema import ExecutorOptions, executor_in, is_setting_of
 from favor.yaml_file import YamlFile
@@ -31,8 +32,6 @@ def changed(options: ExecutorOptions, kind: str | None, settings: Sequence[str])
 
 def save_executor(folder: Path, options: ExecutorOptions) -> None:
     """Save the options in a study's folder."""
-    from favor.records.export import write_whole  # imports pandas, which `favor status` does not need
-
     content = {name: list(value) if isinstance(value, tuple) else value for name, value in _plain(options).items()}
     write_whole(folder / FILE_NAME, (_HEAD + yaml.safe_dump(content, sort_keys=False)).encode())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
+from favor.atomic_file import write_whole
 from favor.errors import RequestError, path_text
 from favor.machine import locks
 from favor.records.schema import EAGER
@@ -31,8 +32,6 @@ _REMEDY = "restore it, or start a new study in another folder"
 
 def save_requests(folder: Path, studies: Sequence[ResolvedStudy]) -> None:
     """Save the requests in the folder, all of them or nothing."""
-    from favor.records.export import write_whole  # imports pandas, which `favor status` does not need
-
     folder.mkdir(parents=True, exist_ok=True)
     requests = [{"hash": study.hash(), **study.to_data()} for study in studies]
     content = yaml.safe_dump({"format": FORMAT, "requests": requests}, sort_keys=False, width=120)

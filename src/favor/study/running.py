@@ -11,7 +11,7 @@ from favor.errors import RequestError, WorkError
 from favor.machine import environment
 from favor.machine.clock import Clock, WallClock
 from favor.machine.device import find_device
-from favor.machine.process import sigterm_interrupts, signal_of
+from favor.machine.process import signal_of, sigterm_interrupts
 from favor.records.schema import Record
 from favor.study.display import Display, warn_of_unreadable_lines
 from favor.study.estimate import Forecast, forecast_of
@@ -31,13 +31,14 @@ from favor.units import format_span
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the states before it, the jobs it had to do, and what stopped it."""
+    """How a run ended: the states before it, the jobs it had to do, what was left undone, and what stopped it."""
 
     session: Session
     before: tuple[JobState, ...]
     jobs: tuple[Job, ...]
     keeper: Keeper
     refused: tuple[RequestError, ...] = ()
+    out_of_time: tuple[Job, ...] = ()
     stopped_by: signal.Signals | None = None
     unwritten: UnwrittenError | None = None
 
@@ -104,7 +105,6 @@ def run_session(
     note(f"{plural(len(jobs), 'job')} to do on {session.studies[0].machine}: about {seconds}")
     if missing := dict.fromkeys(way for study in session.studies for way in ways_left_out(study)):
         note(f"left out, since they do not exist: {', '.join(missing)}")
-    refused: tuple[RequestError, ...] = ()
     # A training tells its own time left, and more exactly.
     seconds_left = None if len(jobs) == 1 and isinstance(jobs[0], TrainJob) else forecast.seconds_left
     asked_at = clock.now()
@@ -116,15 +116,15 @@ def run_session(
             display = Display(bar, forecast, session.folder, len(jobs), clock)
             look = _second_look(session, keeper, executor, forecast, display, clock)
             if look is None:
-                refused = run_jobs(jobs, keeper, executor, forecast, display).refused
+                run = run_jobs(jobs, keeper, executor, forecast, display)
             else:
-                refused = run_jobs(jobs, keeper, executor, forecast, display, look.choose, look.has_to_repeat).refused
+                run = run_jobs(jobs, keeper, executor, forecast, display, look.choose, look.has_to_repeat)
                 look.run()
         except KeyboardInterrupt as interruption:
             return Ended(session, before, jobs, keeper, stopped_by=signal_of(interruption))
         except UnwrittenError as error:
             return Ended(session, before, jobs, keeper, unwritten=error)
-    return Ended(session, before, jobs, keeper, refused)
+    return Ended(session, before, jobs, keeper, run.refused, run.out_of_time)
 
 
 def _second_look(

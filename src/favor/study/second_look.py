@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from favor.machine.clock import Clock
 from favor.machine.messages import Findings
@@ -25,6 +26,9 @@ from favor.study.quiet_machine import QuietMachine
 from favor.study.resolved import ResolvedStudy
 from favor.study.runner import Executor, Keeper, Watcher, run_jobs
 from favor.text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_CONTENDERS = 5
 ROUND_BUDGETS = 4
@@ -93,25 +97,26 @@ class SecondLook:
 
     @cached_property
     def _can_be_favored(self) -> frozenset[str]:
+        return accurate_enough(self.study, self._evidence())
+
+    def _evidence(self) -> "pd.DataFrame":
+        """The records of the study, which has none if there was no time for any job, and those that ship with favor."""
         from favor.evidence import load_evidence  # imports pandas
 
-        return accurate_enough(self.study, load_evidence([self.folder] if has_records(self.folder) else [])[0])
+        return load_evidence([self.folder] if has_records(self.folder) else [])[0]
 
     def _states(self) -> tuple[JobState, ...]:
         return states_of_all([self.study], records_of(self.folder))
 
     def _contenders(self) -> list[MeasureJob]:
         """The jobs of the models that can still win, the fastest first, as many as fit into memory at once."""
-        from favor.evidence import load_evidence  # imports pandas
-
-        table, _ = load_evidence([self.folder])
         states = {
             (state.job.name, state.job.img_size): state
             for state in reversed(self._states())  # of several precisions, the study's first
             if isinstance(state.job, MeasureJob) and state.job.phase == "inference" and state.record is not None
         }
         doubtful = {name for (name, _), state in states.items() if doubts_of(state.record)}
-        chosen = [states[model] for model in contenders(self.study, table, doubtful) if model in states]
+        chosen = [states[model] for model in contenders(self.study, self._evidence(), doubtful) if model in states]
         return list(_fitting(chosen[:MOST_CONTENDERS], SHARE_OF_FREE_MEMORY * self.free_memory))
 
     def _affordable(self, rivals: list[MeasureJob]) -> list[MeasureJob]:

@@ -3,7 +3,6 @@
 Every file has one writer, so no locks are needed, which many parallel file systems lack. Imports no torch.
 """
 
-import os
 import re
 import secrets
 import shutil
@@ -15,6 +14,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from favor.atomic_file import write_whole
 from favor.errors import RequestError, WorkError, one_line
 from favor.records.store import FOLDER_NAME as RECORDS_FOLDER
 from favor.regular_file import read_regular
@@ -69,7 +69,7 @@ class ProgressFile:
         return cls(submission.folder_in(study) / f"progress-{index:05d}.json")
 
     def write(self, progress: Progress) -> None:
-        _write_whole(self.file, msgspec.json.encode(progress))
+        write_whole(self.file, msgspec.json.encode(progress))
 
     def read(self) -> Progress | None:
         """None if the allocation has not started, or if its file is damaged."""
@@ -105,7 +105,7 @@ def new_submission(
     except OSError as error:
         raise WorkError(f"{folder}: cannot write: {error.strerror}; nothing was submitted") from error
     try:
-        _write_whole(folder / "submission.json", msgspec.json.encode(submission))
+        write_whole(folder / "submission.json", msgspec.json.encode(submission))
     except WorkError:
         withdraw(study, submission)
         raise
@@ -141,20 +141,8 @@ def submissions_of(study: Path) -> tuple[Submission, ...]:
 
 
 def _read(file: Path, kind: type[Content]) -> Content:
-    """The content of a file that `_write_whole` wrote."""
+    """The content of a file that `write_whole` wrote."""
     try:
         return msgspec.json.decode(read_regular(file, MOST_BYTES), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"{file} was changed: {one_line(error)}; restore it, or delete {file.parent}") from error
-
-
-def _write_whole(file: Path, content: bytes) -> None:
-    part = file.with_name(f".{file.name}.part")
-    try:
-        with part.open("wb") as beside:
-            beside.write(content)
-            beside.flush()
-            os.fsync(beside.fileno())
-        part.replace(file)
-    except OSError as error:
-        raise WorkError(f"cannot write {file}: {error.strerror}") from error

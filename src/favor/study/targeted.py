@@ -17,13 +17,12 @@ from favor.analyze.deviations import deviations_by_row
 from favor.analyze.ranking import PREFERENCES, Request, candidates
 from favor.analyze.targeting import Candidate, Measured, Outlook, outlook
 from favor.errors import RequestError
-from favor.metrics import METRICS, metric
+from favor.metrics import METRICS
 from favor.records.counted import counted_records
 from favor.records.schema import Record
 from favor.simulation.shipped import is_called, shipped_devices, shipped_records
 from favor.simulation.shipped_timm import shipped_timm_records
 from favor.study.estimate import MACS_PER_SECOND
-from favor.units import parse_quantity
 
 _MEASURABLE = ("throughput", "latency_p50", "latency_p99", "inference_memory", "memory_process", "energy_per_image")
 _MEMORY = ("inference_memory", "memory_process")
@@ -55,7 +54,7 @@ def question(text: str, among: str | None) -> Request:
         if option == "prefer":
             prefer = value
         else:
-            limits.append(Limit.named(option, parse_quantity(value, metric(ALL_LIMITED[option]).unit, f"--for {key}")))
+            limits.append(Limit.parsed(option, value, f"--for {key}"))
     request = Request(prefer, tuple(limits), among=among)
     involved = [objective_of(request), *(limit.metric for limit in limits)]
     unmeasured = [name for name in involved if METRICS[name].depends_on_device and name not in _MEASURABLE]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from favor.atomic_file import write_whole
 from favor.data.archive import is_archive, unpacked
 from favor.data.folder import open_with_evaluation
 from favor.data.image_files import FolderPlaces, ImageFiles
@@ -15,7 +16,6 @@ from favor.data.names import find, parse
 from favor.data.opening import open_data
 from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError, path_text
-from favor.records.export import write_whole
 from favor.regular_file import read_regular
 
 FILE = "data.json"
