@@ -1,6 +1,7 @@
 """What a study says at its end, from records that are made up."""
 
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -25,6 +26,7 @@ FIGURES = {
     "cvt_13": (6.0, 0.200, 90e6),
     "efficientformerv2_s0": (60.0, 0.025, 20e6),
 }
+FOLDER = Path("runs/mine")
 STUDY = a_study(report=Report(min_accuracy=80, page=False, indicators=("params", "throughput")))
 
 
@@ -38,7 +40,7 @@ def found(study=STUDY, figures=FIGURES):
     metrics = ("throughput", "latency_p50", "inference_memory")
     own = [a_record(job, metrics=dict(zip(metrics, figures[job.name], strict=True))) for job in jobs]
     tables = [published_table(), counted_table(), *([table_of(own)] if own else [])]
-    return answer(study, pd.concat(tables, ignore_index=True))
+    return answer(study, pd.concat(tables, ignore_index=True), FOLDER)
 
 
 def test_speed_and_memory_are_favored_among_those_that_are_accurate_enough_and_accuracy_among_all():
@@ -143,11 +145,12 @@ def test_an_undecided_study_says_so_and_what_to_measure_to_decide():
     for job in jobs:
         record = a_record(job)
         speed = speeds[job.name]
-        wide = reading("throughput", speed, speed - 4, speed + 4, method="made up")
+        wide = reading("throughput", speed, speed - 3.4, speed + 3.4, method="made up")
         own.append(replace(record, metrics={**record.metrics, "throughput": wide}))
     tables = [published_table(), counted_table(), table_of(own)]
-    told = answer_told(STUDY, answer(STUDY, pd.concat(tables, ignore_index=True)))
+    told = answer_told(STUDY, answer(STUDY, pd.concat(tables, ignore_index=True), FOLDER))
     at = next(number for number, text in enumerate(told.sentences) if text.startswith("No model is favored for speed"))
     assert "swin_ti" in told.sentences[at]
     assert "vit_s16" in told.sentences[at]
     assert told.sentences[at + 1].startswith("To decide: throughput ")
+    assert "--study runs/mine" in told.sentences[at + 1]

@@ -376,7 +376,7 @@ def _answer(study: "ResolvedStudy", folder: Path) -> "Answer":
     from favor.study.summary import answer
 
     records_exist = has_records(folder)
-    return answer(study, all_records([folder] if records_exist else None), published_fronts())
+    return answer(study, all_records([folder] if records_exist else None), folder, published_fronts())
 
 
 def _now() -> float:

@@ -5,6 +5,7 @@ Imports no torch.
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,15 @@ class Answer:
         }
 
 
-def answer(study: ResolvedStudy, table: pd.DataFrame, published_fronts: Sequence[GuideEntry] = ()) -> Answer:
-    """The answer from a table of the study's records and those that ship with favor."""
+def answer(
+    study: ResolvedStudy, table: pd.DataFrame, folder: Path, published_fronts: Sequence[GuideEntry] = ()
+) -> Answer:
+    """The answer from a table of the records in the study's folder and those that ship with favor."""
     of_study = _of_study(study, table)
     favored, undecided = {}, {}
     for goal, preference in GOALS.items():
         try:
-            favored[goal] = recommend(of_study, _request(study, preference), published_fronts)
+            favored[goal] = recommend(of_study, _request(study, preference).into([folder]), published_fronts)
         except RequestError as error:
             undecided[goal] = str(error)
     rows = _compared(of_study, study)
