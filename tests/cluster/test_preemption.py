@@ -32,7 +32,11 @@ def test_disturbed_trainings_end_as_if_never_disturbed(
     file, study = tmp_path / "slow.yaml", tmp_path / "study"
     file.write_text(TRAININGS)
     monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
-    user = users_environment(slurm.environment, tmp_path, pause=0.04)
+    held = tmp_path / "held"
+    held.mkdir()
+    for name in NAMES:
+        (held / name).touch()
+    user = users_environment(slurm.environment, tmp_path, pause=0.04) | {"FAVOR_TEST_HELD": str(held)}
     asked = ("--executor", "slurm", "--set", "partition=main", "--set", "time_limit=10 min")
     called(user, "run", file, "--study", study, *asked)
     assert [len(one.allocations) for one in submissions_of(study)] == [4, 1]  # MaxArraySize is 4
@@ -69,6 +73,7 @@ def test_disturbed_trainings_end_as_if_never_disturbed(
                 assert place is not None
                 assert place.node.startswith("n")
                 assert disturb(slurm, study, *places_in_queue[name], disturbances.pop(name))
+                (held / name).unlink()
         lost = [name for name, place in places.items() if place.status == "lost"]
         assert set(lost) <= {killed}
         if lost and not resumed:

@@ -190,7 +190,7 @@ def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> 
     recipe, *changes = _recipe_and_changes(str(setting.pipeline))
     changes += [f"img_size={row['img_size']:g}"] if pd.notna(row["img_size"]) else []
     sets = [change for change in changes if not change.startswith("minutes=")]
-    data = str(setting.dataset).partition("[")[0]  # a subset has its size in brackets
+    data = re.sub(r"\[\d+\+\d+\]$", "", str(setting.dataset))  # the size of a subset
     words = ["favor", "train", str(row["name"]), "--recipe", recipe]
     words += [word for change in (f"seed={seed}", *sets) for word in ("--set", change)]
     words += ["--data", data]
