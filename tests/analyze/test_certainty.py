@@ -275,6 +275,20 @@ def test_a_contender_without_an_interval_is_named_and_to_be_measured(tmp_path: P
     assert re.search(r"favor measure .*cvt_13.* --repeat flagged", answer.to_decide.command or "")
 
 
+def test_a_contradiction_is_not_called_busy_and_an_exact_number_in_doubt_has_no_probability(tmp_path: Path) -> None:
+    records = [
+        measured("vit_s16", "inference_memory:contradictory", inference_memory=28e6),
+        measured("swin_ti", inference_memory=60e6),
+    ]
+    append(tmp_path, records)
+    answer = favor.recommend(prefer="memory", study=tmp_path)
+    assert chances(answer)["vit_s16"] is None
+    assert any(note.startswith("contradictory measurements, so their") and "vit_s16" in note for note in answer.notes)
+    assert "certainty unknown: vit_s16 has no interval of inference_memory" in answer.notes
+    shown = run("recommend", "--prefer", "memory", "--study", tmp_path)
+    assert "busy" not in shown
+
+
 def test_equal_published_accuracies_are_undecided_and_no_measurement_would_help() -> None:
     answer = favor.recommend()
     assert answer.favored is None

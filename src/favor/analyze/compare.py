@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from favor.analyze.effects import SIGNIFICANT
-from favor.analyze.flags import is_disturbed
+from favor.analyze.flags import disturbance
 from favor.analyze.intervals import (
     LEAST_ROUNDS,
     deviations,
@@ -170,9 +170,9 @@ def _test(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> tuple[floa
         return None, "counted" if a.source == b.source == "measured" else "published counts, rounded"
     if a.setting != b.setting:
         return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} differ"
-    if is_disturbed(a.flags) or is_disturbed(b.flags):
-        is_busy = "busy" in f"{a.flags} {b.flags}"
-        return None, f"not tested: {'measured on a busy machine' if is_busy else 'the measurements are contradictory'}"
+    if doubts := {disturbance(a.flags), disturbance(b.flags)} - {None}:
+        why = "measured on a busy machine" if "busy" in doubts else "the measurements are contradictory"
+        return None, f"not tested: {why}"
     if entry.exact and a.low is None and b.low is None:
         return None, "exact" if a.source == "measured" else "published, rounded"
     if unequal := unequal_lengths(rows) if entry.group == "quality" else None:

@@ -5,6 +5,7 @@ Other load only ever slows a call down, so a disturbed number is widened towards
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +19,6 @@ On two cores with another program running, 597 ms were measured for 84 ms, 0.8 i
 UNSTEADY = math.log(1.05)
 """The deviation of times that drifted or had not settled: the threshold of these flags is 5 %."""
 
-_DISTURBED = {"busy", "contradictory"}
 _UNSTEADY = {"drift", "unsettled"}
 _TIMED = ("speed", "energy", "money")
 # Flags name the step that was timed; the metrics of a step start with its name, or are derived from it.
@@ -43,7 +43,7 @@ def flags_on(metric: str, flags: object) -> str | None:
 def _concerns(flag: str, metric: str) -> bool:
     step, _, what = flag.partition(":")
     if not what:
-        return step in _DISTURBED and METRICS[metric].group in _TIMED
+        return is_disturbed(step) and METRICS[metric].group in _TIMED
     return metric.startswith(step) or metric in _DERIVED.get(step, ())
 
 
@@ -53,7 +53,17 @@ def is_disturbed(flags: object) -> bool:
     >>> is_disturbed("busy latency:wide"), is_disturbed("throughput:contradictory"), is_disturbed("latency:wide")
     (True, True, False)
     """
-    return bool(_DISTURBED & _words(flags))
+    return disturbance(flags) is not None
+
+
+def disturbance(flags: object) -> Literal["busy", "contradictory"] | None:
+    """What puts a number in doubt: other load, or else a contradiction.
+
+    >>> [disturbance(flags) for flags in ("busy latency:wide", "throughput:contradictory", "latency:wide")]
+    ['busy', 'contradictory', None]
+    """
+    words = _words(flags)
+    return "busy" if "busy" in words else "contradictory" if "contradictory" in words else None
 
 
 def is_unsteady(flags: object) -> bool:

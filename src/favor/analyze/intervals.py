@@ -52,13 +52,14 @@ def has_intervals(table: pd.DataFrame, metric: str) -> bool:
 
 
 def has_known_uncertainty(table: pd.DataFrame, metric: str) -> np.ndarray:
-    """Mask of the rows whose uncertainty is known: they have an interval, or the metric is exact.
+    """Mask of the rows whose uncertainty is known: they have an interval, or the metric is exact and not in doubt.
 
     >>> rows = pd.DataFrame({"params": [5e6], "throughput": [80.0]})
     >>> has_known_uncertainty(rows, "params").tolist(), has_known_uncertainty(rows, "throughput").tolist()
     ([True], [False])
     """
-    return _with_both_ends(table, metric) | (_is_exact(metric) & np.isfinite(numbers(table, metric)))
+    in_doubt = marked(column_of(table, f"{metric}_flags"), is_disturbed)
+    return _with_both_ends(table, metric) | (_is_exact(metric) & np.isfinite(numbers(table, metric)) & ~in_doubt)
 
 
 def _with_both_ends(table: pd.DataFrame, metric: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from favor.analyze.best_runtime import in_best_runtime, in_runtime
 from favor.analyze.comparison import Comparison
 from favor.analyze.creation import creation
 from favor.analyze.deviations import deviations_by_row
-from favor.analyze.flags import is_disturbed
+from favor.analyze.flags import disturbance
 from favor.analyze.guide import GuideEntry
 from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.limits import Limit, relax
@@ -327,18 +327,20 @@ class _Decision:
             favored = self.eligible.loc[[verdict.favored]]
             unknown = [column for column in present if not has_known_uncertainty(favored, column).all()]
             if unknown:
-                notes.append(f"certainty unknown: no interval of {', '.join(unknown)} is known")
+                nobody_has = not any(has_known_uncertainty(self.eligible, column).any() for column in unknown)
+                what, name = ", ".join(unknown), favored["name"].iloc[0]
+                why = f"no interval of {what} is known" if nobody_has else f"{name} has no interval of {what}"
+                notes.append(f"certainty unknown: {why}")
         if verdict.chances and not (self.eligible["top1_seeds"] > 1).any():
             notes.append("probabilities cover test images and measurement noise, not the variation between trainings")
-        disturbed = {
-            str(name)
+        doubts = {
+            (str(name), disturbance(flags))
             for column in present
             for name, flags in zip(self.eligible["name"], column_of(self.eligible, f"{column}_flags"), strict=True)
-            if is_disturbed(flags)
         }
-        if disturbed:
-            names = first_few(sorted(disturbed), _MOST_NAMED)
-            notes.append(f"measured on a busy machine, so their numbers may be better: {names}")
+        for doubt, why in (("busy", "measured on a busy machine"), ("contradictory", "contradictory measurements")):
+            if names := sorted(name for name, of_model in doubts if of_model == doubt):
+                notes.append(f"{why}, so their numbers may be better: {first_few(names, _MOST_NAMED)}")
         unequal = None if self._accuracy_decides else unequal_lengths(self.eligible)
         return [*notes, f"accuracies do not decide here: {unequal}"] if unequal else notes
 

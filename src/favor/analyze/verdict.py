@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.chances import chance_of_being_best, draw_best
-from favor.analyze.flags import is_disturbed
+from favor.analyze.flags import disturbance
 from favor.analyze.intervals import deviations
 from favor.analyze.limits import Limit
 from favor.analyze.ranking import Request
@@ -112,8 +112,9 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     if sources != {"measured"}:
         where = f" on {device}" if device else ""
         why = f"{what} is {' and '.join(sorted(filter(None, sources)))}; measure it{where}"
-    elif any(is_disturbed(flag) for flag in flags):
-        why, repeat = f"{what} was measured while the machine was busy; repeat it", " --repeat flagged"
+    elif doubts := {disturbance(flag) for flag in flags} - {None}:
+        doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
+        why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"
     else:
         budget = _budget(some, column, limit)
         why, repeat = f"{what} is not measured precisely enough; measure longer", " --repeat all"

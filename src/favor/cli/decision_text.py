@@ -6,7 +6,7 @@ from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.effects import PairedEffect
-from favor.analyze.flags import is_disturbed
+from favor.analyze.flags import disturbance
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
@@ -322,9 +322,10 @@ def _marked(metric: str, reading: Reading, with_source: bool = True) -> str:
         spread, best = (_quantity(metric, value) for value in (reading.seeds.std, reading.seeds.best))
         seeds = f" (n={reading.seeds.n}, std {spread}, best {best})"
     early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
-    busy = " (busy)" if is_disturbed(reading.flags) else ""
+    doubt = disturbance(reading.flags)
+    doubtful = f" ({doubt})" if doubt else ""
     source = _mark(reading.source) if with_source else ""
-    return f"{_quantity(metric, reading.value)}{width}{seeds}{source}{busy}{early}"
+    return f"{_quantity(metric, reading.value)}{width}{seeds}{source}{doubtful}{early}"
 
 
 def _mark(source: str | None) -> str:

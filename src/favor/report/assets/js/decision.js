@@ -286,7 +286,8 @@ function uncertaintyOf(metric, column, values, rows) {
       return isLinear ? value + moved : value * Math.exp(moved);
     });
   };
-  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]))) };
+  const inDoubt = (at) => DISTURBED_FLAGS.some((flag) => flags[at].has(flag));
+  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]) && !inDoubt(at))) };
 }
 
 const isEnd = (end) => end !== null && end !== undefined;
