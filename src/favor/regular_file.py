@@ -1,5 +1,6 @@
 """Reading files from outside: only regular files, and only up to a size limit. Imports no torch."""
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -46,6 +47,15 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise UnreadableFileError(path, f"larger than the limit of {most / 1e6:,.6g} MB")
     return content
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a regular file, in hex digits."""
+    digest = hashlib.sha256()
+    with open_regular(path) as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_text(path: Path, most: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from equality import images
@@ -25,6 +26,8 @@ from favor.study.options import study_from_options
 from favor.study.plan import jobs_of
 from favor.study.resolved import ResolvedStudy
 from favor.training import export_worker
+from favor.training.checkpoint import load_model_file
+from favor.training.export import subject_of
 from favor.training.export_worker import ExportJob
 from favor.zoo.registry import loaded_plugins
 
@@ -93,6 +96,17 @@ def test_the_change_of_top1_is_known_for_trained_weights_and_labels(folder: Path
     assert findings.environment["calibration_images"] == 128
 
 
+def test_the_change_of_top1_belongs_to_the_pipeline_of_the_training_its_minutes_included(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    known, weights = load_model_file(checkpoint)
+    in_minutes = known.model_copy(update={"minutes": 5.0}).model_dump_json()
+    save_file(weights, tmp_path / "best.safetensors", {"favor.trained": in_minutes})
+    job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(tmp_path))
+    training = export_worker._Images.of(job, subject_of(tmp_path)).training
+    assert training == {"dataset": "digits", "pipeline": "laptop-digits@1 minutes=5.0"}
+
+
 def test_a_checkpoint_of_another_model_size_or_number_of_classes_is_refused_before_anything_runs(
     checkpoint: Path,
 ) -> None:
@@ -108,6 +122,27 @@ def test_a_checkpoint_of_another_model_size_or_number_of_classes_is_refused_befo
         ask("tiny_vit")
     with pytest.raises(RequestError, match="only int8 depends on weights"):
         ask("tiny_vit", precisions=["fp32"])
+
+
+def test_two_checkpoints_of_one_name_are_two_requests_and_a_copy_is_the_same(checkpoint: Path, tmp_path: Path) -> None:
+    known, weights = load_model_file(checkpoint)
+    for folder, step in (("first", 60), ("second", 61), ("copy", 60)):
+        (tmp_path / folder / "run").mkdir(parents=True)
+        header = {"favor.trained": known.model_copy(update={"step": step}).model_dump_json()}
+        save_file(weights, tmp_path / folder / "run" / "best.safetensors", header)
+
+    def requested(folder: str) -> object:
+        int8 = {"precisions": ["int8"], "runtimes": ["onnxruntime"], "num_classes": 10, "device": "cpu"}
+        options = int8 | {"checkpoint": str(tmp_path / folder / "run")}
+        (job,) = jobs_of(study_from_options("measure", ["tiny_vit"], ("inference",), options))
+        return job.conditions["checkpoint"]
+
+    assert requested("first") == requested("copy") != requested("second")
+
+
+def test_a_checkpoint_that_has_changed_since_the_request_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="has changed since the measurement was requested; request it again"):
+        exported(tmp_path, "onnxruntime", "int8", checkpoint=str(checkpoint), checkpoint_hash="0" * 16)
 
 
 @pytest.mark.usefixtures("checkpoint")

@@ -1,5 +1,7 @@
 """What of a study is done, failed or left."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -45,6 +47,21 @@ def test_what_was_measured_with_an_option_is_no_measurement_without_it(key, valu
     record = a_record(JOBS[0])
     other = structs.replace(record, conditions={**record.conditions, key: value})
     assert state(JOBS[0], other)[0] == "left"
+
+
+def test_a_checkpoint_is_known_by_its_content_wherever_its_folder_is():
+    def int8(path, content):
+        return replace(JOBS[0], precision="int8", runtime="openvino", checkpoint=path, checkpoint_hash=content)
+
+    measured = a_record(int8("/a/runs/run", "0123456789abcdef"))
+    assert state(int8("/moved/run", "0123456789abcdef"), measured)[0] == "done"
+    assert state(int8("/b/runs/run", "fedcba9876543210"), measured)[0] == "left"
+
+
+def test_a_request_of_an_older_version_finds_its_records_by_the_path_of_the_checkpoint():
+    older = replace(JOBS[0], precision="int8", runtime="openvino", checkpoint="/a/runs/run")
+    assert older.conditions["checkpoint"] == "runs/run"
+    assert state(older, a_record(older))[0] == "done"
 
 
 def test_published_and_imported_figures_are_no_measurement_of_ours():

@@ -495,6 +495,8 @@ def test_a_budget_of_time_fits_the_schedule_to_the_steps_that_it_allows(tmp_path
     assert conditions["minutes"] == 0.02
     assert "recipe.epochs" not in conditions
     assert str(conditions["pipeline"]).endswith("minutes=0.02")
+    kept, _ = load_model_file(outcome.folder / BEST)
+    assert pipeline_of(kept.recipe, kept.minutes) == conditions["pipeline"]
     assert any("0.02 minutes" in note and "steps" in note for note in watcher.notes)
     assert conditions["final"] is True
     assert watcher.steps[-1].step == watcher.steps[-1].steps

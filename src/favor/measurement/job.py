@@ -24,8 +24,8 @@ class MeasureJob:
     `device_label` is empty until a node of a cluster takes the job, and limits are None until it starts. Without
     `energy` no meter is searched for, which saves seconds. With `in_turns` inference is timed in turns with other
     workers. A load test finds the largest rate in a `scenario` with 99 % of the answers within `p99` seconds.
-    `calibration` is a data set and `checkpoint` a file or a run's folder, both for int8; `exported` is where
-    the files are that a runtime other than PyTorch opens.
+    `calibration` is a data set and `checkpoint` a file or a run's folder with the hash of its content, all for int8;
+    `exported` is where the files are that a runtime other than PyTorch opens.
     """
 
     name: str
@@ -40,6 +40,7 @@ class MeasureJob:
     runtime: str = EAGER
     calibration: str | None = None
     checkpoint: str | None = None
+    checkpoint_hash: str | None = None
     exported: str | None = None
     attention: str = "fused"
     budget: float = DEFAULT_BUDGET
@@ -95,7 +96,13 @@ class MeasureJob:
 
     @property
     def _checkpoint(self) -> str | None:
-        return None if self.checkpoint is None else "/".join(Path(self.checkpoint).parts[-2:])
+        """The name and the content of the checkpoint, which stay the same if its folder is moved."""
+        if self.checkpoint is None:
+            return None
+        path = Path(self.checkpoint)
+        if self.checkpoint_hash is None:  # a request of an older version, whose records have a part of the path
+            return "/".join(path.parts[-2:])
+        return f"{path.name} {self.checkpoint_hash}"
 
     @property
     def needs_file(self) -> bool:

@@ -51,6 +51,7 @@ class Exports:
             batch_size=job.batch_size,
             calibration=job.calibration,
             checkpoint=job.checkpoint,
+            checkpoint_hash=job.checkpoint_hash,
             plugins=job.plugins,
         )
         findings = supervise(
@@ -75,5 +76,6 @@ class Exports:
 
 def _graph(job: MeasureJob) -> str:
     """A name for the float graph of a job, which other runtimes and precisions share."""
-    parts = (job.name, job.img_size, job.num_classes, job.attention, job.checkpoint, job.batch_size, job.plugins)
+    weights = (job.checkpoint, job.checkpoint_hash)
+    parts = (job.name, job.img_size, job.num_classes, job.attention, weights, job.batch_size, job.plugins)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from favor.study.train_jobs import TrainJob
 from favor.trace.conditions import Phase
 from favor.zoo.taxonomy import How
 
-FOR_INT8 = ("calibration", "checkpoint")
+FOR_INT8 = ("calibration", "checkpoint", "checkpoint_hash")
 # A batch size depends on the phase; all other options are the same for every job of a study.
 SHARED_OPTIONS = {field.name for field in fields(MeasureJob)} & set(MeasureOptions.model_fields) - {
     *("batch_size", *FOR_INT8)

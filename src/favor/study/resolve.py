@@ -34,7 +34,7 @@ from favor.study.train_jobs import dataset_of, lineages, recipe_of
 from favor.trace.conditions import PHASES
 from favor.training.checkpoint import load_model_file
 from favor.training.epoch_record import pipeline_of
-from favor.training.initial_weights import checkpoint_file, start_from
+from favor.training.initial_weights import checkpoint_file, checkpoint_hash, start_from
 from favor.training.trackers import require_trackers
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.matching import matching_models
@@ -75,6 +75,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
         budget=study.budget,
         report=study.report,
         load=study.load,
+        checkpoint_hash=None if options["checkpoint"] is None else checkpoint_hash(Path(options["checkpoint"])),
         **options,
     )
 

@@ -74,6 +74,8 @@ class ResolvedStudy(MeasureOptions):
     budget: Budget
     report: Report
     load: Load | None = None
+    checkpoint_hash: str | None = None
+    """Of the content of `checkpoint`, which may be moved; None without one, and in requests of older versions."""
 
     @property
     def has_page(self) -> bool:

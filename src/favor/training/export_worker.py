@@ -34,7 +34,7 @@ _CHECKED = 2
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What to export for a measurement, and the folder for its graph; `checkpoint` and `calibration` are for int8."""
+    """What to export for a measurement, and the folder for its graph; checkpoint and calibration are for int8."""
 
     name: str
     img_size: int
@@ -48,6 +48,7 @@ class ExportJob:
     batch_size: int | None = None
     calibration: str | None = None
     checkpoint: str | None = None
+    checkpoint_hash: str | None = None
     plugins: tuple[str, ...] = ()
 
     @property
@@ -104,8 +105,12 @@ def _trained(job: ExportJob) -> "Subject":
     """The model of the checkpoint, which must be the one that is measured."""
     from favor.errors import RequestError
     from favor.training.export import subject_of
+    from favor.training.initial_weights import checkpoint_hash
 
-    subject = subject_of(Path(str(job.checkpoint)))
+    path = Path(str(job.checkpoint))
+    if job.checkpoint_hash not in (None, checkpoint_hash(path)):
+        raise RequestError(f"{path} has changed since the measurement was requested; request it again")
+    subject = subject_of(path)
     trained = subject.trained
     assert trained is not None  # noqa: S101 - a checkpoint is
     held = (trained.model, trained.img_size, len(trained.classes), trained.in_chans)
@@ -280,7 +285,7 @@ class _Images:
         data = named_images(job.calibration) if job.calibration else own
         test, labels = subject.images(own.evaluation, TEST_IMAGES_INT8)
         calibration, _ = subject.images(data.train, CALIBRATION_IMAGES)
-        training = {"dataset": trained.dataset, "pipeline": pipeline_of(trained.recipe)}
+        training = {"dataset": trained.dataset, "pipeline": pipeline_of(trained.recipe, trained.minutes)}
         return cls(calibration, test, labels if trained.classes == own.classes else None, own.name, training)
 
 

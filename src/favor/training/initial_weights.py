@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from favor.errors import RequestError, one_line, shown
-from favor.regular_file import open_regular
+from favor.regular_file import open_regular, sha256_of
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights, pushed_file
@@ -95,6 +95,11 @@ def checkpoint_file(path: Path) -> Path:
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
     return path
+
+
+def checkpoint_hash(path: Path) -> str:
+    """The first 16 hex digits of the SHA-256 of the model file at a path."""
+    return sha256_of(checkpoint_file(path))[:16]
 
 
 def model_of(path: Path) -> str:

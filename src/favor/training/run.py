@@ -417,6 +417,7 @@ def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
         dataset=setting.dataset,
         pretraining=setting.start.pretraining,
         recipe=setting.recipe,
+        minutes=setting.request.minutes,
         top1=None,
     )
 

@@ -26,6 +26,7 @@ class Trained(BaseModel):
     dataset: str
     pretraining: str
     recipe: Recipe
+    minutes: float | None = Field(default=None, description="instead of the recipe's epochs; None in older files")
     top1: float | None
 
     @property
