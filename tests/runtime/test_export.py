@@ -1,6 +1,7 @@
 """`favor export` writes a file that gives what the checkpoint gives, and a card that says how it is used."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,35 @@ def test_a_file_without_its_own_card_is_refused(checkpoint: Path, tmp_path: Path
     card_file(other).write_text('{"favor": 1}')
     with pytest.raises(RequestError, match="export the model again"):
         read_card(other)
+
+
+@pytest.fixture(scope="module", params=FILES)
+def exported(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("exported") / FILES[request.param]
+    export(ExportRequest(str(checkpoint), file, request.param, dynamic_batch=True))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"in_chans": 1}, "takes images of shape any x 3 x 32 x 32, but its card says any x 1 x 32 x 32; export"),
+        ({"img_size": 64}, "takes images of shape any x 3 x 32 x 32, but its card says any x 3 x 64 x 64; export"),
+        ({"num_classes": 2, "classes": ["cat", "dog"]}, "has 10 outputs, its card 2 classes; export the model again"),
+        ({"num_classes": 2}, "num_classes is 2, but it names 10 classes; export the model again"),
+        ({"format": "torch-export"}, "but its card says torch-export; export the model again"),
+    ],
+)
+def test_a_card_that_contradicts_its_file_is_refused_in_one_line(
+    exported: Path, changed: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    file = shutil.copytree(exported.parent, tmp_path / "copy") / exported.name
+    assert open_classifier(file, find_device("cpu")).img_size == 32
+    card_file(file).write_text(json.dumps(json.loads(card_file(file).read_text()) | changed))
+    with pytest.raises(RequestError) as refused:
+        open_classifier(file, find_device("cpu"))
+    assert why in str(refused.value)
+    assert str(refused.value).isprintable()
 
 
 def test_outputs_that_rounding_does_not_explain_end_with_an_error(

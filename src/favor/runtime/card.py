@@ -1,14 +1,15 @@
 """The card beside an exported file: what gets in, what comes out, where it is from, and how it was tested."""
 
-import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from favor.errors import RequestError, path_text
-from favor.regular_file import open_regular, read_regular
+from favor.regular_file import read_regular, sha256_of
 from favor.runtime.exported import files_of
+from favor.runtime.session import Shapes
 from favor.text import require_printable
 
 _LARGEST_CARD = 10_000_000  # bytes: the names of ten thousand classes are a few hundred thousand
@@ -85,7 +86,35 @@ def read_card(file: Path) -> ExportCard:
         raise RequestError(f"{beside}: {where}: {first['msg']}; export the model again") from error
     if card.sha256 != checksums(file):
         raise RequestError(f"{file}: not the file that {beside.name} was written for; export the model again")
+    if card.classes and len(card.classes) != card.num_classes:
+        named = f"but it names {len(card.classes)} classes"
+        raise RequestError(f"{beside}: num_classes is {card.num_classes}, {named}; export the model again")
     return card
+
+
+def require_fitting(card: ExportCard, file: Path, form: str, shapes: Shapes) -> None:
+    """Refuse a card that contradicts its file; a size that the file leaves open contradicts nothing."""
+    if card.format != form:
+        raise RequestError(f"{file}: a file for {form}, but its card says {card.format}; export the model again")
+    images = (None, card.in_chans, card.img_size, card.img_size)
+    if shapes.images and not _agree(shapes.images, images):
+        taken, said = _shape_text(shapes.images), _shape_text(images)
+        raise RequestError(f"{file}: takes images of shape {taken}, but its card says {said}; export the model again")
+    if len(shapes.outputs) == 2 and not _agree(shapes.outputs, (None, card.num_classes)):
+        raise RequestError(
+            f"{file}: has {shapes.outputs[1]} outputs, its card {card.num_classes} classes; export the model again"
+        )
+
+
+def _agree(shape: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    """Whether two shapes can be the same; None is any size."""
+    if len(shape) != len(other):
+        return False
+    return all(None in sizes or sizes[0] == sizes[1] for sizes in zip(shape, other, strict=True))
+
+
+def _shape_text(shape: Sequence[int | None]) -> str:
+    return " x ".join("any" if size is None else str(size) for size in shape)
 
 
 def checksums(file: Path) -> dict[str, str]:
@@ -93,12 +122,4 @@ def checksums(file: Path) -> dict[str, str]:
     for part in files_of(file):
         if not part.is_file():
             raise RequestError(f"{file}: {part.name} is not beside it; export the model again")
-    return {part.name: _sha256(part) for part in files_of(file)}
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with open_regular(file) as content:
-        while block := content.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return {part.name: sha256_of(part) for part in files_of(file)}

@@ -1,15 +1,16 @@
 """ONNX Runtime."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from favor.errors import WorkError
 from favor.runtime.names import versions
-from favor.runtime.session import Choice, Facts, Images, as_array, as_logits, first_line
+from favor.runtime.session import Choice, Facts, Images, Shapes, as_array, as_logits, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,14 @@ class OnnxRuntimeSession:
             preparation=time.perf_counter() - started,
         )
 
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes that the file says."""
+        try:
+            return Shapes(_sizes(self._session.get_inputs()), _sizes(self._session.get_outputs()))
+        except UnicodeDecodeError as error:
+            raise WorkError("ONNX Runtime: the file names a dimension in bytes that are not text") from error
+
     def run(self, images: Images) -> "Tensor":
         import torch
 
@@ -65,3 +74,8 @@ class OnnxRuntimeSession:
         except Exception as error:
             raise WorkError(f"ONNX Runtime: {first_line(error)}") from error
         return logits
+
+
+def _sizes(ends: Sequence[Any]) -> tuple[int | None, ...]:
+    """The shape of the first input or output; a name instead of a number stands for any size."""
+    return tuple(size if isinstance(size, int) else None for end in ends[:1] for size in end.shape)

@@ -1,8 +1,9 @@
 """OpenVINO."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from favor.errors import WorkError, one_line
 from favor.runtime.names import versions
 from favor.runtime.openvino_core import openvino_core
-from favor.runtime.session import Choice, Facts, Images, as_array, as_logits
+from favor.runtime.session import Choice, Facts, Images, Shapes, as_array, as_logits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +49,11 @@ class OpenVinoSession:
             preparation=time.perf_counter() - started,
         )
 
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes that the file says."""
+        return Shapes(_sizes(self._model.inputs), _sizes(self._model.outputs))
+
     def run(self, images: Images) -> "Tensor":
         import torch
 
@@ -61,6 +67,14 @@ class OpenVinoSession:
         except RuntimeError as error:
             raise WorkError(f"OpenVINO: {reason(error)}") from error
         return logits
+
+
+def _sizes(ends: Sequence[Any]) -> tuple[int | None, ...]:
+    """The shape of the first input or output, if its number of dimensions is known."""
+    shapes = [end.partial_shape for end in ends[:1]]
+    return tuple(
+        size.get_length() if size.is_static else None for shape in shapes if shape.rank.is_static for size in shape
+    )
 
 
 def reason(error: RuntimeError | UnicodeDecodeError) -> str:

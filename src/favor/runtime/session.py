@@ -63,6 +63,14 @@ class Facts:
     preparation: float
 
 
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of the images that a file takes and of its outputs; None for any size, empty if it does not say."""
+
+    images: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+
+
 class Session(Protocol):
     """A model that is ready to run."""
 

@@ -24,7 +24,7 @@ from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device
 from favor.machine.precision import Precision, training_precision
-from favor.runtime.card import read_card
+from favor.runtime.card import read_card, require_fitting
 from favor.runtime.export import ENDINGS, OPENERS
 from favor.runtime.opening import open_foreign
 from favor.runtime.session import Choice
@@ -177,6 +177,7 @@ def _exported(file: Path, device: Device) -> Classifier:
             f"{file}: {exported.model} with {exported.source} knows no classes; export a checkpoint of it"
         )
     session = open_foreign(file, Choice(OPENERS[form], exported.precision, device.kind))
+    require_fitting(exported, file, form, session.shapes)
 
     def run(images: Tensor) -> Tensor:
         batches = (images,) if exported.dynamic_batch else images.split(1)
