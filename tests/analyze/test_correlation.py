@@ -108,6 +108,18 @@ def test_between_devices_models_are_paired_at_one_size_and_an_outlier_can_be_lef
     assert (without.n, without.spearman) == (4, pytest.approx(0.8))
 
 
+def test_between_devices_a_published_number_of_a_model_goes_before_a_simulated_one() -> None:
+    def on(device: str, source: str, names: str, *speeds: float) -> pd.DataFrame:
+        return pd.DataFrame({"name": list(names), "device": device, "source": source, "throughput": speeds})
+
+    here, printed = on("cpu", "measured", "abcd", 1.0, 2.0, 3.0, 4.0), on("a100", "imported", "abc", 10.0, 30.0, 20.0)
+    simulated = on("a100", "simulated", "abcd", 1000.0, 1.0, 500.0, 40.0)
+    pair = correlate_devices(pd.concat([here, simulated, printed])).pair("cpu", "a100 (partly simulated)")
+    assert (pair.n, pair.spearman) == (4, pytest.approx(0.8))
+    assert correlate_devices(pd.concat([here, printed])).columns == ("cpu", "a100")
+    assert correlate_devices(pd.concat([here, simulated])).columns == ("cpu", "a100 (simulated)")
+
+
 def test_two_machines_with_one_kind_of_device_are_two_devices() -> None:
     rows = [
         {"name": name, "device": "cpu", "machine": machine, "throughput": speed}

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from favor.analyze.comparison import Comparison
 from favor.analyze.setting import Setting, numbered_settings
@@ -36,6 +37,7 @@ def test_one_process_with_whole_batches_is_the_same_setting_as_a_measured_step()
 
 
 STEP_COSTS = ("train_memory", "train_step_time", "train_throughput", "train_hours_per_epoch", "train_energy_per_image")
+OF_A_PIPELINE = ("train_device_hours", "finetune_time", "train_energy", "train_carbon", "train_money")
 
 
 def training(name: str, optimizer: str = "lamb", task: str = "training", **conditions: object) -> Record:
@@ -97,6 +99,17 @@ def test_the_reference_batch_counts_where_the_batch_size_is_searched(metric: str
 
 
 def test_every_cost_of_a_training_step_depends_on_the_optimizer() -> None:
-    whole = {"train_device_hours", "train_energy", "train_carbon", "train_money", "train_loss"}  # of a pipeline
+    whole = {*OF_A_PIPELINE, "train_loss"}
     of_training = {name for name in METRICS if name.startswith("train_")} - whole
     assert {name for name in of_training if "optimizer" not in METRICS[name].conditions} == set()
+
+
+@pytest.mark.parametrize("metric", OF_A_PIPELINE)
+def test_costs_of_whole_trainings_are_compared_on_one_data_set_and_in_one_pipeline(metric: str) -> None:
+    def whole(name: str, dataset: str = "cifar10", pipeline: str = "laptop-cifar10@1") -> Record:
+        record = training(name, task="accuracy", dataset=dataset, pipeline=pipeline)
+        return replace(record, metrics={metric: reading(metric, 10.0, method="test")})
+
+    assert compared(metric, whole("vit_s16"), whole("swin_ti")) == 2
+    assert compared(metric, whole("vit_s16"), whole("swin_ti", dataset="digits")) == 1
+    assert compared(metric, whole("vit_s16"), whole("swin_ti", pipeline="laptop-cifar10@1 epochs=2")) == 1

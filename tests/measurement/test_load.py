@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,35 @@ def test_a_probe_ends_soon_after_it_is_decided(traffic) -> None:
 def test_more_queries_than_can_be_answered_are_given_up(traffic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loadgen_traffic, "_LEAST_PATIENCE", 0.01)
     assert not traffic.poisson(5000.0, Batching(1), 30.0, 0.01, lambda latency, found_empty: False)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda traffic: traffic.poisson(100.0, Batching(4), 10.0, 0.05, lambda latency, found_empty: False),
+        lambda traffic: traffic.one_after_another(1, 10.0, SERVICE),
+        lambda traffic: traffic.one_after_another(4, 10.0, SERVICE),
+        lambda traffic: traffic.all_at_once(8, 10.0, 1000.0),
+    ],
+    ids=["server", "single-stream", "multi-stream", "offline"],
+)
+def test_a_model_that_fails_under_load_raises_its_own_error_after_the_load_generator_has_ended(
+    send: Callable[[LoadgenTraffic], object], tmp_path: Path
+) -> None:
+    batches: list[int] = []
+
+    def fail_at_the_third(batch_size: int) -> None:
+        batches.append(batch_size)
+        if len(batches) == 3:
+            raise MemoryError("no room for the third batch")
+
+    before = set(threading.enumerate())
+    traffic = LoadgenTraffic(fail_at_the_third, WallClock(), tmp_path)
+    with pytest.raises(MemoryError, match="no room for the third batch"):
+        send(traffic)
+    assert len(batches) == 3
+    assert set(threading.enumerate()) <= before
+    traffic.close()
 
 
 def test_queries_of_several_images_are_answered_with_their_last_image(traffic, sleeper) -> None:

@@ -12,6 +12,7 @@ from favor.study.estimate import Forecast, work_from
 from favor.study.folder import save_requests
 from favor.study.plan import jobs_of
 from favor.study.quiet_machine import LONGEST_WAIT, QuietMachine
+from favor.study.resolved import PlannedModel
 from favor.study.runner import Keeper, run_jobs
 from favor.study.schema import Budget, Report
 from favor.study.second_look import SecondLook
@@ -63,8 +64,9 @@ def test_a_doubtful_model_can_always_win_and_beats_nobody():
 class Look:
     """A second look after the records of a first one, with head-to-head stretches and a load that are made up."""
 
-    def __init__(self, folder, monkeypatch, records, left=200.0, load=lambda now: 0.0, stretch=measured):
-        save_requests(folder, [STUDY])
+    def __init__(self, folder, monkeypatch, records, left=200.0, load=lambda now: 0.0, stretch=measured, study=STUDY):
+        save_requests(folder, [study])
+        self.study = study
         self.clock, self.folder, self.told, self.stretches = FakeClock(), folder, Told(), []
         self.keeper = Keeper(folder)
         self.keeper.keep(records)
@@ -88,7 +90,7 @@ class Look:
 
     def looking(self, free_memory=10**11):
         return SecondLook(
-            study=STUDY,
+            study=self.study,
             folder=self.folder,
             keeper=self.keeper,
             executor=self.executor,
@@ -182,6 +184,17 @@ def test_a_disturbed_stretch_replaces_only_what_was_doubtful_before(tmp_path, mo
     look = Look(tmp_path, monkeypatch, everyone(swin_ti=BUSY), left=90.0, stretch=disturbed).run()
     assert [record.name for record in read(tmp_path).records[len(SPEEDS) :]] == ["swin_ti", *look.repeated]
     assert "head to head: 2 of 3 models were disturbed or failed" in look.told.lines
+
+
+def test_a_disturbed_stretch_replaces_what_was_doubtful_at_the_same_image_size_only(tmp_path, monkeypatch):
+    models = (PlannedModel(name="vit_s16", how="baseline", img_sizes=(224, 384)),)
+    study = a_study(models=models, phases=("inference",), budget=Budget(measurement="3 s"))
+    small, large = jobs_of(study)
+    look = Look(tmp_path, monkeypatch, [a_record(small), a_record(large, environment=BUSY)], study=study)
+    disturbed = lambda jobs, *_: tuple(a_record(job, environment=BUSY) for job in jobs)  # noqa: E731
+    monkeypatch.setattr(second_look, "measure_head_to_head", disturbed)
+    look.looking()._head_to_head([small, large])
+    assert [record.conditions["img_size"] for record in read(tmp_path).records] == [224, 384, 384]
 
 
 def test_doubtful_measurements_are_repeated_once_those_that_can_win_first(tmp_path, monkeypatch):

@@ -193,6 +193,21 @@ def test_a_fine_tuning_that_fails_stops_those_after_it_and_no_other(worker):
     ]
 
 
+def test_a_refused_fine_tuning_is_left_out_by_the_followers_as_by_the_leader(monkeypatch, tmp_path):
+    append(tmp_path, [final_of(TREE_JOB.lineages[0])])
+    tried = []
+
+    def refused(request, threads, on_step, on_note):
+        tried.append(request.recipe.img_size)
+        raise RequestError("another recipe")
+
+    monkeypatch.setattr(local_executor, "_supervised", refused)
+    failures = local_executor.train(TREE_JOB, tmp_path, print, print)
+    assert [record.reason for record in failures] == ["training: another recipe"] * 2
+    local_executor.follow_training(TREE_JOB, tmp_path, None)
+    assert tried == [32, 64] * 2
+
+
 def test_a_model_gets_the_values_that_are_given_for_it_and_the_others_the_recipe_s():
     override = Override(models=("vit_ti16",), set=("lr=1e-4", "warmup_epochs=1"))
     stage = Stage(recipe="laptop-digits", data="digits", set=("lr=5e-3",), overrides=(override,))

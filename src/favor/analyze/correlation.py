@@ -14,7 +14,7 @@ import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings, source_order
 from favor.analyze.trainings import results, trainings
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
@@ -125,7 +125,8 @@ def correlate_devices(
 ) -> CorrelationResult:
     """Correlations of one metric between devices, over models at one image size; `without` names outliers (D.3).
 
-    A column is one setting: a device in two precisions, or two machines of one kind, are two columns.
+    A column is one setting: a device in two precisions, or two machines of one kind, are two columns. Of several values
+    of a model in one setting, those from the best source count: measured, imported, published, then simulated.
 
     >>> speeds = {"cpu": [1.0, 2.0, 3.0, 4.0], "a100": [10.0, 30.0, 20.0, 40.0]}
     >>> table = pd.concat(pd.DataFrame({"name": list("abcd"), "device": device, "throughput": values})
@@ -140,7 +141,11 @@ def correlate_devices(
     usable = usable[usable["device"].notna()]
     same_model = [column for column in ("name", "img_size") if column in usable.columns]
     code, settings = numbered_settings(usable, RUN_CONDITIONS, metric)
-    simulated = (column_of(usable, "source") == "simulated").groupby(code).all()
+    ranked = usable[same_model].assign(setting=code, source=source_order(column_of(usable, "source")))
+    best = ranked.groupby([*same_model, "setting"], dropna=False)["source"].transform("min")
+    is_best = (ranked["source"] == best).to_numpy()
+    usable, code = usable[is_best], code[is_best]
+    simulated = (column_of(usable, "source") == "simulated").groupby(code).mean()
     by_setting = usable.groupby([*same_model, code], dropna=False)[metric].mean().unstack(-1)
     if by_setting.shape[1] < 2:
         devices = ", ".join(map(str, settings)) if len(usable) else "none"
@@ -150,7 +155,8 @@ def correlate_devices(
     columns = {}
     for number in order:
         text = brief[number] if brief.count(brief[number]) == 1 else str(settings[number])
-        columns[text + (" (simulated)" if simulated[number] else "")] = by_setting[number].to_numpy(dtype=float)
+        marked = text if simulated[number] == 0 else f"{text} ({'partly ' if simulated[number] < 1 else ''}simulated)"
+        columns[marked] = by_setting[number].to_numpy(dtype=float)
     return _all_pairs(columns, tuple(without), excluded, draws)
 
 

@@ -117,16 +117,24 @@ class LoadgenTraffic:
         sending = threading.Thread(target=self._send, args=(settings,), daemon=True)
         sending.start()
         enough = False
-        while batch := self._next_batch(batching, answers=not enough):
-            if not enough:  # afterwards, queries wait until the load generator gives up, and are answered unasked
-                self._run(len(batch))
-            done = self._clock.now()
-            self._complete(batch)
-            for _, query in batch:
-                query.left -= 1
-                if query.left == 0 and not enough:
-                    enough = on_answer(done - query.came, query.found_empty)
-        sending.join()
+        try:
+            while not enough and (batch := self._next_batch(batching)):
+                try:
+                    self._run(len(batch))
+                finally:
+                    done = self._clock.now()
+                    self._complete(batch)
+                for _, query in batch:
+                    query.left -= 1
+                    if query.left == 0 and not enough:
+                        enough = on_answer(done - query.came, query.found_empty)
+        finally:
+            # The load generator cannot be stopped, and must end before it is closed: the model answers no more, but
+            # every query is completed. Poisson arrivals pile up until it gives up; otherwise it waits for each answer.
+            is_poisson = settings.scenario == self._loadgen.TestScenario.Server
+            while batch := self._next_batch(batching, answers=not is_poisson):
+                self._complete(batch)
+            sending.join()
         if self._failure is not None:
             raise WorkError(f"the load generator failed: {self._failure}") from self._failure
         return enough
@@ -161,8 +169,8 @@ class LoadgenTraffic:
             self._flushed = True
             self._changed.notify()
 
-    def _next_batch(self, batching: Batching, answers: bool) -> list[tuple[int, _Query]]:
-        """The next batch as soon as there is one; empty when no more will come."""
+    def _next_batch(self, batching: Batching, answers: bool = True) -> list[tuple[int, _Query]]:
+        """The next batch at once, or without `answers` after the last query has come; empty when no more will come."""
         with self._changed:
             self._in_service = 0
             while True:

@@ -139,7 +139,11 @@ def follow_training(job: TrainJob, folder: Path, writer: str | None) -> None:
         if final_record(job, lineage, records) is not None:
             continue
         request = stage_request(job, lineage, folder, records, True, writer)
-        findings = _supervised(request, job.threads, lambda step: None, lambda text: None)
+        try:
+            findings = _supervised(request, job.threads, lambda step: None, lambda text: None)
+        except RequestError:  # the leading process records it and goes on, so this one must go on, too
+            failed.add(lineage)
+            continue
         if (findings.reason or "").endswith(INTERRUPTED):
             return
         if findings.status != "ok":

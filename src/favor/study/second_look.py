@@ -15,7 +15,7 @@ from favor.measurement.head_to_head import measure_head_to_head
 from favor.measurement.in_turns import LEAST_QUIET_ROUNDS, SECONDS_PER_PART
 from favor.measurement.job import MeasureJob
 from favor.measurement.measure import SHARE_OF_FREE_MEMORY
-from favor.records.schema import Record
+from favor.records.schema import Record, Scalar
 from favor.records.store import has_records
 from favor.study.contenders import accurate_enough, contenders
 from favor.study.estimate import LEAST_BUDGET, Forecast
@@ -137,7 +137,7 @@ class SecondLook:
             self.watcher.note("head to head: skipped, because other programs are still running")
             return
         records = {state.job: state.record for state in self._states()}
-        before = {job.name: records[job] for job in rivals}
+        before: dict[tuple[str, Scalar], Record | None] = {(job.name, job.img_size): records[job] for job in rivals}
         jobs, exporting = self._exported(rivals)
         measured: tuple[Record, ...] = ()
         if len(jobs) > 1:
@@ -150,7 +150,11 @@ class SecondLook:
                 exporting,
             )
         # A disturbed session must not replace what was measured on a quiet machine.
-        kept = [record for record in measured if not doubts_of(record) or doubts_of(before[record.name])]
+        kept = [
+            record
+            for record in measured
+            if not doubts_of(record) or doubts_of(before[record.name, record.conditions["img_size"]])
+        ]
         self.keeper.keep(kept)
         if len(kept) < len(rivals):
             self.watcher.note(
