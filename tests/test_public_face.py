@@ -101,6 +101,22 @@ def test_limits_are_numbers_or_texts_with_a_unit() -> None:
     assert by_text.favored.name in by_text._repr_html_()
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ({"min_accuracy": 0.82}, "min_accuracy: cannot read 0.82: this is a percentage; did you mean 82 %?"),
+        ({"min_accuracy": 820}, "min_accuracy: cannot read 820: more than 100 %"),
+        ({"max_latency": -0.05}, "max_latency: cannot read -0.05: it must be zero or more"),
+        ({"max_params": float("nan")}, "max_params: cannot read nan: it must be zero or more"),
+    ],
+)
+def test_a_number_that_cannot_be_a_limit_is_refused_in_one_line(limit: dict[str, float], why: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        favor.recommend(**limit)  # type: ignore[arg-type]
+    assert str(refused.value).startswith(why)
+    assert "\n" not in str(refused.value)
+
+
 def test_counts_of_a_training_step_are_more_than_of_inference() -> None:
     step, inference = favor.count("vit_xs4", phase="training"), favor.count("vit_xs4")
     assert step.macs > 2 * inference.macs

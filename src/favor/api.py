@@ -226,7 +226,7 @@ def train(
         study=Path(study),
         resume=resume,
         init=None if init is None else Path(init),
-        minutes=minutes,
+        minutes=None if minutes is None else float(minutes),
         device=device,
         threads=threads,
         workers=workers,
@@ -257,7 +257,7 @@ def recommend(
 ) -> "Recommendation":
     """Say which model to favor under limits, why, and how sure that is.
 
-    `prefer` is throughput, latency, memory, params, energy or training-time (default: accuracy). Limits are strings
+    `prefer` is accuracy (the default), throughput, latency, memory, params, energy or training-time. Limits are strings
     with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters; with `qps`, `max_p99` holds at
     a load of so many images per second. Of several devices the first ranks, and limits must hold on all. Without a
     `runtime` each model counts in its best one. `with_weights` ranks only models with pretrained weights, by the
@@ -318,11 +318,12 @@ def pareto(
 
     The default metrics are top1 and throughput. `probability` is the share of draws from the measurements' intervals
     in which a model is on the front. With `everyone`, the other models follow, with `on_front` false; `flag` says why
-    an accuracy must not make a front.
+    an accuracy must not make a front. For every metric, columns such as `top1_low`, `top1_high` and `top1_flags` have
+    the ends of its 95 % interval and the reasons to distrust it.
 
     >>> import favor
     >>> front = favor.pareto("top1", "params")
-    >>> list(front.columns)
+    >>> list(front.columns[:7])
     ['model', 'img_size', 'top1', 'params', 'on_front', 'probability', 'flag']
     """
     import pandas as pd
@@ -332,8 +333,10 @@ def pareto(
 
     wanted = list(metrics) or ["top1", "throughput"]
     table, _ = load_evidence(_folders(study), () if device is None else (device,))
-    result = front_of(table, wanted, Scope(dataset, pipeline, any_pipeline), device, among, strict=strict).result
+    front = front_of(table, wanted, Scope(dataset, pipeline, any_pipeline), device, among, strict=strict)
+    result = front.result
     others = [point for point in result.points if not point.member] if everyone else []
+    uncertainty = ("low", "high", "flags")
     return pd.DataFrame(
         [
             {
@@ -343,10 +346,18 @@ def pareto(
                 "on_front": point.member,
                 "probability": point.probability,
                 "flag": point.flag,
+                **{
+                    f"{metric}_{what}": getattr(reading, what)
+                    for metric, reading in front.readings(point).items()
+                    for what in uncertainty
+                },
             }
             for point in (*result.front, *others)
         ],
-        columns=["model", "img_size", *wanted, "on_front", "probability", "flag"],
+        columns=[
+            *("model", "img_size", *wanted, "on_front", "probability", "flag"),
+            *(f"{metric}_{what}" for metric in wanted for what in uncertainty),
+        ],
     )
 
 

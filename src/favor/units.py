@@ -70,15 +70,27 @@ def parse_quantity(text: str, unit: str, what: str = "value") -> float:
         why = f"{shown(written_unit)} is not a unit for it" if written_unit else "the unit is missing"
         raise RequestError(f"{refusal}: {why}; write for example {_EXAMPLES[unit]}")
     value = float(match["number"].replace(",", "").replace("_", "")) * factors[written_unit]
-    if not math.isfinite(value) or value < 0:
-        raise RequestError(f"{refusal}: it must be zero or more; write for example {_EXAMPLES[unit]}")
-    if unit == "%":
-        _check_percentage(value, written_unit, refusal)
+    _check(value, unit, written_unit, refusal)
     return value
 
 
-def _check_percentage(value: float, written_unit: str, refusal: str) -> None:
-    """Refuse numbers above 100, and bare fractions, which would be read a hundred times too small."""
+def checked_number(value: float, unit: str, what: str) -> float:
+    """A number in the stored `unit`, refused where the same number in a text would be; `what` names the option.
+
+    >>> checked_number(82, "%", "min_accuracy")
+    82.0
+    """
+    number = float(value)
+    _check(number, unit, "", f"{what}: cannot read {shown(value)}")
+    return number
+
+
+def _check(value: float, unit: str, written_unit: str, refusal: str) -> None:
+    """Refuse numbers below zero, above 100 %, and bare fractions, which would be read a hundred times too small."""
+    if not math.isfinite(value) or value < 0:
+        raise RequestError(f"{refusal}: it must be zero or more; write for example {_EXAMPLES[unit]}")
+    if unit != "%":
+        return
     if value > 100:
         raise RequestError(f"{refusal}: more than 100 %; write for example {_EXAMPLES['%']}")
     if 0 < value <= 1 and not written_unit:

@@ -648,3 +648,64 @@ def test_rounds_of_another_runtime_do_not_decide(tmp_path: Path) -> None:
     throughput = next(entry for entry in json.loads(done.stdout)["metrics"] if entry["metric"] == "throughput")
     assert "onnxruntime" not in throughput["a"]["setting"]
     assert (throughput["verdict"], throughput["ratio"]) == ("a", pytest.approx(0.95, abs=0.001))
+
+
+def test_the_headline_says_that_the_certainty_is_unknown(tmp_path: Path) -> None:
+    without = [measured("vit_s16", throughput=60.0), measured("swin_ti", throughput=40.0)]
+    append(tmp_path / "without", without)
+    assert run("recommend", "--prefer", "throughput", "--study", tmp_path / "without").startswith(
+        "Favored: vit_s16 (certainty unknown)\n"
+    )
+    known = [measured("vit_s16", throughput=around(60.0, 0.02)), measured("swin_ti", throughput=around(40.0, 0.02))]
+    append(tmp_path / "known", known)
+    assert run("recommend", "--prefer", "throughput", "--study", tmp_path / "known").startswith("Favored: vit_s16\n")
+
+
+def test_accuracy_can_be_preferred_by_its_name(tmp_path: Path) -> None:
+    assert Request("accuracy") == Request()
+    assert favor.recommend(prefer="accuracy") == favor.recommend()
+
+
+def test_a_disturbed_number_proves_no_dominance(tmp_path: Path) -> None:
+    def dominated(**flags: str) -> tuple[str, ...]:
+        speeds = {"nextvit_s": 90.0, "vit_s16": 60.0, "swin_ti": 40.0}
+        records = [
+            measured(name, flags.get(name, ""), throughput=around(speed, 0.01), latency_p50=around(1 / speed, 0.01))
+            for name, speed in speeds.items()
+        ]
+        answer = recommend(table(tmp_path / "-".join(flags or ["quiet"]), *records), FAST)
+        assert answer.favored is not None
+        assert answer.favored.name == "nextvit_s"
+        return tuple(sorted(answer.why.dominates)) if answer.why else ()
+
+    assert dominated() == ("swin_ti", "vit_s16")
+    assert dominated(swin_ti="throughput:contradictory") == ("vit_s16",)
+    assert dominated(nextvit_s="busy") == ()
+
+
+def test_one_model_within_the_limits_is_called_the_only_one(tmp_path: Path) -> None:
+    found = table(
+        tmp_path,
+        measured("vit_s16", throughput=around(60.0, 0.02), latency_p50=around(0.02, 0.01)),
+        measured("swin_ti", throughput=around(40.0, 0.02), latency_p50=around(0.04, 0.01)),
+    )
+    answer = recommend(found, Request("throughput", (Limit.named("max_latency", 0.03),)))
+    assert answer.why is not None
+    assert answer.why.summary == "vit_s16 is the only model within the limits (of 2 models)"
+
+
+def test_the_front_shows_intervals_and_doubts_beside_its_numbers(tmp_path: Path) -> None:
+    records = [
+        measured("vit_s16", "busy", throughput=around(60.0, 0.02)),
+        measured("swin_ti", throughput=40.0),
+        measured("cvt_13", throughput=around(30.0, 0.05)),
+    ]
+    append(tmp_path, records)
+    shown = run("pareto", "top1", "throughput", "--all", "--study", tmp_path)
+    assert re.search(r"vit_s16 .*60 img/s ± 2.0% \(busy\)", shown)
+    assert re.search(r"swin_ti .*40 img/s ± \?", shown)
+    points = {point["name"]: point for point in json.loads(run("pareto", "--json", "--study", tmp_path))["points"]}
+    busy = points["vit_s16"]["readings"]["throughput"]
+    assert (busy["value"], busy["low"], busy["high"], busy["flags"]) == (60.0, 58.8, 61.2, "busy")
+    frame = favor.pareto("top1", "throughput", everyone=True, study=tmp_path).set_index("model")
+    assert (frame.loc["vit_s16", "throughput_low"], frame.loc["vit_s16", "throughput_flags"]) == (58.8, "busy")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from favor.errors import RequestError
 from favor.records.schema import (
     BatchPoint,
+    CardFields,
     LoadCurves,
     NewerSchemaError,
     Record,
@@ -86,10 +87,17 @@ def test_what_is_null_may_be_left_out_and_so_may_what_follows_from_the_rest() ->
     assert record.metrics["throughput"].method == ""
 
 
+def test_a_model_from_elsewhere_has_a_card_without_fields() -> None:
+    data = to_data(a_record())
+    assert from_data(data | {"model": {}}).model == CardFields()
+    assert from_data(data | {"model": {"family": None, "year": None}}).model == CardFields()
+
+
 SPOILED = {
     "no object": (lambda data: [data], "JSON object"),
     "an unknown schema": (lambda data: data | {"schema": "one"}, "schema: 'one'"),
     "no name": (lambda data: data | {"name": None}, "record: name is missing"),
+    "no model": (lambda data: data | {"model": None}, "record: model is missing"),
     "an empty name": (lambda data: data | {"name": ""}, "name: ''"),
     "an unknown key": (lambda data: data | {"condition": {}}, "did you mean 'conditions'"),
     "an unknown task": (lambda data: data | {"task": "inferense"}, "did you mean 'inference'"),

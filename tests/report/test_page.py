@@ -396,6 +396,18 @@ def test_the_page_opens_with_all_pipelines_where_the_deciding_one_has_few_models
         assert data.opening.dataset == 0
 
 
+def test_the_page_opens_on_the_readers_own_machine_not_on_a_simulated_one() -> None:
+    def ran(device: str, source: str, count: int) -> list[Record]:
+        conditions = {"img_size": 224, "num_classes": 1000, "device": device, "precision": "fp32"}
+        metrics = {"throughput": reading("throughput", 50.0, method="made up")}
+        return [measured(f"net{at}", source=source, conditions=conditions, metrics=metrics) for at in range(count)]
+
+    gathered = own(*trained("wtf-deit3", 6), *ran("a100", "simulated", 6), *ran("cpu", "measured", 2))
+    data = page_data(replace(gathered, table=table_of(gathered.own)))
+    assert data.views.settings[data.opening.setting].setting.device == "cpu"
+    assert data.opening.x == "throughput"
+
+
 def test_effects_of_the_paper_and_of_the_records_stand_side_by_side() -> None:
     mine = [
         measured(

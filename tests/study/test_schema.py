@@ -55,6 +55,10 @@ def read(text):
             "models: [a]\nreport: {indicators: [params, best_batch_size]}\n",
             "my.yaml:2: report.indicators[1]: best_batch",
         ),
+        (
+            "models: [a]\nreport: {min_accuracy: 0.82}\n",
+            "my.yaml:2: report.min_accuracy: accuracies are in %; write 82, not 0.82",
+        ),
         ("name: a/b\nmodels: [a]\n", "my.yaml:1: name: use only letters, digits"),
         ("- vit_s16\n", "my.yaml:1: a study is written as lines of `key: value`, not a list"),
         ("", "my.yaml:1: a study is written as lines of `key: value`, not an empty file"),

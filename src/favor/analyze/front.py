@@ -1,14 +1,16 @@
 """The one Pareto front of records: command, Python, page and figures ask here who is on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 
 from favor.analyze.assembling import with_failures
 from favor.analyze.comparison import Comparison
 from favor.analyze.deviations import deviations_by_row
-from favor.analyze.pareto import ParetoResult, pareto
+from favor.analyze.pareto import ParetoPoint, ParetoResult, pareto
+from favor.analyze.recommendation import Reading, reading_of
 from favor.analyze.selection import fitting
 from favor.analyze.trainings import Scope
 from favor.metrics import QUALITIES, metric
@@ -21,6 +23,20 @@ class Front:
     result: ParetoResult
     rows: pd.DataFrame
     comparison: Comparison
+
+    def readings(self, point: ParetoPoint) -> dict[str, Reading]:
+        """The numbers of a point with their intervals, sources and flags."""
+        row = self.rows.iloc[point.row]
+        return {metric: reading_of(row, metric) for metric in self.result.metrics}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain content for JSON: the points with all that is known of their numbers, and the flagged accuracies."""
+        points = [
+            vars(point) | {"readings": {metric: asdict(reading) for metric, reading in self.readings(point).items()}}
+            for point in self.result.points
+        ]
+        flagged = {point.name: point.flag for point in self.result.points if point.flag is not None}
+        return self.result.to_dict() | {"points": points, "flagged": flagged}
 
 
 def front_of(

@@ -11,7 +11,7 @@ import pandas as pd
 from favor.analyze.selection import numbers
 from favor.errors import RequestError
 from favor.metrics import METRICS
-from favor.units import format_quantity, parse_quantity
+from favor.units import checked_number, format_quantity, parse_quantity
 
 # The limits that can be asked for, and the metric that each is about. The page asks for those of `LIMITED`.
 LIMITED = {
@@ -62,7 +62,8 @@ class Limit:
         0.05
         """
         unit = METRICS[ALL_LIMITED[option]].unit
-        return cls.named(option, parse_quantity(value, unit, what) if isinstance(value, str) else float(value))
+        number = parse_quantity(value, unit, what) if isinstance(value, str) else checked_number(value, unit, what)
+        return cls.named(option, number)
 
     @property
     def unit(self) -> str:

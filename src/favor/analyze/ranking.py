@@ -31,6 +31,8 @@ PREFERENCES: dict[str, tuple[str, ...]] = {
     "training-time": ("finetune_time", "train_hours_per_epoch", "train_step_time", "train_throughput"),
 }
 
+_ACCURACY = "accuracy"  # what is preferred where nothing is named
+
 # The published front that stands for a preference where no number does.
 _FRONT_OF: dict[str, tuple[Constraint, Phase]] = {
     "throughput": ("speed", "inference"),
@@ -68,8 +70,11 @@ class Request:
     runtime: str | None = None
 
     def __post_init__(self) -> None:
+        if self.prefer == _ACCURACY:
+            object.__setattr__(self, "prefer", None)
         if self.prefer is not None and self.prefer not in PREFERENCES:
-            raise unknown_name("preference", self.prefer, PREFERENCES, f"choose from {', '.join(PREFERENCES)}")
+            choices = (_ACCURACY, *PREFERENCES)
+            raise unknown_name("preference", self.prefer, choices, f"choose from {', '.join(choices)}")
         if self.top < 1:
             raise RequestError(f"--top {self.top}: ask for at least one model, for example --top 5")
         if self.also_on and not any(METRICS[limit.metric].depends_on_device for limit in self.limits):

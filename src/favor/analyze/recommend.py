@@ -8,7 +8,6 @@ advice for its device is used if there is any, and the answer says so.
 """
 
 import math
-import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
@@ -23,10 +22,10 @@ from favor.analyze.guide import GuideEntry
 from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.limits import Limit, relax
 from favor.analyze.load_estimate import at_load
+from favor.analyze.next_steps import NextSteps, deciding_metrics, meter_note, next_steps
 from favor.analyze.origins import origin_notes, said_source
 from favor.analyze.pareto import pareto
 from favor.analyze.ranking import (
-    PREFERENCES,
     PUBLISHED_DEVICE,
     SIMULATED_ONES,
     Ranking,
@@ -43,7 +42,7 @@ from favor.analyze.trainings import unequal_lengths
 from favor.analyze.verdict import LIKELY, Verdict, judge, what_decides
 from favor.metrics import METRICS
 from favor.text import first_few, plural
-from favor.units import format_quantity, option_text
+from favor.units import format_quantity
 from favor.zoo.cards import TIMM
 
 _MOST_NAMED = 5
@@ -76,6 +75,7 @@ def recommend(
     shown = shown[: max(0, request.top - max(1, len(verdict.contenders)))]
     flagged = decision.keeping(decision.flagged, decision.limits).head(0 if missing else request.top)
     choose = decision.chooser(verdict)
+    steps = decision.next_steps(pool, table)
     return Recommendation(
         favored=None if verdict.favored is None else choose(verdict.favored),
         undecided_between=tuple(choose(at) for at in verdict.contenders),
@@ -95,7 +95,8 @@ def recommend(
             *left_out(comparison, ranking, request),
             *decision.notes(pool, comparison, verdict),
         ),
-        next_steps=decision.next_steps(pool),
+        next_steps=steps.commands,
+        next_minutes=steps.minutes,
     )
 
 
@@ -258,10 +259,14 @@ class _Decision:
     ) -> str:
         favored, best = pool.iloc[0], "highest" if METRICS[self.objective].better == "higher" else "lowest"
         of = plural(len(self.eligible), "model")
+        where = ""
         if self.ranking.ranked_by == "published front":
-            of = f"{of} in families on the paper's {PUBLISHED_DEVICE.upper()} front"
+            where = f" in families on the paper's {PUBLISHED_DEVICE.upper()} front"
         if self.limits:
-            of = f"{plural(len(pool), 'model')} within the limits (of {of})"
+            where = f" within the limits (of {of}{where})"
+        if len(pool) == 1:
+            return f"{called[favored.name]} is the only model{where}"
+        of = f"{plural(len(pool), 'model')}{where}"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
         if first.name != favored.name and verdict.chances is not None:
             value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
@@ -300,6 +305,8 @@ class _Decision:
         notes += self._device_notes()
         notes += self._load_notes()
         notes += self._certainty_notes(verdict)
+        if verdict.favored is None:
+            notes += meter_note(deciding_metrics(self.ranking, self.request))
         if len(self.flagged):
             flagged = plural(len(self.flagged), "model")
             notes.append(f"flagged and not favored: {flagged} with the accuracy of another configuration")
@@ -378,46 +385,11 @@ class _Decision:
             else []
         )
 
-    def next_steps(self, pool: pd.DataFrame) -> tuple[str, ...]:
+    def next_steps(self, pool: pd.DataFrame, table: pd.DataFrame) -> NextSteps:
         """What to run so that this decision rests on the user's own measurements."""
-        preferred = PREFERENCES[self.request.prefer][0] if self.request.prefer else self.objective
-        used = dict.fromkeys([preferred, self.objective, *(limit.metric for limit in self.limits)])
-        measurable = [metric for metric in used if METRICS[metric].group != "quality" and metric != "max_qps"]
         shown = pool if len(pool) else self.not_breaking(self.eligible, self.limits)
         rows = (shown if len(shown) else self.eligible).head(self.request.top)
-
-        def without(metrics: Sequence[str]) -> str:
-            """The models that the user has not measured by all of these metrics."""
-            lacking = [
-                str(row["name"])
-                for _, row in rows.iterrows()
-                if any(row.get(f"{metric}_source") != "measured" for metric in metrics)
-            ]
-            return " ".join(dict.fromkeys(lacking))
-
-        study, commands = self.request.study, []
-        running = [metric for metric in measurable if METRICS[metric].depends_on_device]
-        # Parameters of published weights are known.
-        if (running or not self.request.of_timm) and (names := without(measurable)):
-            commands.append(self._measuring(names, running))
-        latencies = [limit.p99 for limit in self.limits if limit.p99 is not None and limit.device is None]
-        if latencies and (names := without(["max_qps"])):
-            p99 = option_text(latencies[0], "s")
-            commands.append(f"favor load {names} --p99 {p99} --study {study}{self._in_runtime}")
-        again = " ".join([f"favor recommend --study {study}", *self.request.options()])
-        return (*commands, again) if commands else ()
-
-    def _measuring(self, names: str, running: Sequence[str]) -> str:
-        """The command that measures models; timm's networks are too many to name, so that `--for` chooses."""
-        is_inference = running and not any(metric.startswith(("train", "finetune")) for metric in running)
-        if is_inference and TIMM in names:
-            names = f'--for "{self.request.question()}" --among {shlex.quote(self.request.among or "timm")}'
-        runtime = self._in_runtime if is_inference else ""
-        return f"favor measure {names} --study {self.request.study}{runtime}"
-
-    @property
-    def _in_runtime(self) -> str:
-        return "" if self.request.runtime is None else f" --runtime {self.request.runtime}"
+        return next_steps(rows, self.ranking, self.request, table)
 
 
 def _with_training_times(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

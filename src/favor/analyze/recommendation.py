@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from favor.analyze.limits import Limit, Relax
+from favor.analyze.ranking import PUBLISHED_DEVICE
 from favor.analyze.setting import EAGER, QUANTIZED, Setting
 from favor.metrics import METRICS
 from favor.units import format_quantity
@@ -146,7 +147,8 @@ class Recommendation:
 
     A model is favored if it is the best in most draws from the intervals. Otherwise `undecided_between` are the models
     that it lies between, most probable first, and `to_decide` is what to measure. `undecided` says why no model is
-    favored: this, limits or a preference without any number, or accuracies that cannot be compared.
+    favored: this, limits or a preference without any number, or accuracies that cannot be compared. `next_steps` are
+    commands after which the user's own measurements decide, and `next_minutes` is how long they take.
     """
 
     favored: Choice | None
@@ -164,12 +166,25 @@ class Recommendation:
     considered: int
     notes: tuple[str, ...]
     next_steps: tuple[str, ...]
+    next_minutes: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON; every limit carries its unit."""
         content = asdict(self)
         content["limits"] = [asdict(limit) | {"unit": limit.unit, "tested": limit.tested} for limit in self.limits]
         return content
+
+    @property
+    def headline(self) -> str | None:
+        """The favored model in a line, which says so where no probability tells how certain it is; None without one."""
+        if self.favored is None:
+            return None
+        how = ""
+        if self.ranked_by == "published front":
+            how = f" (by the paper's {PUBLISHED_DEVICE.upper()} front)"
+        elif self.favored.probability_best is None:
+            how = " (certainty unknown)"
+        return f"Favored: {self.favored.called}{how}"
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -186,7 +201,11 @@ class Recommendation:
             numbers = ["" if reading is None else format_quantity(reading.value, reading.unit) for reading in readings]
             rows.append([choice.called, *numbers, sure])
         table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        reason = self.why.summary if self.why else "; ".join(self.undecided) or "no model meets all limits"
+        reason = (
+            f"{self.headline}. {self.why.summary}"
+            if self.why
+            else "; ".join(self.undecided) or "no model meets all limits"
+        )
         return f"<p>{escape(reason)}</p><table>{table}</table>"
 
 

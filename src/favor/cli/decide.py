@@ -86,7 +86,7 @@ def add_commands(app: typer.Typer) -> None:
 def recommend_command(
     prefer: Annotated[
         str | None,
-        typer.Option(help="throughput, latency, memory, params, energy or training-time (default: accuracy)."),
+        typer.Option(help="accuracy (the default), throughput, latency, memory, params, energy or training-time."),
     ] = None,
     min_accuracy: Annotated[str | None, typer.Option(metavar="82", help="Minimum top-1 accuracy in %.")] = None,
     max_memory: Annotated[
@@ -212,11 +212,10 @@ def pareto_command(
     if len(result.rows) < LEAST_TO_COMPARE:
         who = "only one model has" if len(result.rows) else "no model has"
         raise RequestError(f"{who} all of {', '.join(wanted)}; {how_to_measure()}")
-    flagged = {point.name: point.flag for point in result.points if point.flag is not None}
     if as_json:
-        emit_json(result.to_dict() | {"flagged": flagged})
+        emit_json(front.to_dict())
     else:
-        decision_text.print_pareto(result, everyone)
+        decision_text.print_pareto(front, everyone)
         for text in origin_notes(rows, wanted):
             note(text)
         if "top1" in wanted:

@@ -7,18 +7,19 @@ from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.effects import PairedEffect
 from favor.analyze.flags import disturbance
+from favor.analyze.front import Front
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
 from favor.analyze.origins import said_source
-from favor.analyze.pareto import ParetoPoint, ParetoResult
+from favor.analyze.pareto import ParetoPoint
 from favor.analyze.recommendation import Choice, Reading, Recommendation, ToDecide
 from favor.analyze.selection import Excluded
 from favor.cli.console import emit_line, emit_table
 from favor.evidence import BestWeights
 from favor.metrics import METRICS
 from favor.terminal import note
-from favor.text import first_few, ordinal
+from favor.text import first_few, ordinal, plural
 from favor.units import format_outward, format_quantity, parse_quantity
 from favor.zoo.taxonomy import How
 
@@ -27,7 +28,7 @@ _SHOWN = 10
 
 def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeights | None]) -> None:
     """The favored model, the runners-up, their pretrained weights, the reason, what to relax, and what to know."""
-    emit_line(f"Favored: {answer.favored.called}" if answer.favored else _why_none(answer))
+    emit_line(answer.headline or _why_none(answer))
     for reason in answer.undecided:
         emit_line(reason)
     if answer.choices:
@@ -55,15 +56,19 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for text in answer.notes:
         note(f"note: {text}")
     if answer.next_steps and answer.undecided and not answer.undecided_between:
-        emit_line("Run: " + "; then ".join(answer.next_steps))
+        emit_line(f"Run: {'; then '.join(answer.next_steps)}{_minutes(answer.next_minutes)}")
     elif answer.next_steps:
-        note("to decide with your own measurements: " + "; then ".join(answer.next_steps))
+        commands = "; then ".join(answer.next_steps)
+        note(f"to decide with your own measurements: {commands}{_minutes(answer.next_minutes)}")
 
 
 def to_decide_text(step: ToDecide) -> str:
-    minutes = "" if step.minutes is None else f" (about {max(1, round(step.minutes))} min)"
-    run = "" if step.command is None else f": {step.command}{minutes}"
+    run = "" if step.command is None else f": {step.command}{_minutes(step.minutes)}"
     return f"To decide: {step.why}{run}"
+
+
+def _minutes(minutes: float | None) -> str:
+    return "" if minutes is None else f" (about {max(1, round(minutes))} min)"
 
 
 def _why_none(answer: Recommendation) -> str:
@@ -151,18 +156,23 @@ def _starred(entry: GuideModel) -> list[str]:
     return [f"{name}*" if name in entry.flagged else name for name in entry.models]
 
 
-def print_pareto(result: ParetoResult, everyone: bool) -> None:
+def print_pareto(front: Front, everyone: bool) -> None:
     """The front; with `everyone`, also the other models and their distances; and the flagged accuracies."""
+    result = front.result
     titles = [METRICS[metric].title for metric in result.metrics]
     known = ["P(on front)"] if result.probability is not None else []
     columns = ["Model", *titles, *known]
     has_chances = result.probability is not None
-    emit_table("Pareto front", columns, [_point(point, has_chances) for point in result.front], right=columns[1:])
+    rows = [_point(front, point, has_chances) for point in result.front]
+    emit_table("Pareto front", columns, rows, right=columns[1:])
     others = [point for point in result.points if not point.member and point.flag is None]
     if everyone:
         columns = ["Model", *titles, *known, *(f"distance in {title.lower()}" for title in titles)]
         rows = [
-            [*_point(point, has_chances), *(_quantity(metric, point.distance[metric]) for metric in result.metrics)]
+            [
+                *_point(front, point, has_chances),
+                *(_quantity(metric, point.distance[metric]) for metric in result.metrics),
+            ]
             for point in others
         ]
         emit_table("Not on the front", columns, rows, right=columns[1:])
@@ -174,10 +184,10 @@ def print_pareto(result: ParetoResult, everyone: bool) -> None:
     note(f"{on_front}; a model is dominated if another is {rule}{_left_out(result.excluded)}")
 
 
-def _point(point: ParetoPoint, has_chances: bool) -> list[str]:
+def _point(front: Front, point: ParetoPoint, has_chances: bool) -> list[str]:
     return [
         _sized(point.name, point.img_size),
-        *(_quantity(metric, value) + _mark(point.sources[metric]) for metric, value in point.values.items()),
+        *(marked(metric, reading) for metric, reading in front.readings(point).items()),
         *([_percentage(point.probability) or "unknown"] if has_chances else []),
     ]
 
@@ -257,8 +267,8 @@ def print_comparison(pair: PairComparison) -> None:
     rows = [
         [
             METRICS[entry.metric].title,
-            _marked(entry.metric, entry.a),
-            _marked(entry.metric, entry.b),
+            marked(entry.metric, entry.a),
+            marked(entry.metric, entry.b),
             _difference(entry),
             names.get(entry.verdict, entry.verdict),
             _p(entry.p),
@@ -311,10 +321,10 @@ def _quantity(column: str, value: float) -> str:
 
 
 def _reading(metric: str, reading: Reading | None, with_source: bool = True) -> str:
-    return "unknown" if reading is None else _marked(metric, reading, with_source)
+    return "unknown" if reading is None else marked(metric, reading, with_source)
 
 
-def _marked(metric: str, reading: Reading, with_source: bool = True) -> str:
+def marked(metric: str, reading: Reading, with_source: bool = True) -> str:
     """A number with its interval, its number of seeds, and a mark if it is simulated, disturbed or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
     seeds = ""
@@ -333,10 +343,13 @@ def _mark(source: str | None) -> str:
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
-    """Half the interval as a share of the value, or in points for a percentage."""
-    if low is None or high is None or not value:
+    """Half the interval as a share of the value, or in points for a percentage; `± ?` if it is not known."""
+    known = METRICS[metric.partition("@")[0]]
+    if low is None or high is None:
+        return "" if known.exact else " ± ?"
+    if not value:
         return ""
-    if METRICS[metric.partition("@")[0]].unit == "%":
+    if known.unit == "%":
         return f" ± {(high - low) / 2:.2f}"
     return f" ± {(high - low) / 2 / abs(value):.1%}"
 
@@ -376,4 +389,15 @@ def class_title(how: str | None) -> str:
 
 
 def _left_out(excluded: Excluded) -> str:
-    return f"; left out: {excluded.missing} without a number, {excluded.failed} failed"
+    """Why the other models are not there.
+
+    >>> _left_out(Excluded(failed=1, missing=200))
+    '; left out: 200 models that lack one of these metrics, 1 whose measurement failed'
+    """
+    reasons = []
+    if excluded.missing:
+        lack = "lacks" if excluded.missing == 1 else "lack"
+        reasons.append(f"{plural(excluded.missing, 'model')} that {lack} one of these metrics")
+    if excluded.failed:
+        reasons.append(f"{excluded.failed} whose measurement failed")
+    return f"; left out: {', '.join(reasons)}" if reasons else ""

@@ -13,7 +13,7 @@ from favor.study.progress import JobState, doubts_of
 from favor.study.resolved import ResolvedStudy
 from favor.terminal import note
 from favor.text import first_few, ordinal
-from favor.units import format_quantity, format_span
+from favor.units import format_span
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
     from favor.report.study_answer import StudyAnswer
@@ -143,7 +143,7 @@ def print_answer(
 
 def answer_told(study: ResolvedStudy, answer: "Answer") -> "StudyAnswer":
     """The answer in words, for the terminal and for the page."""
-    from favor.cli.decision_text import class_title
+    from favor.cli.decision_text import class_title, marked
     from favor.report.study_answer import StudyAnswer
 
     least = study.report.min_accuracy
@@ -156,7 +156,7 @@ def answer_told(study: ResolvedStudy, answer: "Answer") -> "StudyAnswer":
             goal if goal == "accuracy" else f"{goal}{limit}",
             choice.called,
             class_title(choice.how),
-            *(_figure(answer.figures[goal], name) for name in shown),
+            *(marked(name, reading) if (reading := answer.figures[goal].get(name)) else "" for name in shown),
         )
         for goal, choice in choices.items()
     )
@@ -174,17 +174,14 @@ def _sentences(answer: "Answer") -> Iterator[str]:
                 yield to_decide_text(best.to_decide)
         elif best.why is not None:
             sure = best.favored.probability_best
-            yield f"{goal}: {best.why.summary}" + ("" if sure is None else f"; best with probability {sure:.0%}")
+            how_sure = "certainty unknown" if sure is None else f"best with probability {sure:.0%}"
+            yield f"{goal}: {best.why.summary}; {how_sure}"
     for goal, why in answer.undecided.items():
         yield f"No model is favored for {goal}: {why}"
     for name in dict.fromkeys(standing.name for standing in answer.standing):
         yield f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name)
     if answer.disagreement is not None and answer.disagreement.warning is not None:
         yield f"Costs disagree: {answer.disagreement.warning}"
-
-
-def _figure(values: Mapping[str, float], name: str) -> str:
-    return format_quantity(values[name], METRICS[name].unit) if name in values else ""
 
 
 def _standing(standing: "Standing") -> str:

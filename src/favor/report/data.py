@@ -8,6 +8,7 @@ from typing import Any
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.creation import num_classes_of
+from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
@@ -16,7 +17,7 @@ from favor.report.progress import Track, unseen
 from favor.report.questions import LIMITS, Questions, questions_of
 from favor.report.views import AccuracyView, Views, views_of
 
-_LEAST_TO_DRAW = 5  # models; with fewer, the page opens with another cost
+_LEAST_TO_DRAW = 5  # models; with fewer that are not the reader's own, the page opens with another cost
 _FIRST_COSTS = ("throughput", "latency_p50", "inference_memory", "params", "macs")
 _FEW = 5  # times more models in all pipelines together: as with timm's networks
 _USUAL_DATASET = "imagenet-1k"
@@ -142,7 +143,10 @@ def _has(views: Views, name: str) -> bool:
 
 
 def _opening(views: Views) -> Opening:
-    """The data set that the reader measured on, else the usual one; the first cost that enough models have with it."""
+    """The data set that the reader measured on, else the usual one; the first cost that enough models have with it.
+
+    The machine that the reader measured on goes first, too.
+    """
     by_dataset = [
         position
         for position, view in enumerate(views.accuracies)
@@ -155,9 +159,11 @@ def _opening(views: Views) -> Opening:
     accuracy = next(iter((*measured, *usual, *by_dataset)), -1)
     shown = _larger_view(views, accuracy)
     trained = _known(views.accuracies[shown].columns, "top1") if shown >= 0 else set()
+    own_first = sorted(enumerate(views.settings), key=lambda entry: not entry[1].is_own)
     for name in _FIRST_COSTS:
-        for position, view in enumerate(views.settings):
-            if len(_known(view.columns, name) & trained) >= _LEAST_TO_DRAW:
+        for position, view in own_first:
+            least = LEAST_TO_COMPARE if view.is_own else _LEAST_TO_DRAW
+            if len(_known(view.columns, name) & trained) >= least:
                 return Opening(shown, accuracy, position, name, "top1")
         if name in views.counted:
             return Opening(shown, accuracy, 0 if views.settings else -1, name, "top1")

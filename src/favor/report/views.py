@@ -60,10 +60,11 @@ class AccuracyView:
 
 @dataclass(frozen=True, eq=False)
 class SettingView:
-    """What a device did in one setting."""
+    """What a device did in one setting; it is the reader's own if any of it was measured."""
 
     setting: Setting
     columns: dict[str, Column]
+    is_own: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,8 @@ def _settings(table: pd.DataFrame, everyone: pd.DataFrame, texts: Texts, track: 
         compared = Comparison(rows, metrics=costs).compare_in(setting)
         assembled = _among(everyone, compared.assembled)
         columns = {name: column(assembled, name, texts, compared.settings.get(name)) for name in costs}
-        yield SettingView(setting, {name: made for name, made in columns.items() if made is not None})
+        is_own = bool((column_of(rows, "source") == "measured").any())
+        yield SettingView(setting, {name: made for name, made in columns.items() if made is not None}, is_own)
 
 
 def _among(everyone: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

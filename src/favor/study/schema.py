@@ -425,6 +425,9 @@ def study_in(source: Source, default_name: str) -> StudyFile:
         raise source.error(("load",), "no load is tested unless `phases:` lists load; add it there")
     if study.train and "accuracy" not in study.phases:
         raise source.error(("train",), "nothing is trained unless `phases:` lists accuracy; add it there")
+    least = study.report.min_accuracy
+    if least is not None and 0 < least <= 1:
+        raise source.error(("report", "min_accuracy"), f"accuracies are in %; write {100 * least:g}, not {least:g}")
     return study
 
 

@@ -16,7 +16,7 @@ from favor.analyze.best_runtime import in_runtime
 from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.reasons import dominated_by
-from favor.analyze.recommendation import Choice, Recommendation
+from favor.analyze.recommendation import Choice, Reading, Recommendation, reading_of
 from favor.analyze.setting import QUANTIZED
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.errors import RequestError
@@ -52,12 +52,12 @@ class Standing:
 class Answer:
     """The answer of a study. A goal without a recommendation has the reason in `undecided`.
 
-    `figures` are the known values of each goal's favored model, by metric, in the metric's unit.
+    `figures` are the known numbers of each goal's favored model, by metric.
     """
 
     favored: dict[str, Recommendation]
     undecided: dict[str, str]
-    figures: dict[str, dict[str, float]]
+    figures: dict[str, dict[str, Reading]]
     standing: tuple[Standing, ...]
     disagreement: DisagreementResult | None
     models: int
@@ -68,8 +68,8 @@ class Answer:
             "favored": {goal: best.to_dict() for goal, best in self.favored.items()},
             "undecided": dict(self.undecided),
             "figures": {
-                goal: {name: {"value": value, "unit": METRICS[name].unit} for name, value in values.items()}
-                for goal, values in self.figures.items()
+                goal: {name: asdict(reading) for name, reading in readings.items()}
+                for goal, readings in self.figures.items()
             },
             "vit": [asdict(standing) | {"unit": METRICS[standing.metric].unit} for standing in self.standing],
             "disagreement": None if self.disagreement is None else self.disagreement.to_dict(),
@@ -107,15 +107,15 @@ def compared_models(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
     return _compared(_of_study(study, table), study)
 
 
-def _figures(choice: Choice, rows: pd.DataFrame, study: ResolvedStudy) -> dict[str, float]:
-    """The known values of a favored model: the study's, if it ran in the same runtime, and those that decided."""
+def _figures(choice: Choice, rows: pd.DataFrame, study: ResolvedStudy) -> dict[str, Reading]:
+    """The known numbers of a favored model: the study's, if it ran in the same runtime, and those that decided."""
     of_model = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
     present = [name for name in METRICS if name in of_model.columns and of_model[name].notna().any()]
     same_run = choice.runtime in (None, study.runtimes[0]) and choice.precision != QUANTIZED
-    values = {
-        name: float(of_model[name].iloc[0]) for name in present if same_run or not METRICS[name].depends_on_device
+    readings = {
+        name: reading_of(of_model.iloc[0], name) for name in present if same_run or not METRICS[name].depends_on_device
     }
-    return values | {name: reading.value for name, reading in choice.metrics.items()}
+    return readings | choice.metrics
 
 
 def _of_study(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:

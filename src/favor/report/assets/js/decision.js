@@ -9,7 +9,7 @@ const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: trainings whose ep
 const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
 // As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
 const [DISTURBED, UNSTEADY] = [Math.log(6), Math.log(1.05)];
-const [DISTURBED_FLAGS, UNSTEADY_FLAGS] = [["busy", "contradictory"], ["drift", "unsettled"]];
+const UNSTEADY_FLAGS = ["drift", "unsettled"];
 
 const sign = (metric) => (METRICS.get(metric)?.better === "higher" ? -1 : 1);
 
@@ -111,7 +111,7 @@ function reasons(context) {
       const changes = MODELS[without[0]].name !== MODELS[favored].name;
       return changes ? [{ option: limit.option, instead: without[0] }] : [];
     }),
-    dominates: dominatedBy(favored, eligible, compared, values),
+    dominates: dominatedBy(favored, eligible, compared, context),
     givesUp: givenUp(pool, [...new Set([...compared, "params"])].filter((metric) => metric !== deciding.objective), values),
   };
 }
@@ -121,20 +121,24 @@ const countOf = (count) => `${count} model${count === 1 ? "" : "s"}`;
 function summary({ question, deciding, values, eligible, pool }, ties) {
   const { objective } = deciding;
   const best = sign(objective) < 0 ? "highest" : "lowest";
-  let of = countOf(eligible.length);
-  if (deciding.ranked_by === "published front") of = `${of} in families on the paper's A100 front`;
-  if (question.limits.length) of = `${countOf(pool.length)} within the limits (of ${of})`;
+  let where = deciding.ranked_by === "published front" ? " in families on the paper's A100 front" : "";
+  if (question.limits.length) where = ` within the limits (of ${countOf(eligible.length)}${where})`;
+  if (pool.length === 1) return `${MODELS[pool[0]].name} is the only model${where}`;
   const value = formatQuantity(values(objective)[pool[0]], METRICS.get(objective).unit);
   const names = ties.map((row) => MODELS[row].name).join(", ");
   const tied = ties.length ? `, tied with ${names} (then by accuracy, parameters, name)` : "";
-  return `${MODELS[pool[0]].name} has the ${best} ${METRICS.get(objective).title.toLowerCase()} (${value}) of the ${of}${tied}`;
+  return `${MODELS[pool[0]].name} has the ${best} ${METRICS.get(objective).title.toLowerCase()} (${value}) of the ${countOf(pool.length)}${where}${tied}`;
 }
 
-function dominatedBy(favored, rows, metrics, values) {
+// A number that was disturbed proves nothing.
+function dominatedBy(favored, rows, metrics, { question, deciding, values }) {
   const known = metrics.filter((metric) => !Number.isNaN(values(metric)[favored]));
-  if (known.length < 2) return [];
+  const isDoubtful = (row) =>
+    known.some((metric) => isDisturbed(textOf(columnOf(metric, question.accuracy, deciding.setting ?? -1)?.flags ?? null, row)));
+  if (known.length < 2 || isDoubtful(favored)) return [];
   const worse = (row, metric) => (values(metric)[row] - values(metric)[favored]) * sign(metric);
-  return rows.filter((row) => known.every((metric) => worse(row, metric) >= 0) && known.some((metric) => worse(row, metric) > 0));
+  const isWorse = (row) => known.every((metric) => worse(row, metric) >= 0) && known.some((metric) => worse(row, metric) > 0);
+  return rows.filter((row) => isWorse(row) && !isDoubtful(row));
 }
 
 function givenUp(pool, metrics, values) {
@@ -252,12 +256,12 @@ function uncertaintyOf(metric, column, values, rows) {
   const anyKnown = hasBoth.some(Boolean);
   const sides = anyKnown ? [side(column.low, false), side(column.high, true)] : [rows.map(() => 0), rows.map(() => 0)];
   const widest = sides.flat().reduce((a, b) => (b > a ? b : a), 0);
-  const flags = rows.map((row) => new Set((textOf(column?.flags ?? null, row) ?? "").split(" ").map((flag) => flag.split(":").at(-1))));
+  const flags = rows.map((row) => textOf(column?.flags ?? null, row));
   const better = metric.better === "higher" ? 1 : 0; // other load only ever slows a call down
   const [below, above] = sides.map((one, which) =>
     one.map((known, at) => {
-      const unsteady = UNSTEADY_FLAGS.some((flag) => flags[at].has(flag)) ? UNSTEADY : 0;
-      const disturbed = which === better && DISTURBED_FLAGS.some((flag) => flags[at].has(flag)) ? DISTURBED / Z : 0;
+      const unsteady = reasonsIn(flags[at]).some((reason) => UNSTEADY_FLAGS.includes(reason)) ? UNSTEADY : 0;
+      const disturbed = which === better && isDisturbed(flags[at]) ? DISTURBED / Z : 0;
       return Math.hypot(Number.isNaN(known) ? (metric.exact ? 0 : widest) : known, unsteady, disturbed);
     }),
   );
@@ -286,8 +290,7 @@ function uncertaintyOf(metric, column, values, rows) {
       return isLinear ? value + moved : value * Math.exp(moved);
     });
   };
-  const inDoubt = (at) => DISTURBED_FLAGS.some((flag) => flags[at].has(flag));
-  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]) && !inDoubt(at))) };
+  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]) && !isDisturbed(flags[at]))) };
 }
 
 const isEnd = (end) => end !== null && end !== undefined;

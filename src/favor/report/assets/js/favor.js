@@ -94,7 +94,7 @@ function showAnswer(box, answer, chances) {
   const chosen = favored ? [verdict.favored] : verdict.contenders;
   const choices = [...chosen, ...answer.pool.filter((row) => !chosen.includes(row))].slice(0, Math.max(TOP, chosen.length));
   box.replaceChildren(
-    favored ? favoredHead(favored, answer) : make("h3", { class: "favored none" }, noneTitle(answer, verdict)),
+    favored ? favoredHead(favored, answer, chances) : make("h3", { class: "favored none" }, noneTitle(answer, verdict)),
     ...undecided.map((reason) => make("p", { class: "flag" }, reason)),
     ...(verdict.contenders.length ? [make("p", {}, undecidedText(verdict, answer, chances))] : []),
     ...(why ? [reasonList(why, answer)] : []),
@@ -107,12 +107,14 @@ function showAnswer(box, answer, chances) {
   box.dataset.favored = favored?.name ?? "";
 }
 
-function favoredHead(model, answer) {
+function favoredHead(model, answer, chances) {
+  const isCertain = chances?.get(model.index)?.isKnown;
+  const how = answer.deciding.ranked_by === "published front" ? " by the paper's A100 front" : isCertain ? "" : ", certainty unknown";
   const python = pythonFor(model, DATA.accuracies[answer.question.accuracy].classes);
   return make(
     "div",
     { class: "favored" },
-    make("p", { class: "soft" }, "Favored"),
+    make("p", { class: "soft" }, `Favored${how}`),
     make("h3", {}, marker(model.style), model.label),
     make("p", { class: "soft" }, [model.title, model.style.title, model.year].filter(Boolean).join(" · ")),
     python === null ? null : make("code", {}, python),

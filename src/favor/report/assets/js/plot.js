@@ -152,7 +152,7 @@ function drawPoints({ xColumn, yColumn, drawn, kept, flags }, front) {
       state.kept.has(index) && "kept",
       flags[index] && "flagged",
       readings(index).some(([reading, metric]) => isUnsure(reading, metric)) && "unsure",
-      readings(index).some(([reading]) => reading.flags !== null) && "doubtful",
+      readings(index).some(([reading]) => isDisturbed(reading.flags)) && "doubtful",
     ];
     point.setAttribute("class", names.filter(Boolean).join(" "));
     const spot = `translate(${place[0].toFixed(1)},${place[1].toFixed(1)}) scale(${radiusOf(MODELS[index].size, drawn.length)})`;

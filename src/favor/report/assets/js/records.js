@@ -70,8 +70,14 @@ function textOf(numbers, index) {
 const hasInterval = ({ low, high }) => low !== null && high !== null;
 const isUnsure = (reading, { exact }) => !exact && !hasInterval(reading);
 
+// As `favor.analyze.flags`: a wide interval is drawn as such, other load and contradictions put a number in doubt.
+const DISTURBED_FLAGS = ["busy", "contradictory"];
+const reasonsIn = (flags) => (flags ?? "").split(" ").map((flag) => flag.split(":").at(-1));
+const isDisturbed = (flags) => reasonsIn(flags).some((reason) => DISTURBED_FLAGS.includes(reason));
+
 const FLAG_TEXTS = new Map([
   ["busy", "other programs were running"],
+  ["contradictory", "it contradicts other measurements"],
   ["wide", "the interval is still wide"],
   ["unsettled", "the times had not settled"],
   ["drift", "the times drifted"],

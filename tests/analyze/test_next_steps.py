@@ -1,0 +1,64 @@
+"""What the answer advises to run: it must be able to decide."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from favor.analyze.guide import GuideEntry
+from favor.analyze.limits import Limit
+from favor.analyze.ranking import Request
+from favor.analyze.recommend import recommend
+
+WideTable = Callable[..., pd.DataFrame]
+
+
+def trained(**top1: float) -> list[dict[str, object]]:
+    return [{"name": name, "top1": value} for name, value in top1.items()]
+
+
+def measured(name: str, task: str = "inference", **metrics: float) -> dict[str, object]:
+    return {"name": name, "source": "measured", "task": task, "device": "cpu", "precision": "fp32", **metrics}
+
+
+def test_training_times_are_measured_in_training(wide_table: WideTable) -> None:
+    table = wide_table(*trained(fast=80.0, slow=82.0))
+    answer = recommend(table, Request(prefer="training-time"))
+    assert answer.next_steps[0] == "favor measure slow fast --study my-study --phase training"
+    limited = recommend(table, Request("training-time", (Limit.named("max_latency", 0.1),)))
+    assert limited.next_steps[0] == "favor measure slow fast --study my-study --phase both"
+
+
+def test_own_training_steps_settle_the_advice(wide_table: WideTable) -> None:
+    own = [measured("fast", "training", train_step_time=1.0), measured("slow", "training", train_step_time=2.0)]
+    assert recommend(wide_table(*trained(fast=80.0, slow=82.0), *own), Request(prefer="training-time")).next_steps == ()
+
+
+def test_a_model_that_is_too_slow_for_its_p99_gets_the_budget_that_is_enough(wide_table: WideTable) -> None:
+    own = [measured("fast", latency_p50=0.05), measured("slow", latency_p50=0.5)]
+    answer = recommend(wide_table(*trained(fast=80.0, slow=82.0), *own), Request(None, (Limit.named("max_p99", 0.6),)))
+    # 368 calls of 0.5 s are 184 s, for which a measurement takes up to four budgets.
+    assert answer.next_steps[0] == "favor measure slow fast --study my-study --budget 46 --repeat all"
+
+
+def test_a_measured_model_is_measured_again_for_what_it_lacks(wide_table: WideTable) -> None:
+    table = wide_table(*trained(fast=80.0, slow=82.0), measured("slow", throughput=9.0))
+    limits = (Limit.named("max_memory", 2.0**30),)
+    assert recommend(table, Request(None, limits)).next_steps[0].endswith("--study my-study --repeat all")
+    untouched = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(None, limits))
+    assert "--repeat" not in untouched.next_steps[0]
+
+
+def test_the_answer_says_how_long_measuring_takes(wide_table: WideTable) -> None:
+    answer = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(prefer="throughput"))
+    assert answer.next_minutes == 2 * (10 + 3.5 * 20) / 60
+
+
+def test_energy_needs_a_meter(wide_table: WideTable) -> None:
+    answer = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(prefer="energy"))
+    assert any("favor doctor" in note for note in answer.notes)
+
+
+def test_the_papers_front_is_said_to_be_the_papers(wide_table: WideTable) -> None:
+    front = [GuideEntry("speed", "training", "baseline", "fast", "fast", 224)]
+    answer = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(prefer="training-time"), front)
+    assert answer.headline == "Favored: fast (by the paper's A100 front)"
