@@ -1,6 +1,6 @@
 """The finding of the study `runtimes` in docs/runtimes.md: who changes places between runtimes, and who gains most.
 
-    favor run runtimes --study runs/runtimes                      # 30 minutes on a quiet machine
+    favor run runtimes --study runs/runtimes                      # 30 to 45 minutes on a quiet machine
     python benchmarks/make_runtime_study.py runs/runtimes         # writes the section below its mark
     python benchmarks/make_runtime_study.py runs/runtimes --ship  # and ships the records as `example:runtimes`
 
@@ -67,7 +67,9 @@ def section(records: Sequence[Record]) -> str:
         "|---|" + "---|" * len(ways),
         *(f"| `{name}` | " + " | ".join(_told(speeds, way, name) for way in ways) + " |" for name in models),
         "",
-        *(f"- {sentence}" for sentence in findings(speeds, ways)),
+        *moves(speeds, ways),
+        "",
+        *(f"- {sentence}" for sentence in gains(speeds, ways)),
         "- Weights are fresh, so the accuracies of int8 models are unknown and int8 is never recommended.",
     ]
     return "\n".join(lines)
@@ -87,25 +89,43 @@ def speeds_of(records: Sequence[Record]) -> dict[str, dict[str, Speed]]:
     return found
 
 
-def findings(speeds: Speeds, ways: Sequence[str]) -> list[str]:
-    """How many pairs change their order between each two ways to run, and who gains most and least in each."""
-    told = []
+def moves(speeds: Speeds, ways: Sequence[str]) -> list[str]:
+    """A table of how many pairs change their order between two ways to run: by the numbers, and beyond intervals."""
+    lines = [
+        "Pairs of models that change places, by the numbers and beyond their 95 % intervals:",
+        "",
+        "| between | and | by the numbers | beyond intervals | which |",
+        "|---|---|---|---|---|",
+    ]
     for one, other in combinations(ways, 2):
         pairs = list(combinations(sorted(speeds[one].keys() & speeds[other].keys()), 2))
-        moved = [pair for pair in pairs if changes_places(speeds[one], speeds[other], *pair)]
-        named = "".join(f"; {a} and {b}" for a, b in moved[:3]) + (" ..." if len(moved) > 3 else "")
-        told.append(f"Between {one} and {other} {len(moved)} of {len(pairs)} pairs of models change places{named}.")
+        sure = [pair for pair in pairs if changes_places(speeds[one], speeds[other], *pair)]
+        points = [{name: exactly(speeds[way][name]) for name in speeds[way]} for way in (one, other)]
+        moved = [pair for pair in pairs if changes_places(*points, *pair)]
+        named = "; ".join(f"{a} and {b}" for a, b in sure)
+        lines.append(f"| {one} | {other} | {len(moved)} of {len(pairs)} | {len(sure)} | {named} |")
+    return lines
+
+
+def exactly(speed: Speed) -> Speed:
+    """The speed without its interval."""
+    return Speed(speed.value, speed.value, speed.value)
+
+
+def gains(speeds: Speeds, ways: Sequence[str]) -> list[str]:
+    """Who gains most and least in each way to run."""
+    told = []
     for way in ways[1:]:
-        gains = {
+        ratios = {
             name: speeds[way][name].value / speeds[EAGER][name].value
             for name in speeds[way].keys() & speeds[EAGER].keys()
         }
-        if gains:
-            most, least = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
-            middle = math.exp(sum(map(math.log, gains.values())) / len(gains))
+        if ratios:
+            most, least = max(ratios, key=ratios.__getitem__), min(ratios, key=ratios.__getitem__)
+            middle = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
             told.append(
                 f"{way}: {middle:.2f} times the speed of eager mode (geometric mean); {most} gains most "
-                f"({gains[most]:.2f}), {least} least ({gains[least]:.2f})."
+                f"({ratios[most]:.2f}), {least} least ({ratios[least]:.2f})."
             )
     return told
 

@@ -33,15 +33,18 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
     metrics = deciding_metrics(ranking, request)
     measurable = [metric for metric in metrics if METRICS[metric].group != "quality" and metric != "max_qps"]
     running = [metric for metric in measurable if METRICS[metric].depends_on_device]
-    commands, minutes = [], 0.0
+    commands: list[str] = []
+    minutes = 0.0
     # Parameters of published weights are known.
     if (running or not request.of_timm) and (names := _not_measured(rows, measurable)):
         command = _measuring(names, running, request, table)
-        commands, minutes = [*commands, command.text], minutes + command.minutes
+        commands.append(command.text)
+        minutes += command.minutes
     latency = _latency_at_load(ranking.limits)
     if latency is not None and (names := _not_measured(rows, ["max_qps"])):
         at_load = f"favor load {' '.join(names)} --p99 {option_text(latency, 's')} --study {request.study}"
-        commands, minutes = [*commands, f"{at_load}{_in_runtime(request)}"], minutes + LOAD_MINUTES * len(names)
+        commands.append(f"{at_load}{_in_runtime(request)}")
+        minutes += LOAD_MINUTES * len(names)
     if not commands:
         return NextSteps()
     again = " ".join([f"favor recommend --study {request.study}", *request.options()])
