@@ -72,10 +72,12 @@ def drill(slurm: SlurmCluster, folder: Path, sizes: int, every: float, stops: in
         states = states_of_all(saved_requests(study), records_of(study))
         left = [state.job for state in states if state.status == "left"]
         looks += 1
-        false += sum(state.status == "failed" for state in states)
+        failed = {str(state.job): state.reason for state in states if state.status == "failed"}
+        false += len(failed)
         false += sum(_is_false(queue.find(job), *_seen(job, submissions, before, after)) for job in left)
         print(
-            f"{time.monotonic() - began:5.0f} s: {len(states) - len(left)} done, {stopped.total()} stopped",
+            f"{time.monotonic() - began:5.0f} s: {len(states) - len(left)} done, {stopped.total()} stopped"
+            + "".join(f"; failed: {job}: {reason}" for job, reason in failed.items()),
             file=sys.stderr,
         )
         if not left:

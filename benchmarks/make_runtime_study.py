@@ -9,6 +9,7 @@ Two models change places if each is faster in one of two runtimes, and their 95 
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,7 +29,7 @@ METRIC = "throughput"
 
 @dataclass(frozen=True)
 class Speed:
-    """Images per second with the 95 % interval; without one it is the value itself."""
+    """Images per second with the 95 % interval, which is endless where none is known."""
 
     value: float
     low: float
@@ -57,11 +58,11 @@ def section(records: Sequence[Record]) -> str:
         raise SystemExit("the study needs models in eager mode and in another runtime")
     ways = [EAGER, *(way for way in speeds if way != EAGER)]
     models = sorted(speeds[EAGER], key=lambda name: -speeds[EAGER][name].value)
-    flagged = sum("busy" in str(record.environment.get("flags", "")) for record in records)
-    busy = f" {flagged} of {len(records)} records were taken while other programs ran." if flagged else ""
     lines = [
-        f"{len(models)} models on {machine(records)}: images per second at the best batch size, with the "
-        f"speedup over eager mode in brackets.{busy}",
+        f"{len(models)} models on {machine(records)}: images per second at the best batch size that was found, with "
+        "the speedup over eager mode in brackets.",
+        "",
+        f"**These are short measurements.** {quality(records)}",
         "",
         "| model | " + " | ".join(ways) + " |",
         "|---|" + "---|" * len(ways),
@@ -75,8 +76,28 @@ def section(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
+def quality(records: Sequence[Record]) -> str:
+    """How far the measurements can be trusted, in a few sentences."""
+    timed = [record for record in records if METRIC in record.metrics]
+    budgets = sorted(float(record.environment["budget"]) for record in timed)
+    wide = sum(f"{METRIC}:wide" in str(record.environment.get("flags", "")) for record in timed)
+    ended = sum(record.environment.get(f"{METRIC}_search_ended") == "budget" for record in timed)
+    cells = Counter((record.name, str(record.conditions)) for record in timed)
+    busy, again = sum(map(is_busy, timed)), sum(count > 1 for count in cells.values())
+    return (
+        f"Of {len(timed)}, each with a budget of {budgets[0]:g} to {budgets[-1]:g} s, {wide} have a wide interval, "
+        f"{busy} were taken while other programs ran, and {ended} searches for the best batch size ended with the "
+        f"budget. {again} cells were measured again; their interval covers both measurements."
+    )
+
+
+def is_busy(record: Record) -> bool:
+    """Whether other programs disturbed a measurement."""
+    return "busy" in str(record.environment.get("flags", "")).split()
+
+
 def speeds_of(records: Sequence[Record]) -> dict[str, dict[str, Speed]]:
-    """The newest throughput of every model in every way to run."""
+    """The newest throughput of every model in every way to run; the interval covers those of all its measurements."""
     found: dict[str, dict[str, Speed]] = {}
     for record in records:
         if record.task != "inference" or record.status != "ok" or METRIC not in record.metrics:
@@ -84,8 +105,12 @@ def speeds_of(records: Sequence[Record]) -> dict[str, dict[str, Speed]]:
         runtime, precision = str(record.conditions.get("runtime", EAGER)), record.conditions["precision"]
         way = runtime if precision == "fp32" else f"{runtime} {precision}"
         reading = record.metrics[METRIC]
-        low, high = (reading.value if end is None else end for end in (reading.low, reading.high))
-        found.setdefault(way, {})[record.name] = Speed(reading.value, low, high)
+        low = -math.inf if reading.low is None else reading.low
+        high = math.inf if reading.high is None else reading.high
+        before = found.setdefault(way, {}).get(record.name)
+        if before is not None and not is_busy(record):
+            low, high = min(low, before.low), max(high, before.high)
+        found[way][record.name] = Speed(reading.value, low, high)
     return found
 
 

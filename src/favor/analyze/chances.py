@@ -14,7 +14,7 @@ from favor.metrics import METRICS
 def chance_of_being_best(
     rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
 ) -> np.ndarray | None:
-    """Share of draws in which each row is the best of those that meet all limits; None if nothing can be drawn.
+    """Share of draws in which each row is the best of those that meet all limits; None without rows or draws.
 
     A row with a number of unknown uncertainty takes part, but its share is no probability (NaN). Ties go to the earlier
     row. Draws in which no row meets the limits count for no row.
@@ -42,13 +42,11 @@ class BestInDraws(NamedTuple):
 def draw_best(
     rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
 ) -> BestInDraws | None:
-    """How often each row is the best of those that meet all limits; None if nothing can be drawn."""
+    """How often each row is the best of those that meet all limits; None without rows or draws."""
     involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
     if not len(rows) or not draws:
         return None
     known = np.logical_and.reduce([has_known_uncertainty(rows, column) for column in involved])
-    if not known.any():
-        return None
     rng = np.random.default_rng(seed)
     drawn = {column: draw(rows, column, draws, rng) for column in involved}
     return BestInDraws(shares_of_best(drawn, objective, limits), known)

@@ -101,7 +101,7 @@ def compare(
 
 
 def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Series, pd.Series, int | None]:
-    """The rows of both models at the image size for which they share the most metrics."""
+    """The rows of both models at an image size at which both have an accuracy, else with the most metrics in common."""
     for name in (a, b):
         if name not in set(assembled["name"]):
             raise unknown_name("model with records", name, [str(known) for known in assembled["name"].unique()])
@@ -114,7 +114,12 @@ def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Serie
         if row_a["img_size"] == row_b["img_size"] or pd.isna(row_a["img_size"]) or pd.isna(row_b["img_size"])
     ]
     pairs = pairs or [(rows_a.iloc[0], rows_b.iloc[0])]
-    row_a, row_b = max(pairs, key=lambda pair: (pair[0][metrics].notna() & pair[1][metrics].notna()).sum())
+
+    def in_common(pair: tuple[pd.Series, pd.Series]) -> tuple[bool, int]:
+        both = pair[0][metrics].notna() & pair[1][metrics].notna()
+        return bool(both.get("top1", default=False)), int(both.sum())
+
+    row_a, row_b = max(pairs, key=in_common)
     same = row_a["img_size"] == row_b["img_size"]
     return row_a, row_b, int(row_a["img_size"]) if same else None
 

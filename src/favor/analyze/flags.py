@@ -1,6 +1,7 @@
 """Flags on measurements: which numbers they put in doubt, and how much wider that makes them.
 
-Other load only ever slows a call down, so a disturbed number is widened towards the better side.
+Other load only ever slows a call down, so a busy number is widened towards the better side. A number that contradicts
+others may be wrong either way.
 """
 
 import math
@@ -64,6 +65,15 @@ def disturbance(flags: object) -> Literal["busy", "contradictory"] | None:
     """
     words = _words(flags)
     return "busy" if "busy" in words else "contradictory" if "contradictory" in words else None
+
+
+def is_contradictory(flags: object) -> bool:
+    """Whether a number contradicts others, so that it may be too good, too.
+
+    >>> is_contradictory("throughput:contradictory"), is_contradictory("busy")
+    (True, False)
+    """
+    return "contradictory" in _words(flags)
 
 
 def is_unsteady(flags: object) -> bool:

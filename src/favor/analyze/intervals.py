@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from favor.analyze.flags import DISTURBED, UNSTEADY, is_disturbed, is_unsteady, marked
+from favor.analyze.flags import DISTURBED, UNSTEADY, is_contradictory, is_disturbed, is_unsteady, marked
 from favor.analyze.selection import numbers
 from favor.analyze.setting import Setting, column_of
 from favor.errors import RequestError, shown
@@ -19,6 +19,9 @@ from favor.metrics import METRICS, QUALITIES, Metric
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)  # standard deviations from the middle of an interval to its end
+
+UNKNOWN = math.log(1.2)
+"""How far a cost without an interval may be off, as a logarithm: the end of the 95 % interval that is assumed."""
 
 SIMULATED_OWN, COMPILED_OWN, TRAINING_OWN = 0.10, 0.135, 0.165
 """The deviation of the logarithm of simulated times that models do not share, in eager mode, compiled and in training:
@@ -93,11 +96,12 @@ def deviations(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray
     """The standard deviations below and above each value: in points where it `is_linear`, else of the logarithm.
 
     Flags widen them. A number whose uncertainty is unknown is assumed to be as uncertain as the most uncertain one
-    that is known.
+    that is known, and a cost at least by 20 %.
     """
     value = numbers(table, metric)
+    unknown = 0.0 if _is_exact(metric) or is_linear(metric) else UNKNOWN / Z
     if not has_intervals(table, metric):
-        below = above = np.zeros(len(table))
+        below = above = np.full(len(table), unknown)
     else:
         low, high = (numbers(table, f"{metric}_{end}") for end in ("low", "high"))
         if is_linear(metric):
@@ -107,7 +111,7 @@ def deviations(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray
                 below, above = np.log(value / np.maximum(low, 1e-3 * value)), np.log(high / value)
         known = _with_both_ends(table, metric)
         below, above = (np.where(known, np.clip(np.nan_to_num(side), 0, None), np.nan) / Z for side in (below, above))
-        unknown = 0.0 if _is_exact(metric) else np.nanmax([below, above])
+        unknown = 0.0 if _is_exact(metric) else max(unknown, float(np.nanmax([below, above])))
         below, above = (np.where(known, side, unknown) for side in (below, above))
     return _widened(table, metric, below, above)
 
@@ -119,11 +123,12 @@ def _widened(table: pd.DataFrame, metric: str, below: np.ndarray, above: np.ndar
         return below, above
     unsteady = np.where(marked(flags, is_unsteady), UNSTEADY, 0.0)
     below, above = np.hypot(below, unsteady), np.hypot(above, unsteady)
-    disturbed = np.where(marked(flags, is_disturbed), DISTURBED / Z, 0.0)
+    better = np.where(marked(flags, is_disturbed), DISTURBED / Z, 0.0)
+    worse = np.where(marked(flags, is_contradictory), DISTURBED / Z, 0.0)
     described = _metric(metric)
     if described is not None and described.better == "higher":
-        return below, np.hypot(above, disturbed)
-    return np.hypot(below, disturbed), above
+        return np.hypot(below, worse), np.hypot(above, better)
+    return np.hypot(below, better), np.hypot(above, worse)
 
 
 def shared_variance(table: pd.DataFrame, metric: str) -> np.ndarray:

@@ -57,7 +57,7 @@ def recommend(
     request: Request,
     published_fronts: Sequence[GuideEntry] = (),
     *,
-    draws: int = 1000,
+    draws: int = 4000,
 ) -> Recommendation:
     """The favored model of a wide table under a request; without `draws` the best by the numbers alone."""
     of = None if request.among is None else fitting(table, request.among)
@@ -270,7 +270,8 @@ class _Decision:
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
         if first.name != favored.name and verdict.chances is not None:
             value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
-            share = f"{verdict.chances[pool.index.tolist()[0]]:.0%}"
+            chance = verdict.chances[pool.index.tolist()[0]]
+            share = "most" if math.isnan(chance) else f"{chance:.0%}"
             best_by_numbers = f"by the numbers alone it is {called[first.name]} ({value})"
             return f"{called[favored.name]} is the best of the {of} in {share} of draws; {best_by_numbers}"
         tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
@@ -295,7 +296,7 @@ class _Decision:
             notes.append(f"not considered: {plural(unknown, 'model')} without a number for one of the limits")
         if self.request.prefer is None:
             which = " within the limits" if self.limits else ""
-            notes.append(f"no preference is given, so the most accurate model{which} is favored")
+            notes.append(f"no preference is given, so models{which} are ranked by accuracy")
         elif not any(limit.metric == "top1" for limit in self.limits):
             notes.append("accuracy is not limited; --min-accuracy sets a limit")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
@@ -345,9 +346,12 @@ class _Decision:
             for column in present
             for name, flags in zip(self.eligible["name"], column_of(self.eligible, f"{column}_flags"), strict=True)
         }
-        for doubt, why in (("busy", "measured on a busy machine"), ("contradictory", "contradictory measurements")):
+        for doubt, why in (
+            ("busy", "measured on a busy machine, so their numbers may be better"),
+            ("contradictory", "contradictory measurements, so their numbers may be better or worse"),
+        ):
             if names := sorted(name for name, of_model in doubts if of_model == doubt):
-                notes.append(f"{why}, so their numbers may be better: {first_few(names, _MOST_NAMED)}")
+                notes.append(f"{why}: {first_few(names, _MOST_NAMED)}")
         unequal = None if self._accuracy_decides else unequal_lengths(self.eligible)
         return [*notes, f"accuracies do not decide here: {unequal}"] if unequal else notes
 

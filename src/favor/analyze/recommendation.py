@@ -13,6 +13,8 @@ from favor.metrics import METRICS
 from favor.units import format_quantity
 from favor.zoo.cards import TIMM
 
+_CERTAIN = 0.95  # the headline has the probability of a model that is best less often
+
 
 @dataclass(frozen=True)
 class Seeds:
@@ -176,7 +178,7 @@ class Recommendation:
 
     @property
     def headline(self) -> str | None:
-        """The favored model in a line, which says so where no probability tells how certain it is; None without one."""
+        """The favored model in a line, with how certain that is unless it is certain; None without one."""
         if self.favored is None:
             return None
         how = ""
@@ -184,6 +186,8 @@ class Recommendation:
             how = f" (by the paper's {PUBLISHED_DEVICE.upper()} front)"
         elif self.favored.probability_best is None:
             how = " (certainty unknown)"
+        elif self.favored.probability_best < _CERTAIN:
+            how = f" (probability {self.favored.probability_best:.0%})"
         return f"Favored: {self.favored.called}{how}"
 
     @property

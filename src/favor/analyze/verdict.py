@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from favor.analyze.chances import chance_of_being_best, draw_best
+from favor.analyze.chances import draw_best
 from favor.analyze.flags import disturbance
-from favor.analyze.intervals import deviations
+from favor.analyze.intervals import deviations, has_known_uncertainty
 from favor.analyze.limits import Limit
 from favor.analyze.ranking import Request
 from favor.analyze.recommendation import ToDecide, text_in
@@ -37,8 +37,8 @@ LOAD_MINUTES = 2.2
 class Verdict:
     """By row, the probability of being the best (None if nothing can be drawn), and who wins.
 
-    `contenders` are empty if one is favored. A model with a number of unknown uncertainty may be among them; its
-    probability is NaN. `nobody` is the share of draws in which no model meets all limits.
+    `contenders` are empty if one is favored. A model with a number of unknown uncertainty may be favored or among them,
+    but its probability is NaN. `nobody` is the share of draws in which no model meets all limits.
     """
 
     chances: dict[int, float] | None
@@ -56,17 +56,14 @@ def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequen
     shares, chances = (
         dict(zip(rows.index.tolist(), column.tolist(), strict=True)) for column in (drawn.shares, drawn.probabilities)
     )
-    known = {at: chance for at, chance in chances.items() if not math.isnan(chance)}
     nobody = max(0.0, 1 - sum(shares.values()))
-    likely = sorted(known, key=lambda at: -known[at])
+    likely = sorted(shares, key=lambda at: -shares[at])
     most = MOST + 1 / math.sqrt(draws)  # two standard errors more than half, so that chance does not decide
-    if not len(pool) or (likely and known[likely[0]] >= most and likely[0] in pool.index):
-        return Verdict(chances, likely[0] if len(pool) else None, (), nobody)
-    if first is not None and math.isnan(chances[first]):
-        return Verdict(chances, first, (), nobody)
-    contenders = tuple(at for at in sorted(shares, key=lambda at: -shares[at]) if shares[at] >= LIKELY)[
-        :_MOST_CONTENDERS
-    ]
+    if not len(pool):
+        return Verdict(chances, None, (), nobody)
+    if shares[likely[0]] >= most and likely[0] in pool.index:
+        return Verdict(chances, likely[0], (), nobody)
+    contenders = tuple(at for at in likely if shares[at] >= LIKELY)[:_MOST_CONTENDERS]
     return Verdict(chances, None, contenders, nobody)
 
 
@@ -96,8 +93,8 @@ def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], 
         known = rows.assign(**{f"{column}_{end}": rows[column] for end in ("low", "high")}).drop(
             columns=[f"{column}_flags"], errors="ignore"
         )
-        shares = chance_of_being_best(known, objective, limits, draws=draws)
-        return 0.0 if shares is None else float(np.nanmax(shares))
+        drawn = draw_best(known, objective, limits, draws=draws)
+        return 0.0 if drawn is None else float(drawn.shares.max())
 
     return max(involved, key=surest)
 
@@ -115,6 +112,8 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     elif doubts := {disturbance(flag) for flag in flags} - {None}:
         doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
         why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"
+    elif not has_known_uncertainty(some, column).all():
+        why, repeat = f"{what} has no interval for all of them; measure it again", " --repeat all"
     else:
         budget = _budget(some, column, limit)
         why, repeat = f"{what} is not measured precisely enough; measure longer", " --repeat all"

@@ -212,6 +212,8 @@ def pareto_command(
     if len(result.rows) < LEAST_TO_COMPARE:
         who = "only one model has" if len(result.rows) else "no model has"
         raise RequestError(f"{who} all of {', '.join(wanted)}; {how_to_measure()}")
+    if "top1" in wanted and (unequal := unequal_lengths(rows)):
+        raise RequestError(f"accuracies cannot be compared: {unequal}; train with --epochs")
     if as_json:
         emit_json(front.to_dict())
     else:
@@ -220,8 +222,6 @@ def pareto_command(
             note(text)
         if "top1" in wanted:
             note(front.comparison.accuracy_note(" and ".join(sorted(rows["top1_source"].dropna().unique()))))
-            if unequal := unequal_lengths(rows):
-                note(f"note: {unequal}")
         tell_simulated(rows, wanted)
 
 

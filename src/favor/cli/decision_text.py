@@ -6,7 +6,7 @@ from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.effects import PairedEffect
-from favor.analyze.flags import disturbance
+from favor.analyze.flags import disturbance, is_unsteady
 from favor.analyze.front import Front
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
@@ -57,7 +57,7 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
         note(f"note: {text}")
     if answer.next_steps and answer.undecided and not answer.undecided_between:
         emit_line(f"Run: {'; then '.join(answer.next_steps)}{_minutes(answer.next_minutes)}")
-    elif answer.next_steps:
+    elif answer.next_steps and (answer.to_decide is None or answer.to_decide.command is None):
         commands = "; then ".join(answer.next_steps)
         note(f"to decide with your own measurements: {commands}{_minutes(answer.next_minutes)}")
 
@@ -74,9 +74,8 @@ def _minutes(minutes: float | None) -> str:
 def _why_none(answer: Recommendation) -> str:
     if answer.undecided_between:
         return "No model is favored."
-    if answer.undecided:
-        return "No model can be favored: numbers are missing."
-    return "No model is known to meet the limits." if answer.limits else "No model can be favored."
+    is_known = not answer.undecided and answer.limits
+    return "No model is known to meet the limits." if is_known else "No model can be favored."
 
 
 def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, BestWeights | None]) -> None:
@@ -325,14 +324,14 @@ def _reading(metric: str, reading: Reading | None, with_source: bool = True) -> 
 
 
 def marked(metric: str, reading: Reading, with_source: bool = True) -> str:
-    """A number with its interval, its number of seeds, and a mark if it is simulated, disturbed or unfinished."""
+    """A number with its interval, number of seeds, and a mark if it is simulated, disturbed, unsteady or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
     seeds = ""
     if reading.seeds is not None and reading.seeds.std is not None:
         spread, best = (_quantity(metric, value) for value in (reading.seeds.std, reading.seeds.best))
         seeds = f" (n={reading.seeds.n}, std {spread}, best {best})"
     early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
-    doubt = disturbance(reading.flags)
+    doubt = disturbance(reading.flags) or ("unsteady" if is_unsteady(reading.flags) else None)
     doubtful = f" ({doubt})" if doubt else ""
     source = _mark(reading.source) if with_source else ""
     return f"{_quantity(metric, reading.value)}{width}{seeds}{source}{doubtful}{early}"
@@ -392,12 +391,12 @@ def _left_out(excluded: Excluded) -> str:
     """Why the other models are not there.
 
     >>> _left_out(Excluded(failed=1, missing=200))
-    '; left out: 200 models that lack one of these metrics, 1 whose measurement failed'
+    '; left out: 200 models that lack one of these metrics, 1 that could not be trained or measured'
     """
     reasons = []
     if excluded.missing:
         lack = "lacks" if excluded.missing == 1 else "lack"
         reasons.append(f"{plural(excluded.missing, 'model')} that {lack} one of these metrics")
     if excluded.failed:
-        reasons.append(f"{excluded.failed} whose measurement failed")
+        reasons.append(f"{excluded.failed} that could not be trained or measured")
     return f"; left out: {', '.join(reasons)}" if reasons else ""

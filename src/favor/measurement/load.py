@@ -11,7 +11,7 @@ from favor.machine.stopping import Estimate, StoppingRule, quantile
 from favor.machine.timing import time_calls
 from favor.measurement.bench import Bench, FileWorkload
 from favor.measurement.job import MeasureJob
-from favor.measurement.load_search import Batching, LargestRate, RateSearch
+from favor.measurement.load_search import LEAST_QUERIES, Batching, LargestRate, RateSearch
 from favor.measurement.loadgen_traffic import LoadgenTraffic
 from favor.queueing import TOLERATED, largest_load
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint
@@ -89,6 +89,11 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
         _report(bench, Estimate(0.0, 0.0, 0.0), method, Batching(1), LoadCurves(batches=tuple(batches)))
         return
     largest = search_server(bench, traffic, job.p99, batches)
+    if not largest.points:
+        raise WorkError(
+            f"{format_span(bench.budget)} are too short for {LEAST_QUERIES} queries at the rate that is expected; "
+            "use a larger --budget"
+        )
     if not largest.finished:
         bench.channel.flag("max_qps:wide")
     answers = sum(point.answers for point in largest.points)

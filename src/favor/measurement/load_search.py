@@ -75,7 +75,7 @@ class LargestRate:
 
 
 class OutOfTimeError(Exception):
-    """The budget has ended."""
+    """The budget has ended, or is too short for a probe."""
 
 
 class RateSearch:
@@ -117,13 +117,13 @@ class RateSearch:
         return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished)
 
     def _bracket(self, place: int, top: int, batching: Batching, known: int | None = None) -> tuple[int | None, int]:
-        """The places of a rate that is kept (None: not even the least) and of one that is not, by growing steps."""
+        """The places of a rate that is kept and of one that is not, by growing steps."""
         kept, exceeded, step = known, top + 1, FIRST_STEP if known is None else 2
         while True:
             if place > top:
                 return kept, top + 1
             if self._queries(place) < LEAST_QUERIES:
-                return None, exceeded
+                raise OutOfTimeError
             if self._is_kept(place, batching):
                 kept = place
                 if exceeded <= top:

@@ -1,14 +1,14 @@
 // Which model to favor: `favor recommend` on the numbers that the page carries. What decides a question (which setting,
 // which metric) was found when the page was made; limits, order and reasons are found here, by the same rules.
 
-const DRAWS = 1000;
+const DRAWS = 4000;
 const Z = 1.959963984540054; // standard deviations from the middle of a 95 % interval to its end
 const USUAL_CLASSES = 1000;
 const SMALLEST = 2 ** -52;
 const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: trainings whose epochs differ by a larger factor are not compared
 const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
 // As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
-const [DISTURBED, UNSTEADY] = [Math.log(6), Math.log(1.05)];
+const [DISTURBED, UNSTEADY, UNKNOWN] = [Math.log(6), Math.log(1.05), Math.log(1.2)];
 const UNSTEADY_FLAGS = ["drift", "unsettled"];
 
 const sign = (metric) => (METRICS.get(metric)?.better === "higher" ? -1 : 1);
@@ -192,7 +192,7 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
     told.push(`not considered: ${countOf(unbroken.length - pool.length)} without a number for one of the limits`);
   }
   if (wish === null) {
-    told.push(`no preference is given, so the most accurate model${limits.length ? " within the limits" : ""} is favored`);
+    told.push(`no preference is given, so models${limits.length ? " within the limits" : ""} are ranked by accuracy`);
   } else if (!limits.some((limit) => limit.metric === "top1")) {
     told.push("accuracy is not limited");
   }
@@ -208,7 +208,7 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
 }
 
 // By row, the share of draws from the intervals in which it is the best that meets all limits, and whether that share
-// is a probability: it is none where the uncertainty of one of its numbers is unknown. Null where nothing can be drawn.
+// is a probability: it is none where the uncertainty of one of its numbers is unknown. Null where nothing is drawn.
 function chancesOf({ question, deciding, eligible, undecided, values }) {
   if (deciding.ranked_by === "published front" || undecided.length) return null;
   const { limits } = question;
@@ -220,7 +220,6 @@ function chancesOf({ question, deciding, eligible, undecided, values }) {
     limits: limits.filter((limit) => limit.metric === name),
   }));
   const isKnown = rows.map((_, at) => drawn.every((metric) => metric.isKnown[at]));
-  if (!isKnown.some(Boolean)) return null;
   const random = normalNumbers(1);
   const wins = new Float64Array(rows.length);
   for (let round = 0; round < DRAWS; round++) {
@@ -254,14 +253,15 @@ function uncertaintyOf(metric, column, values, rows) {
       return Math.max(0, half || 0) / Z;
     });
   const anyKnown = hasBoth.some(Boolean);
-  const sides = anyKnown ? [side(column.low, false), side(column.high, true)] : [rows.map(() => 0), rows.map(() => 0)];
-  const widest = sides.flat().reduce((a, b) => (b > a ? b : a), 0);
+  const sides = anyKnown ? [side(column.low, false), side(column.high, true)] : [rows.map(() => NaN), rows.map(() => NaN)];
+  const widest = sides.flat().reduce((a, b) => (b > a ? b : a), isLinear ? 0 : UNKNOWN / Z);
   const flags = rows.map((row) => textOf(column?.flags ?? null, row));
   const better = metric.better === "higher" ? 1 : 0; // other load only ever slows a call down
   const [below, above] = sides.map((one, which) =>
     one.map((known, at) => {
       const unsteady = reasonsIn(flags[at]).some((reason) => UNSTEADY_FLAGS.includes(reason)) ? UNSTEADY : 0;
-      const disturbed = which === better && isDisturbed(flags[at]) ? DISTURBED / Z : 0;
+      const isOff = which === better ? isDisturbed(flags[at]) : isContradictory(flags[at]);
+      const disturbed = isOff ? DISTURBED / Z : 0;
       return Math.hypot(Number.isNaN(known) ? (metric.exact ? 0 : widest) : known, unsteady, disturbed);
     }),
   );
@@ -299,9 +299,8 @@ const isEnd = (end) => end !== null && end !== undefined;
 function verdictOf({ pool }, chances) {
   if (chances === null || !pool.length) return { favored: pool[0] ?? null, contenders: [] };
   const likely = [...chances.keys()].sort((a, b) => chances.get(b).share - chances.get(a).share);
-  const surest = likely.find((row) => chances.get(row).isKnown);
+  const [surest] = likely;
   if (chances.get(surest).share >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(surest)) return { favored: surest, contenders: [] };
-  if (!chances.get(pool[0]).isKnown) return { favored: pool[0], contenders: [] };
   return { favored: null, contenders: likely.filter((row) => chances.get(row).share >= LIKELY).slice(0, MOST_CONTENDERS) };
 }
 

@@ -3,6 +3,7 @@
 const TOP = 5;
 const MOST_AT_ONCE = 500; // with more models the draws take so long that the page says so first
 const MOST_NAMES = 10;
+const CERTAIN = 0.95; // a model that is best less often is shown with its probability
 const WISH_TITLES = new Map([
   [null, "the most accurate"],
   ["throughput", "the highest throughput"],
@@ -108,8 +109,9 @@ function showAnswer(box, answer, chances) {
 }
 
 function favoredHead(model, answer, chances) {
-  const isCertain = chances?.get(model.index)?.isKnown;
-  const how = answer.deciding.ranked_by === "published front" ? " by the paper's A100 front" : isCertain ? "" : ", certainty unknown";
+  const chance = chances?.get(model.index);
+  const certainty = !chance?.isKnown ? ", certainty unknown" : chance.share < CERTAIN ? `, probability ${chanceText(chance)}` : "";
+  const how = answer.deciding.ranked_by === "published front" ? " by the paper's A100 front" : certainty;
   const python = pythonFor(model, DATA.accuracies[answer.question.accuracy].classes);
   return make(
     "div",
@@ -153,7 +155,8 @@ function reasonList(why, { values }) {
   return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
 }
 
-function choiceTable({ choices, question, deciding, values }, chances) {
+function choiceTable({ choices, question, deciding, values }, drawn) {
+  const chances = choices.some((row) => drawn?.get(row)?.isKnown) ? drawn : null;
   const wanted = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric), "params"])];
   const metrics = wanted.filter((metric) => 2 * choices.filter((row) => !Number.isNaN(values(metric)[row])).length >= choices.length);
   const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["P(best)"] : [])];

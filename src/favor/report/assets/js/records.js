@@ -73,6 +73,7 @@ const isUnsure = (reading, { exact }) => !exact && !hasInterval(reading);
 // As `favor.analyze.flags`: a wide interval is drawn as such, other load and contradictions put a number in doubt.
 const DISTURBED_FLAGS = ["busy", "contradictory"];
 const reasonsIn = (flags) => (flags ?? "").split(" ").map((flag) => flag.split(":").at(-1));
+const isContradictory = (flags) => reasonsIn(flags).includes("contradictory"); // it may be too good, too
 const isDisturbed = (flags) => reasonsIn(flags).some((reason) => DISTURBED_FLAGS.includes(reason));
 
 const FLAG_TEXTS = new Map([
