@@ -241,6 +241,19 @@ def test_a_worker_that_saves_itself_is_given_the_time_to_do_so(number):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_worker_that_dies_of_a_signal_to_the_whole_job_has_not_failed():
+    def stop(step: str) -> None:
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    dies = 'tell(environment={"pid": os.getpid()}); tell(step="imports"); os.kill(os.getpid(), signal.SIGTERM)'
+    with pytest.raises(InterruptedJob) as caught:
+        run(dies, saves_itself=True, on_step=stop)
+    assert caught.value.signal == signal.SIGTERM
+    assert gone(caught.value.findings.environment["pid"])
+    found = run(dies, saves_itself=True)
+    assert (found.status, found.reason) == ("failed", "imports: killed by SIGTERM")
+
+
 def test_progress_is_told_and_leaves_the_step_as_it_is():
     steps = []
     found = run('tell(step="training"); tell(progress="epoch 1"); sys.exit(3)', on_step=steps.append)

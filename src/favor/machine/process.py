@@ -27,6 +27,10 @@ STOP_SECONDS = 60.0
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 
 
+SIGNALS_APART = 2.0
+"""Seconds that a signal to all processes of a job may reach this one later than its worker."""
+
+
 class InterruptedJob(KeyboardInterrupt):
     """Ctrl-C, or SIGTERM within `sigterm_interrupts`; `findings` are the worker's results so far."""
 
@@ -131,15 +135,21 @@ def supervise(
     findings = Findings()
     before, others = MemoryBefore.now(), _descendants()
     child = _Child.start(command, findings, on_step, on_note, environment)
+    has_ended = False
     try:
         with sigterm_interrupts() if saves_itself else nullcontext():
             child.send(request)
             in_time = child.listen(None if time_limit is None else time.monotonic() + time_limit)
-        ended = child.end(others)
+            ended = child.end(others)
+            has_ended = True
+            if ended.code == -signal.SIGTERM and findings.status is None:
+                # A cluster sends it to all processes of a job: the worker is not at fault if it comes here as well.
+                time.sleep(SIGNALS_APART)
     except KeyboardInterrupt as interruption:
-        if saves_itself:
-            child.ask_to_stop()
-        child.end(others)
+        if not has_ended:
+            if saves_itself:
+                child.ask_to_stop()
+            child.end(others)
         findings.status, findings.reason = "failed", f"{findings.step}: interrupted"
         raise InterruptedJob(findings, signal_of(interruption)) from None
     finally:
