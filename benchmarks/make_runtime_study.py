@@ -71,7 +71,7 @@ def section(records: Sequence[Record]) -> str:
         *moves(speeds, ways),
         "",
         *(f"- {sentence}" for sentence in gains(speeds, ways)),
-        "- Weights are fresh, so the accuracies of int8 models are unknown and int8 is never recommended.",
+        "- The weights are random, so the accuracies of int8 models are unknown, and int8 is never recommended.",
     ]
     return "\n".join(lines)
 
@@ -85,7 +85,8 @@ def quality(records: Sequence[Record]) -> str:
     cells = Counter((record.name, str(record.conditions)) for record in timed)
     busy, again = sum(map(is_busy, timed)), sum(count > 1 for count in cells.values())
     return (
-        f"Of {len(timed)}, each with a budget of {budgets[0]:g} to {budgets[-1]:g} s, {wide} have a wide interval, "
+        f"Each of the {len(timed)} measurements had a budget of {budgets[0]:g} to {budgets[-1]:g} s. "
+        f"{'All' if wide == len(timed) else wide} have a wide interval, "
         f"{busy} were taken while other programs ran, and {ended} searches for the best batch size ended with the "
         f"budget. {again} cells were measured again; their interval covers both measurements."
     )

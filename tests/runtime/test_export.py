@@ -184,7 +184,10 @@ def exported(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory:
     [
         ({"in_chans": 1}, "takes images of shape any x 3 x 32 x 32, but its card says any x 1 x 32 x 32; export"),
         ({"img_size": 64}, "takes images of shape any x 3 x 32 x 32, but its card says any x 3 x 64 x 64; export"),
-        ({"num_classes": 2, "classes": ["cat", "dog"]}, "has 10 outputs, its card 2 classes; export the model again"),
+        (
+            {"num_classes": 2, "classes": ["cat", "dog"]},
+            "has 10 outputs, but its card says 2 classes; export the model again",
+        ),
         ({"num_classes": 2}, "num_classes is 2, but it names 10 classes; export the model again"),
         ({"format": "torch-export"}, "but its card says torch-export; export the model again"),
     ],

@@ -359,8 +359,8 @@ def a_classifier(folder: Path, weight: float, outputs: int, **changed: object) -
 @pytest.mark.parametrize(
     ("weight", "outputs", "refusal"),
     [
-        (1.0, 7, "my.onnx: has 7 outputs, its card 2 classes; export the model again"),
-        (1.0, 1, "my.onnx: has 1 outputs, its card 2 classes; export the model again"),
+        (1.0, 7, "my.onnx: has 7 outputs, but its card says 2 classes; export the model again"),
+        (1.0, 1, "my.onnx: has 1 outputs, but its card says 2 classes; export the model again"),
         (float("nan"), 2, "the model's outputs are not finite"),
     ],
 )

@@ -271,9 +271,9 @@ class _Decision:
         if first.name != favored.name and verdict.chances is not None:
             value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
             chance = verdict.chances[pool.index.tolist()[0]]
-            share = "most" if math.isnan(chance) else f"{chance:.0%}"
+            share = "most draws" if math.isnan(chance) else f"{chance:.0%} of draws"
             best_by_numbers = f"by the numbers alone it is {called[first.name]} ({value})"
-            return f"{called[favored.name]} is the best of the {of} in {share} of draws; {best_by_numbers}"
+            return f"{called[favored.name]} is the best of the {of} in {share}; {best_by_numbers}"
         tied = f", tied with {', '.join(ties)} (then by accuracy, parameters, name)" if ties else ""
         return (
             f"{called[favored.name]} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
@@ -296,7 +296,7 @@ class _Decision:
             notes.append(f"not considered: {plural(unknown, 'model')} without a number for one of the limits")
         if self.request.prefer is None:
             which = " within the limits" if self.limits else ""
-            notes.append(f"no preference is given, so models{which} are ranked by accuracy")
+            notes.append(f"models{which} are ranked by accuracy")
         elif not any(limit.metric == "top1" for limit in self.limits):
             notes.append("accuracy is not limited; --min-accuracy sets a limit")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"

@@ -113,7 +113,7 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
         doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
         why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"
     elif not has_known_uncertainty(some, column).all():
-        why, repeat = f"{what} has no interval for all of them; measure it again", " --repeat all"
+        why, repeat = f"{what} has no interval for at least one of these models; measure it again", " --repeat all"
     else:
         budget = _budget(some, column, limit)
         why, repeat = f"{what} is not measured precisely enough; measure longer", " --repeat all"

@@ -398,5 +398,6 @@ def _left_out(excluded: Excluded) -> str:
         lack = "lacks" if excluded.missing == 1 else "lack"
         reasons.append(f"{plural(excluded.missing, 'model')} that {lack} one of these metrics")
     if excluded.failed:
-        reasons.append(f"{excluded.failed} that could not be trained or measured")
+        failed = str(excluded.failed) if reasons else plural(excluded.failed, "model")
+        reasons.append(f"{failed} that could not be trained or measured")
     return f"; left out: {', '.join(reasons)}" if reasons else ""

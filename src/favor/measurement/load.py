@@ -91,7 +91,7 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
     largest = search_server(bench, traffic, job.p99, batches)
     if not largest.points:
         raise WorkError(
-            f"{format_span(bench.budget)} are too short for {LEAST_QUERIES} queries at the rate that is expected; "
+            f"a budget of {format_span(bench.budget)} is too short for {LEAST_QUERIES} queries at the expected rate; "
             "use a larger --budget"
         )
     if not largest.finished:

@@ -102,7 +102,8 @@ def require_fitting(card: ExportCard, file: Path, form: str, shapes: Shapes) -> 
         raise RequestError(f"{file}: takes images of shape {taken}, but its card says {said}; export the model again")
     if len(shapes.outputs) == 2 and not _agree(shapes.outputs, (None, card.num_classes)):
         raise RequestError(
-            f"{file}: has {shapes.outputs[1]} outputs, its card {card.num_classes} classes; export the model again"
+            f"{file}: has {shapes.outputs[1]} outputs, but its card says {card.num_classes} classes; "
+            "export the model again"
         )
 
 

@@ -184,7 +184,7 @@ def _exported(file: Path, device: Device) -> Classifier:
         logits = torch.cat([session.run(batch) for batch in batches])
         if logits.shape[1] != len(exported.classes):
             raise RequestError(
-                f"{file}: has {logits.shape[1]} outputs, its card {len(exported.classes)} classes; "
+                f"{file}: has {logits.shape[1]} outputs, but its card says {len(exported.classes)} classes; "
                 "export the model again"
             )
         return logits

@@ -192,7 +192,7 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
     told.push(`not considered: ${countOf(unbroken.length - pool.length)} without a number for one of the limits`);
   }
   if (wish === null) {
-    told.push(`no preference is given, so models${limits.length ? " within the limits" : ""} are ranked by accuracy`);
+    told.push(`models${limits.length ? " within the limits" : ""} are ranked by accuracy`);
   } else if (!limits.some((limit) => limit.metric === "top1")) {
     told.push("accuracy is not limited");
   }
