@@ -30,7 +30,7 @@ def ran(name: str, runtime: str, precision: str, speed: float, flags: str = "") 
         source="measured",
         conditions={"img_size": 224, "device": "cpu", "precision": precision, "runtime": runtime},
         metrics={"throughput": reading("throughput", speed, 0.95 * speed, 1.05 * speed, method="test")},
-        environment={"device_name": "a processor", "threads": 2, "torch": "2.15.0", "flags": flags},
+        environment={"device_name": "a processor", "threads": 2, "budget": 2.0, "torch": "2.15.0", "flags": flags},
     )
 
 
@@ -45,16 +45,17 @@ RECORDS = (
 
 def test_it_counts_the_pairs_that_change_places_and_names_who_gains_most(benchmark: ModuleType) -> None:
     text = benchmark.section(RECORDS)
-    assert "Between eager and openvino 1 of 1 pairs of models change places; swin_ti and vit_s16." in text
+    assert "| eager | openvino | 1 of 1 | 1 | swin_ti and vit_s16 |" in text
     assert "openvino: 1.48 times the speed of eager mode (geometric mean); vit_s16 gains most (2.00)" in text
     assert "| `swin_ti` | 40 | 44 (1.10) | missing |" in text
-    assert "1 of 5 records were taken while other programs ran" in text
+    assert "Each of the 5 measurements had a budget of 2 to 2 s" in text
+    assert "1 were taken while other programs ran" in text
     assert "a processor (2 threads, torch 2.15.0)" in text
 
 
 def test_overlapping_intervals_are_no_change_of_places(benchmark: ModuleType) -> None:
     near = (*RECORDS[:2], ran("vit_s16", "openvino", "fp32", 46.0), RECORDS[3])
-    assert "0 of 1 pairs" in benchmark.section(near)
+    assert "| eager | openvino | 1 of 1 | 0 |  |" in benchmark.section(near)
 
 
 def test_only_what_is_between_the_marks_is_replaced(benchmark: ModuleType) -> None:

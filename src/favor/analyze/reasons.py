@@ -14,8 +14,7 @@ from favor.metrics import METRICS
 def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, ...]:
     """Names of the rows that are better than the favored one in no metric and worse in one.
 
-    Only metrics that the favored model has count; with fewer than two the result is empty. A number that was disturbed
-    proves nothing: a row with one is not dominated, and a favored row with one dominates nobody.
+    Only metrics that the favored model has count; with fewer than two the result is empty.
 
     >>> rows = pd.DataFrame({"name": ["a", "b"], "top1": [82.0, 80.0], "params": [20e6, 22e6]})
     >>> dominated_by(rows.iloc[0], rows, ["top1", "params"])
@@ -24,13 +23,16 @@ def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str])
     known = [metric for metric in metrics if pd.notna(favored[metric])]
     if len(known) < 2:
         return ()
-    if any(is_disturbed(favored.get(f"{metric}_flags")) for metric in known):
-        return ()
     complete = rows.dropna(subset=known)
-    for metric in known:
-        complete = complete[~marked(column_of(complete, f"{metric}_flags"), is_disturbed)]
     worse = (complete[known].to_numpy(dtype=float) - favored[known].to_numpy(dtype=float)) * _signs(known)
     return tuple(complete["name"][(worse >= 0).all(axis=1) & (worse > 0).any(axis=1)])
+
+
+def undisturbed(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The rows without a disturbed number, which would prove nothing."""
+    for metric in metrics:
+        rows = rows[~marked(column_of(rows, f"{metric}_flags"), is_disturbed)]
+    return rows
 
 
 def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:

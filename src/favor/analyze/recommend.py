@@ -34,7 +34,7 @@ from favor.analyze.ranking import (
     rank,
     with_further_devices,
 )
-from favor.analyze.reasons import dominated_by, given_up
+from favor.analyze.reasons import dominated_by, given_up, undisturbed
 from favor.analyze.recommendation import Binding, Choice, Recommendation, ToDecide, Why, reading_of, text_in, weights_of
 from favor.analyze.selection import fitting, numbers
 from favor.analyze.setting import column_of
@@ -240,12 +240,13 @@ class _Decision:
         wanted = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.limits)])
         compared = [metric for metric in wanted if metric in self.eligible.columns]
         others = [*compared, *(["params"] if "params" in self.eligible.columns else [])]
+        sound = undisturbed(self.eligible, compared)
         ties = tuple(pool["name"].iloc[1:][(pool[self.objective] == favored[self.objective]).to_numpy()[1:]])
         return Why(
             summary=self._summary(pool, ties, first, verdict, called),
             ties=ties,
             binding=self._binding(str(first["name"])),
-            dominates=dominated_by(favored, self.eligible, compared),
+            dominates=dominated_by(favored, sound, compared) if favored.name in sound.index else (),
             gives_up=given_up(pool, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
         )
 
