@@ -77,11 +77,9 @@ def epochs_of(place: Whereabouts | None) -> float:
 
 def learned(folder: Path, model: str, seed: int = 0) -> list[tuple[float, dict[str, float]]]:
     """The epochs of a training and what was learned in each, to the last bit."""
-    records = [
-        one
-        for one in read(folder).records
-        if (one.name, one.conditions.get("recipe.seed"), one.status) == (model, seed, "ok")
-    ]
+    records = [one for one in read(folder).records if (one.name, one.conditions.get("recipe.seed")) == (model, seed)]
+    if failures := [one.reason for one in records if one.status != "ok"]:
+        raise RuntimeError(f"the training of {model} with seed {seed} was recorded as failed: {failures}")
     names = ("top1", "top5", "loss", "train_loss")
     return [(one.conditions["epochs"], {name: one.metrics[name].value for name in names}) for one in records]
 

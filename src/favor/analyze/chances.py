@@ -11,22 +11,6 @@ from favor.analyze.limits import Limit
 from favor.metrics import METRICS
 
 
-def chance_of_being_best(
-    rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
-) -> np.ndarray | None:
-    """Share of draws in which each row is the best of those that meet all limits; None without rows or draws.
-
-    A row with a number of unknown uncertainty takes part, but its share is no probability (NaN). Ties go to the earlier
-    row. Draws in which no row meets the limits count for no row.
-
-    >>> rows = pd.DataFrame({"top1": [80.0, 79.0], "top1_low": [79.0, 78.0], "top1_high": [81.0, 80.0]})
-    >>> bool(chance_of_being_best(rows, "top1", ())[0] > 0.85)
-    True
-    """
-    drawn = draw_best(rows, objective, limits, draws=draws, seed=seed)
-    return None if drawn is None else drawn.probabilities
-
-
 class BestInDraws(NamedTuple):
     """By row, the share of draws in which it is best, and whether that is a probability: its uncertainty is known."""
 
@@ -42,7 +26,15 @@ class BestInDraws(NamedTuple):
 def draw_best(
     rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
 ) -> BestInDraws | None:
-    """How often each row is the best of those that meet all limits; None without rows or draws."""
+    """How often each row is the best of those that meet all limits; None without rows or draws.
+
+    A row with a number of unknown uncertainty takes part, but its share is no probability. Ties go to the earlier row.
+    Draws in which no row meets the limits count for no row.
+
+    >>> rows = pd.DataFrame({"top1": [80.0, 79.0], "top1_low": [79.0, 78.0], "top1_high": [81.0, 80.0]})
+    >>> bool(draw_best(rows, "top1", ()).probabilities[0] > 0.85)
+    True
+    """
     involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
     if not len(rows) or not draws:
         return None

@@ -11,12 +11,11 @@ from favor.analyze.limits import Limit
 from favor.analyze.ranking import PREFERENCES, Ranking, Request
 from favor.analyze.setting import column_of
 from favor.analyze.verdict import BUDGET, LOAD_MINUTES, minutes_to_measure
-from favor.machine.stopping import least_count
+from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, least_count
 from favor.metrics import METRICS
 from favor.units import option_text
 from favor.zoo.cards import TIMM
 
-_BUDGETS_FOR_P99 = 4  # a measurement makes enough calls for a p99 within so many budgets, or leaves it out
 _METERED = ("energy_per_image", "carbon_per_image", "money_per_image")
 
 
@@ -103,7 +102,7 @@ def _measuring(names: Sequence[str], running: Sequence[str], request: Request, t
 def _budget_for_p99(done: pd.DataFrame) -> float:
     """The budget with which the slowest of the measured models makes the calls that a p99 needs."""
     slowest = column_of(done, "latency_p50").max()
-    needed = least_count(0.99) * slowest / _BUDGETS_FOR_P99
+    needed = least_count(0.99) * slowest / BUDGETS_FOR_WANTED_CALLS
     return BUDGET if pd.isna(needed) else max(BUDGET, math.ceil(needed))
 
 

@@ -74,8 +74,9 @@ def _minutes(minutes: float | None) -> str:
 def _why_none(answer: Recommendation) -> str:
     if answer.undecided_between:
         return "No model is favored."
-    is_known = not answer.undecided and answer.limits
-    return "No model is known to meet the limits." if is_known else "No model can be favored."
+    if answer.limits and not answer.undecided:
+        return "No model is known to meet the limits."
+    return "No model can be favored."
 
 
 def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, BestWeights | None]) -> None:

@@ -16,7 +16,7 @@ from favor.machine.memory import (
     unless_it_does_not_fit,
 )
 from favor.machine.messages import Channel
-from favor.machine.stopping import Estimate, StoppingRule
+from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, Estimate, StoppingRule
 from favor.machine.timing import Timing, seconds_per_call, time_calls, with_more_calls
 from favor.text import cut_to_line
 from favor.trace.workload import Call, Workload
@@ -26,7 +26,6 @@ SHARE_OF_ROOM = 0.9
 """The share of the free memory that a batch may be predicted to take: fragmentation costs the rest."""
 
 LEAST_ENERGY_SECONDS = 3.0
-BUDGETS_FOR_WANTED_CALLS = 4
 
 
 @runtime_checkable

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from favor.machine.device import Peak
 from favor.machine.footprint import carbon, money
 from favor.machine.memory import process_peak
-from favor.machine.stopping import Estimate, least_count, quantile
-from favor.measurement.bench import BUDGETS_FOR_WANTED_CALLS, Bench, per_second, report_largest_batch, timing_method
+from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, Estimate, least_count, quantile
+from favor.measurement.bench import Bench, per_second, report_largest_batch, timing_method
 from favor.measurement.job import MeasureJob
 from favor.trace.workload import Call, Workload
 
