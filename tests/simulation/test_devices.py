@@ -1,8 +1,11 @@
 """Devices as data: what is built in, what a user may bring, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from favor.errors import RequestError
+from favor.simulation import devices
 from favor.simulation.devices import built_in_devices, device, known_as
 
 OWN = """
@@ -108,3 +111,8 @@ def test_tf32_without_units_is_float32_and_bf16_without_units_is_refused():
     assert device("a100").peak_flops("tf32") == 156e12
     with pytest.raises(RequestError, match="does not support bf16"):
         device("t4").peak_flops("bf16")
+
+
+def test_a_device_is_in_the_file_of_its_name_and_so_is_read_without_the_others() -> None:
+    files = Path(devices.__file__).parent.joinpath("devices").glob("*.yaml")
+    assert {file.stem for file in files} == {each.name for each in built_in_devices()}

@@ -80,16 +80,17 @@ def assemble(
             first_known = sized[["name", column]].dropna().drop_duplicates("name").set_index("name")[column]
             rows[column] = rows["name"].map(first_known)
     new_columns: dict[str, pd.Series] = {}
-    others = [column for column in sized.columns if column in _READ]
+    conditions = [column for column in sized.columns if column in _READ and sized[column].notna().any()]
     for metric in [name for name in METRICS if name in sized.columns]:
         # Filtering and sorting is several times faster with only the columns of this metric.
-        needed = dict.fromkeys([*_own_columns(metric, sized), *(["top1"] if is_quality(metric) else []), *others])
-        there = [column for column in needed if column in sized.columns]
-        candidates = sized.loc[np.isfinite(numbers(sized, metric)), there]
+        own = [*_MODEL, *_own_columns(metric, sized), *_ORIGIN]
+        read = () if METRICS[metric].group == "counted" else conditions
+        accuracy = ("top1",) if is_quality(metric) and "top1" in sized.columns else ()
+        candidates = sized.loc[np.isfinite(numbers(sized, metric)), list(dict.fromkeys([*own, *accuracy, *read]))]
         if is_quality(metric):
             candidates, settings = _comparable_qualities(candidates, metric, scope, basis)
         else:
-            candidates, settings = _comparable_costs(candidates, metric, device, setting)
+            candidates, settings = _comparable_costs(candidates, own, metric, device, setting)
         new_columns |= _best_of(candidates, metric, rows, settings)
     return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
 
@@ -148,12 +149,15 @@ def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequenc
 
 
 def _comparable_costs(
-    candidates: pd.DataFrame, metric: str, device: str | None, run: Setting | None
+    candidates: pd.DataFrame, own: Sequence[str], metric: str, device: str | None, run: Setting | None
 ) -> tuple[pd.DataFrame, list[Setting]]:
-    """The rows whose count or cost may represent the model, with `_order` (lower is better) and `_setting`'s number."""
+    """The rows whose count or cost may represent the model, with `_order` (lower is better) and `_setting`'s number.
+
+    They have the metric's own columns: the conditions are in the setting.
+    """
     order = source_order(candidates["source"])
     if METRICS[metric].group == "counted":
-        return candidates.assign(_order=order, _setting=0), [Setting()]
+        return candidates[own].assign(_order=order, _setting=0), [Setting()]
     code, settings = numbered_settings(candidates, RUN_CONDITIONS, metric)
     wanted = run.device if run else device or _main_device(candidates, order)
     same = on_device(candidates, wanted)
@@ -163,7 +167,8 @@ def _comparable_costs(
         order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], 0.01 * order - 1.0, order)
     if METRICS[metric].at_best_batch:
         order = order + np.where(given_batch(candidates), 0.25, 0.0)
-    return candidates.assign(_order=order, _setting=code)[same | on_like_device(candidates, wanted)], settings
+    usable = same | on_like_device(candidates, wanted)
+    return candidates.loc[usable, own].assign(_order=order[usable], _setting=code[usable]), settings
 
 
 def _comparable_qualities(

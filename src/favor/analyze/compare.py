@@ -20,6 +20,7 @@ from favor.analyze.intervals import (
     with_quality_intervals,
 )
 from favor.analyze.recommendation import Reading, Seeds, reading_of, text_in
+from favor.analyze.signed_rank import signed_rank_p
 from favor.analyze.trainings import unequal_lengths
 from favor.errors import unknown_name
 from favor.metrics import METRICS
@@ -153,10 +154,7 @@ def _round_ratios(metric: str, row_a: pd.Series, row_b: pd.Series) -> list[float
 
 def _in_turns(ratios: Sequence[float]) -> tuple[float, str]:
     """The p-value of rounds in which two models took turns: load that lasts longer than a round slows both alike."""
-    from scipy.stats import wilcoxon
-
-    logs = [math.log(ratio) for ratio in ratios]
-    p = float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+    p = signed_rank_p([math.log(ratio) for ratio in ratios])
     return p, f"Wilcoxon's signed-rank test of {len(ratios)} rounds in turns"
 
 

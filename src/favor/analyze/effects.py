@@ -17,6 +17,7 @@ import pandas as pd
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
 from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SOURCES, known_conditions
+from favor.analyze.signed_rank import signed_rank_p
 from favor.analyze.trainings import results
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
@@ -78,7 +79,7 @@ def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -
     >>> effect.mean, effect.verdict
     (2.0, 'undecided')
     """
-    from scipy import stats
+    from scipy.special import stdtr, stdtrit
 
     entry = glossary_entry(metric)
     differences = np.array([pair.difference for pair in pairs])
@@ -89,10 +90,10 @@ def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -
     low = high = p = p_rank = None
     if n > 1:
         error = float(differences.std(ddof=1)) / math.sqrt(n)
-        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * error
+        half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
         low, high = mean - half, mean + half
-        p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
-        p_rank = float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
+        p = float(2 * stdtr(n - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
+        p_rank = signed_rank_p(differences)
     return PairedEffect(
         change, metric, entry.unit, n, mean, low, high, p, p_rank, _verdict(mean, p, entry.better), tuple(pairs)
     )

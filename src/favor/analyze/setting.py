@@ -250,8 +250,9 @@ def on_device(table: pd.DataFrame, device: str | None) -> np.ndarray:
 
 def on_like_device(table: pd.DataFrame, device: str | None) -> np.ndarray:
     """Mask of the rows that ran on a device of the same known kind."""
-    kind = device_kind(device)
-    return (column_of(table, "device").map(device_kind, na_action=None) == kind).to_numpy() & (kind != "unknown")
+    kind, devices = device_kind(device), column_of(table, "device")
+    alike = [name for name in devices.unique() if device_kind(name) == kind]
+    return devices.isin(alike).to_numpy() & (kind != "unknown")
 
 
 def recorded_devices(table: pd.DataFrame) -> list[str]:

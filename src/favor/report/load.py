@@ -10,7 +10,7 @@ from favor.records.frame import machine_text
 from favor.records.schema import MACHINE_COLUMNS, Record
 from favor.report.figure_specs import Drawing, drawing_of
 from favor.report.figures.figure import Figure
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
 from favor.units import format_quantity
 
 _QUANTILES = {"p50": "median", "p90": "p90", "p99": "p99"}
@@ -128,7 +128,7 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
     ]
     if not values:
         return None
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X("rate:Q", title="Rate [img/s] →", axis=alt.Axis(tickCount=5, format="~s")),
         y=alt.Y(
             "ms:Q",
@@ -155,7 +155,7 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
         base.mark_point(filled=True, size=25, opacity=1),
     ]
     if compared.limit is not None:
-        at = alt.Chart(alt.Data(values=[{"limit": 1000 * compared.limit}]))
+        at = alt.Chart(Rows([{"limit": 1000 * compared.limit}]))
         layers.append(at.mark_rule(style="reference").encode(y=alt.Y("limit:Q", title="← Latency [ms]")))
     return layered(*layers).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title="Latency against rate")
 
@@ -173,7 +173,7 @@ def _batches(compared: LoadComparison) -> alt.LayerChart:
         for point in curve.batches
     ]
     sizes = sorted({point.batch_size for curve in compared.curves for point in curve.batches})
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X("batch:Q", title="Batch size →", scale=alt.Scale(type="log", base=2), axis=alt.Axis(values=sizes)),
         y=alt.Y("throughput:Q", title="Throughput [img/s] →", axis=alt.Axis(format="~s", tickCount=5)),
         color=_colour(compared.curves),

@@ -146,10 +146,19 @@ class Device(BaseModel):
 @cache
 def built_in_devices() -> tuple[Device, ...]:
     """The built-in devices by name."""
+    return tuple(_built_in(name) for name in _built_in_names())
+
+
+@cache
+def _built_in_names() -> tuple[str, ...]:
     folder: Any = files("favor.simulation") / "devices"
-    described = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
-    texts = ((file.name, file.read_text(encoding="utf-8")) for file in sorted(described, key=lambda file: file.name))
-    return tuple(_checked(YamlFile(name, text)) for name, text in texts)
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")))
+
+
+@cache
+def _built_in(name: str) -> Device:
+    file = f"{name}.yaml"  # of the device's own name, so that one can be read without the others
+    return _checked(YamlFile(file, (files("favor.simulation") / "devices" / file).read_text(encoding="utf-8")))
 
 
 def device(name: str) -> Device:
@@ -160,6 +169,8 @@ def device(name: str) -> Device:
     """
     if name.endswith((".yaml", ".yml")):
         return _own(name)
+    if name in _built_in_names():
+        return _built_in(name)
     by_name = _by_name()
     if _plain(name) not in by_name:
         known = [entry.name for entry in built_in_devices()]

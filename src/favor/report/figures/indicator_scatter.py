@@ -14,7 +14,7 @@ from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.misnomer import INDICATORS
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, class_encodings, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, class_encodings, several_plots
 
 _LEAST = 5  # models: a correlation of fewer says nothing
 
@@ -48,10 +48,10 @@ def indicator_pairs(rows: pd.DataFrame) -> tuple[IndicatorPair, ...]:
             continue
         x, y = axis_of(first, known[first]), axis_of(second, known[second])
         points = tuple(
-            IndicatorPoint(row["name"], class_style(row["how"]).title, x.shown(row[first]), y.shown(row[second]))
-            for row in known.to_dict("records")
+            IndicatorPoint(name, class_style(how).title, x.shown(one), y.shown(other))
+            for name, how, one, other in zip(known["name"], known["how"], known[first], known[second], strict=True)
         )
-        pairs.append(IndicatorPair(x, y, points, correlate(known, [first, second]).pairs[0].spearman))
+        pairs.append(IndicatorPair(x, y, points, correlate(known, [first, second], draws=0).pairs[0].spearman))
     return tuple(pairs)
 
 
@@ -77,7 +77,7 @@ def _chart(pair: IndicatorPair, classes: Sequence[str]) -> alt.Chart:
     """One pair; `classes` are those of all pairs, since the plots share their legend."""
     values = [{"name": p.name, "class": p.class_title, "x": p.x, "y": p.y} for p in pair.points]
     return (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(Rows(values))
         .mark_point(size=55, fillOpacity=0.85)
         .encode(
             x=x_axis(pair.x),

@@ -18,7 +18,7 @@ from favor.analyze.learning_curves import (
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.commands import to_fill
 from favor.report.figures.figure import MISNOMER, Figure
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
 from favor.units import format_quantity
 
 _DRAWN: tuple[BudgetName, ...] = ("epochs", "steps", "hours", "energy")
@@ -116,7 +116,7 @@ def _chart(plot: CurvePlot) -> alt.LayerChart:
         scale=alt.Scale(range=series_colours(len(plot.curves))),
         legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=260),
     )
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=alt.X("x:Q", title=f"← {title}", axis=alt.Axis(tickCount=5, format="~s")),
         y=alt.Y("y:Q", title="Top-1 accuracy [%], higher is better →", scale=alt.Scale(zero=False)),
         color=colour,

@@ -13,7 +13,7 @@ from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.misnomer import INDICATORS
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
 
 # Models that differ in size alone; a ViT that is deeper is in Figure 4.
 KINDS = {
@@ -63,8 +63,8 @@ def cost_plots(rows: pd.DataFrame, series: Mapping[str, str]) -> tuple[CostPlot,
             continue
         x, y = axis_of(cost, known[cost]), axis_of("top1", known["top1"])
         points = (
-            Placed(row["name"], series[row["name"]], x.shown(row[cost]), y.shown(row["top1"]))
-            for row in known.to_dict("records")
+            Placed(name, series[name], x.shown(value), y.shown(top1))
+            for name, value, top1 in zip(known["name"], known[cost], known["top1"], strict=True)
         )
         plots.append(CostPlot(x, y, tuple(sorted(points, key=lambda point: (point.series, point.x)))))
     return tuple(plots)
@@ -121,7 +121,7 @@ def _chart(plot: CostPlot) -> alt.LayerChart:
     values = [{"name": p.name, "series": p.series, "order": order[p.series], "x": p.x, "y": p.y} for p in plot.points]
     colours = series_colours(len(plot.series))
     legend = alt.Legend(title=None, orient="bottom", columns=2)
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(Rows(values)).encode(
         x=x_axis(plot.x),
         y=y_axis(plot.y),
         # Without a domain, names of families stand in the data only.
