@@ -18,6 +18,8 @@ from favor.machine.device import find_device
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.sharing.push import Repository, write_study
+from favor.study.options import study_from_options
+from favor.study.plan import jobs_of
 from favor.training.checkpoint import BEST, load_model_file, save_model
 from favor.training.epoch_record import Subject
 from favor.training.initial_weights import Start, start_from
@@ -114,6 +116,24 @@ def test_finetune_starts_from_a_pushed_model(tmp_path: Path, login: FakeHub, mon
     monkeypatch.setattr("favor.cli.train._train", lambda names, *rest: asked.append((names, rest[-1])))
     assert CliRunner().invoke(app, ["finetune", "hub:me/my-vit", "--recipe", "laptop-digits"]).exit_code == 0
     assert (asked[0][0], asked[0][1]["init"]) == (["vit_xs4"], "hub:me/my-vit")
+
+
+def test_int8_of_a_pushed_model_is_measured_as_that_of_a_run(tmp_path: Path, login: FakeHub) -> None:
+    run = made_run(tmp_path / "mine")
+    push(run, "--to", "hub:me/my-vit")
+    int8 = {"runtimes": ["openvino"], "precisions": ["int8"], "num_classes": 5}
+    asked = [
+        study_from_options("measure", ["vit_xs4"], ["inference"], {**int8, "checkpoint": checkpoint})
+        for checkpoint in ("hub:me/my-vit", str(run))
+    ]
+    assert [one.checkpoint for one in asked] == ["hub:me/my-vit", str(run.resolve())]
+    assert asked[0].checkpoint_hash == asked[1].checkpoint_hash is not None
+    [job] = jobs_of(asked[0])
+    assert job.conditions["checkpoint"] == f"my-vit {asked[0].checkpoint_hash}"  # type: ignore[union-attr]
+    with pytest.raises(RequestError, match=r"^--checkpoint: hub:me/my-vit is for 32 px and 5 classes; add --img-size"):
+        study_from_options(
+            "measure", ["vit_xs4"], ["inference"], {**int8, "checkpoint": "hub:me/my-vit", "num_classes": 10}
+        )
 
 
 def test_the_card_has_the_accuracy_of_these_weights_and_how_costs_were_measured(tmp_path: Path, login: FakeHub) -> None:

@@ -21,6 +21,7 @@ from favor.analyze.setting import Setting
 from favor.analyze.trainings import Scope
 from favor.cli import app
 from favor.records import Record, append, gather, reading, table_of
+from favor.records.loading import with_shipped
 from favor.records.published import card_fields
 from favor.simulation.calibration import shipped_calibration
 from favor.training.epoch_record import pipeline_of
@@ -28,6 +29,7 @@ from favor.training.recipe import load_recipe
 
 GIB = 2.0**30
 FAST = Request("throughput")
+CIFAR = Request(dataset="cifar10")
 
 
 def measured(name: str, flags: str = "", host: str = "lab", device: str = "cpu", **metrics: object) -> Record:
@@ -757,3 +759,90 @@ def test_compare_takes_the_image_size_of_the_accuracies(tmp_path: Path) -> None:
     pair = json.loads(CliRunner().invoke(app, words).stdout)
     assert pair["img_size"] == 32
     assert "top1" in [entry["metric"] for entry in pair["metrics"]]
+
+
+def test_a_rival_whose_training_is_unfinished_is_named_with_its_epoch(tmp_path: Path) -> None:
+    finished = [trained("vit_s16", 60.0, epochs=10), trained("cvt_13", 55.0, epochs=10)]
+    early = [trained("swin_ti", 40.0 + epoch, epochs=epoch, final=False, **{"recipe.epochs": 10}) for epoch in (2, 3)]
+    found = table(tmp_path, *finished, *early)
+    told = "not ranked, because training is unfinished: swin_ti (epoch 3 of 10); --unfinished includes it"
+    assert told in recommend(found, Request(dataset="cifar10")).notes
+    included = recommend(found, Request(dataset="cifar10", unfinished=True))
+    assert "swin_ti" in chances(included)
+    assert not any("not ranked" in note for note in included.notes)
+    # Trainings of another length would not be included.
+    other = trained("swin_ti", 43.0, epochs=3, final=False, **{"recipe.epochs": 90})
+    assert not any("unfinished" in note for note in recommend(table_of([*finished, other]), CIFAR).notes)
+    assert not any("unfinished" in note for note in recommend(table_of(finished), CIFAR).notes)
+
+
+def test_a_finished_training_is_not_called_unfinished_for_its_earlier_epochs() -> None:
+    epochs = [trained("swin_ti", 40.0 + n, epochs=n, final=n == 10, **{"recipe.epochs": 10}) for n in (1, 5, 10)]
+    answer = recommend(table_of([trained("vit_s16", 60.0, epochs=10), *epochs]), CIFAR)
+    assert not any("unfinished" in note for note in answer.notes)
+
+
+def test_only_pipelines_that_can_be_chosen_are_offered() -> None:
+    models = ("vit_s16", "swin_ti")
+    longer = [trained(name, 60.0 + i, epochs=20) for i, name in enumerate(models)]
+    shorter = [trained(name, 50.0 + i, epochs=5) for i, name in enumerate(models)]
+    note = Comparison(table_of([*longer, *shorter]), Scope("cifar10")).accuracy_note("measured")
+    assert "--pipeline" not in note
+    assert (
+        "left out, not comparable: cifar10, pipeline laptop-cifar10@1, not pretrained, no distillation, 5 epochs"
+        in note
+    )
+    theirs = [trained(name, 70.0 + i, pipeline="theirs") for i, name in enumerate(models)]
+    note = Comparison(table_of([*longer, *shorter, *theirs]), Scope("cifar10")).accuracy_note("measured")
+    offered = note.partition("other pipelines: ")[2].partition(" (choose with --pipeline NAME)")[0]
+    assert len(offered.split(";")) == 1
+    for name in ("theirs", "laptop-cifar10@1"):
+        assert (name in offered) != (name in note.partition(";")[2].partition("(")[0])
+
+
+def test_measuring_decides_a_tie_between_the_numbers_of_others_for_this_machine_only() -> None:
+    speeds = {"vit_s16": 1000.0, "swin_ti": 1000.5}
+    theirs = [
+        replace(measured(name, device="rtx3090", throughput=speed), source="imported") for name, speed in speeds.items()
+    ]
+    for device in (None, "rtx3090"):
+        answer = recommend(with_shipped(theirs), Request("throughput", device=device))
+        assert answer.to_decide is not None
+        why = "throughput is published for rtx3090; measuring it here decides for this machine only"
+        assert answer.to_decide.why == why
+
+
+def test_dominance_by_numbers_without_intervals_is_said_to_be_that(tmp_path: Path) -> None:
+    accurate = {"vit_s16": 60.0, "swin_ti": 90.0, "cvt_13": 40.0}
+    append(tmp_path / "none", [measured(name, throughput=speed) for name, speed in accurate.items()])
+    limits = ("--prefer", "throughput", "--min-accuracy", "70")
+    shown = run("recommend", *limits, "--study", tmp_path / "none")
+    assert "by numbers without intervals dominates vit_s16, cvt_13" in shown
+    front = run("pareto", "top1", "throughput", "--study", tmp_path / "none")
+    assert "1 of 3 models are on the front, by numbers without intervals;" in front
+    speeds = accurate | {"swin_ti": around(90.0, 0.01), "vit_s16": around(60.0, 0.01)}
+    append(tmp_path / "some", [measured(name, throughput=speed) for name, speed in speeds.items()])
+    shown = run("recommend", *limits, "--study", tmp_path / "some")
+    assert "  dominates vit_s16; by numbers without intervals dominates cvt_13" in shown
+    front = run("pareto", "top1", "throughput", "--study", tmp_path / "some")
+    assert "on the front, partly by numbers without intervals;" in front
+    speeds = {name: around(speed, 0.01) for name, speed in accurate.items()}
+    append(tmp_path / "all", [measured(name, throughput=speed) for name, speed in speeds.items()])
+    for command in (("recommend", *limits), ("pareto", "top1", "throughput"), ("pareto", "params", "macs")):
+        assert "without intervals" not in run(*command, "--study", tmp_path / "all")
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.2])
+def test_a_relaxed_limit_gives_the_answer_that_it_promises(tmp_path: Path, spread: float) -> None:
+    times = {"vit_s16": 0.10, "swin_ti": 0.11, "cvt_13": 0.30}
+    append(tmp_path, [measured(name, latency_p50=around(time, spread)) for name, time in times.items()])
+    asked = ("recommend", "--among", "*_*", "--study", str(tmp_path))
+    refused = CliRunner().invoke(app, [*asked, "--max-latency", "50ms"]).output
+    way = re.search(r"Relax one limit: max_latency from .* to (.*) \(by .*\) (gives|may give) (.*)", refused)
+    assert way is not None, refused
+    answer = json.loads(run(*asked, "--max-latency", way[1], "--json"))
+    if way[2] == "gives":
+        assert answer["favored"]["name"] == way[3]
+    else:
+        names = [choice["name"] for choice in answer["undecided_between"]]
+        assert way[3] == f"{' or '.join(names)} (undecided)"

@@ -62,3 +62,14 @@ def test_the_papers_front_is_said_to_be_the_papers(wide_table: WideTable) -> Non
     front = [GuideEntry("speed", "training", "baseline", "fast", "fast", 224)]
     answer = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(prefer="training-time"), front)
     assert answer.headline == "Favored: fast (by the paper's A100 front)"
+
+
+def test_the_users_own_device_is_named_again_and_that_of_others_is_not(wide_table: WideTable) -> None:
+    own = [measured(name, **{"environment.host": "lab 3"}, throughput=9.0) for name in ("fast", "slow")]
+    theirs = {"name": "fast", "source": "simulated", "device": "t4", "precision": "amp", "throughput": 900.0}
+    table = wide_table(*trained(fast=80.0, slow=82.0), *own, theirs)
+    again = {device: recommend(table, Request("latency", device=device)).next_steps[-1] for device in ("cpu", "t4")}
+    assert again["cpu"] == "favor recommend --study my-study --prefer latency --device cpu"
+    assert again["t4"] == "favor recommend --study my-study --prefer latency"
+    on_host = recommend(table, Request("latency", device="lab 3")).next_steps[-1]
+    assert on_host.endswith("--prefer latency --device 'lab 3'")

@@ -65,6 +65,31 @@ TWO = (
 )
 
 
+@pytest.mark.parametrize(
+    ("runtime", "deployment"),
+    [
+        ("onnxruntime", "favor export vit_s16 -o vit_s16.onnx --runtime onnx"),
+        ("openvino", "favor export vit_s16 -o vit_s16.xml --runtime openvino"),
+        ("compile", 'torch.compile(favor.create_model("vit_s16"))'),
+        ("eager", None),
+    ],
+)
+def test_the_answer_ends_with_what_gets_the_model_into_its_runtime(
+    runtime: str, deployment: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = recommend(
+        table([ran("vit_s16", runtime, throughput=60.0), ran("swin_ti", runtime, throughput=45.0)]), FAST
+    )
+    assert answer.favored is not None
+    assert (answer.favored.runtime, answer.favored.deployment) == (runtime, deployment)
+    print_recommendation(answer, dict.fromkeys(choice.name for choice in answer.choices))
+    shown = capsys.readouterr().out
+    assert 'Create it: favor.create_model("vit_s16")\n' in shown
+    assert [line for line in shown.splitlines() if line.startswith("Deploy it")] == (
+        [] if deployment is None else [f"Deploy it in {runtime}: {deployment}"]
+    )
+
+
 def test_the_answer_names_a_model_and_its_best_runtime_with_one_row_per_model() -> None:
     answer = recommend(table(TWO), FAST)
     assert answer.favored is not None
@@ -150,6 +175,7 @@ def test_with_a_known_change_of_top1_it_decides_by_the_accuracy_in_integers() ->
     answer = recommend(known, FAST)
     assert answer.favored is not None
     assert answer.favored.called == "vit_s16 in openvino int8"
+    assert answer.favored.deployment == "favor export RUN -o vit_s16.xml --runtime openvino --precision int8"
     assert answer.favored.metrics["top1"].value == pytest.approx(accuracy - 1.5)
     strict = recommend(known, Request("throughput", (Limit.named("min_accuracy", accuracy - 1.0),)))
     assert "int8" not in [choice.precision for choice in strict.choices]

@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("favor.data.class_folders.os.scandir", refuse)
-    with pytest.raises(WorkError, match=r"--data folder:.*Permission denied"):
+    with pytest.raises(WorkError, match=r"data set folder:.*Permission denied"):
         open_data(f"folder:{tmp_path}")
 
 

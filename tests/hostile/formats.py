@@ -36,7 +36,8 @@ from favor.records.csv_results import import_csv
 from favor.records.result_file import ImportedFile
 from favor.records.timm_results import import_timm, join_on_architecture
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums, read_card
-from favor.runtime.export import ENDINGS, OPENERS, write_openvino
+from favor.runtime.export import write_openvino
+from favor.runtime.names import ENDINGS, OPENERS
 from favor.runtime.opening import open_file
 from favor.runtime.session import Choice
 from favor.simulation.devices import device

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 from favor.cli import app
+from favor.cli.load import _print as print_loads
 from favor.errors import RequestError
 from favor.machine import timing
 from favor.machine.clock import WallClock
@@ -22,10 +24,11 @@ from favor.measurement.job import MeasureJob
 from favor.measurement.load import batchings, measure_load, time_batches
 from favor.measurement.load_search import Batching
 from favor.measurement.loadgen_traffic import LoadgenTraffic, require_loadgen
-from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line
+from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line, reading
 from favor.records.store import read
 from favor.trace.workload import Call
 from measurement.fakes import fake_bench
+from report.test_load import a_load
 
 SERVICE = 0.002
 
@@ -307,3 +310,19 @@ def test_int8_is_tested_under_load_and_its_agreement_is_on_the_record(tmp_path: 
     assert (record.conditions["precision"], record.conditions["calibration"]) == ("int8", "digits")
     assert record.environment["provider"] == "CPUExecutionProvider"
     assert {"preparation_time", "file_size", "top1_agreement"} <= record.metrics.keys()
+
+
+def test_a_load_of_zero_comes_with_its_reason_and_an_interval_with_its_unit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    served = a_load("served", {20.0: 0.02}, {1: 20.0})
+    late = a_load("late", {8.0: 0.6, 5.92: 0.453}, {1: 6.0}, largest_batch=1)
+    slow = a_load("slow", {5.0: 0.5}, {1: 5.0})
+    none = {"max_qps": reading("max_qps", 0.0, method="one image takes 200 ms, longer than the limit")}
+    late, slow = (structs.replace(record, metrics=none) for record in (late, slow))
+    print_loads([served, late, structs.replace(slow, load=LoadCurves())], as_json=False)
+    shown = capsys.readouterr()
+    assert "19 to 21 img/s" in shown.out
+    assert "late: no load meets the limit; p99 was 453 ms at 5.92 img/s\n" in shown.err
+    assert "slow: no load meets the limit; one image takes 200 ms, longer than the limit\n" in shown.err
+    assert "served: no load" not in shown.err

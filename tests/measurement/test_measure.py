@@ -12,6 +12,7 @@ from favor.machine.clock import WallClock
 from favor.machine.device import Cpu, find_device
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
+from favor.measurement import head_to_head
 from favor.measurement import measure as measuring
 from favor.measurement.head_to_head import measure_head_to_head
 from favor.measurement.job import MeasureJob
@@ -180,6 +181,32 @@ def test_limits_that_are_not_given_are_set_when_the_job_starts(monkeypatch):
     assert (its_time, first["time_limit"], second_time) == (210.0, 210.0, 9.0)
     assert 0 < first["memory_limit"] < find_device("cpu").total_memory()
     assert second["memory_limit"] == 2**40
+
+
+def test_each_worker_that_compiles_starts_with_empty_caches_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernel.so").touch()
+    caches = []
+
+    def supervised(environment):
+        inductor, triton = (Path(environment[f"{compiler}_CACHE_DIR"]) for compiler in ("TORCHINDUCTOR", "TRITON"))
+        caches.append(inductor)
+        assert triton.is_relative_to(inductor)
+        assert not list(inductor.iterdir())
+        return Findings(status="ok")
+
+    def supervised_in_turns(command, requests, *, environments, **_):
+        return tuple(supervised(environment) for environment in environments)
+
+    monkeypatch.setattr(measuring, "supervise", lambda *_, environment, **__: supervised(environment))
+    monkeypatch.setattr(head_to_head, "supervise_in_turns", supervised_in_turns)
+    job = a_job(runtime="compile")
+    measure(job)
+    measure_head_to_head([job, job], 1.0, WallClock(), processors=2)
+    assert len(set(caches)) == 3
+    assert not any(cache.exists() for cache in caches)
+    assert [file.name for file in tmp_path.iterdir()] == ["kernel.so"]
 
 
 def test_what_an_interrupted_measurement_had_found_is_in_its_record(monkeypatch):

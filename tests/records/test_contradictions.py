@@ -1,6 +1,7 @@
 """Results that contradict each other are flagged with the reason, and only as long as they do."""
 
 import pytest
+from msgspec.structs import replace
 
 from favor.records.contradictions import flagged
 from favor.records.counted import counted_records
@@ -65,6 +66,21 @@ def test_a_larger_model_of_the_family_that_is_faster_flags_both():
     assert flags(*records) == [["throughput:contradictory"], ["throughput:contradictory"]]
     reason = "vit_s16 (3.7 times the multiply-adds) is faster than vit_ti16: 12 img/s against 9 img/s"
     assert {record.environment["contradictions"] for record in flagged(records)} == {reason}
+
+
+def test_the_counts_of_another_image_size_say_nothing_of_a_model():
+    counted = next(record for record in counted_records() if record.name == "vit_ti16")
+    larger = replace(
+        counted,
+        conditions={**counted.conditions, "img_size": 512},
+        metrics=counted.metrics | {"macs": reading("macs", 1e11, method="made up")},
+    )
+    records = measured("vit_s16", throughput=12.0), measured("vit_ti16", throughput=9.0, inference_memory=1e6)
+    assert flagged([*records, larger])[:2] == flagged(records)
+    assert flags(*records) == [
+        ["throughput:contradictory"],
+        ["inference_memory:contradictory", "throughput:contradictory"],
+    ]
 
 
 def test_no_order_is_expected_of_other_families_machines_conditions_or_overlapping_intervals():

@@ -3,6 +3,7 @@
 import math
 
 import pandas as pd
+import pytest
 
 from favor.report.results_table import results_table
 
@@ -31,8 +32,8 @@ def test_markdown_has_units_directions_intervals_the_best_in_bold_and_footnotes(
         "| Model | Top-1 accuracy [%] ↑ | Throughput [img/s] ↑ | Parameters [M] ↓ |",
         "| :--- | ---: | ---: | ---: |",
         "| vit_s16 | 82.54 ± 0.24 <sup>1</sup> | 29.70 ± 0.20 | 22.06 |",
-        "| swin_ti | **83** | **31.25 ± 0.35** <sup>2</sup> | 28.29 |",
-        "| my_net |  | 12 | **1** |",
+        "| swin_ti | **83 ± ?** | 31.25 ± 0.35 <sup>2</sup> | 28.29 |",
+        "| my_net |  | 12 ± ? | **1** |",
         "",
         "1. published",
         "2. flagged: busy",
@@ -44,8 +45,18 @@ def test_latex_escapes_names_and_has_the_same_cells() -> None:
     assert lines[:2] == [r"\begin{tabular}{lrrr}", r"\toprule"]
     assert lines[2].startswith(r"Model & Top-1 accuracy [\%] $\uparrow$ & ")
     assert r"vit\_s16 & 82.54 $\pm$ 0.24$^{1}$ & 29.70 $\pm$ 0.20 & 22.06 \\" in lines
-    assert r"swin\_ti & \textbf{83} & \textbf{31.25 $\pm$ 0.35}$^{2}$ & 28.29 \\" in lines
+    assert r"swin\_ti & \textbf{83 $\pm$ ?} & 31.25 $\pm$ 0.35$^{2}$ & 28.29 \\" in lines
     assert lines[-1] == r"\\ $^{2}$ flagged: busy"
+
+
+@pytest.mark.parametrize("flags", ["busy", "throughput:contradictory"])
+def test_a_disturbed_number_is_not_bold_and_lets_no_other_be_the_best(flags: str) -> None:
+    def bold(flagged: str) -> list[str]:
+        rows = ROWS.assign(throughput_flags=[flags if name == flagged else None for name in ROWS["name"]])
+        return [name for name, (cell,) in results_table(rows, ["throughput"]).rows if cell and cell.is_best]
+
+    assert bold("swin_ti") == []
+    assert bold("vit_s16") == ["swin_ti"]
 
 
 def test_a_metric_without_a_number_is_left_out_and_sizes_are_named_where_there_are_several() -> None:

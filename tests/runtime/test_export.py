@@ -115,6 +115,12 @@ def test_without_real_images_the_self_test_is_on_generated_ones(
         open_classifier(file, find_device("cpu"))
 
 
+def test_the_change_of_top1_is_printed_in_points(checkpoint: Path, tmp_path: Path) -> None:
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["export", str(checkpoint), "-o", str(tmp_path / "a.onnx")])
+    assert done.exit_code == 0, done.output
+    assert "+0.00 points (-4.20 to +4.20)" in done.stdout
+
+
 def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Path) -> None:
     digits, photos = open_data("digits").evaluation, tmp_path / "photos"
     for place, label in enumerate(digits.labels[:60]):
@@ -143,6 +149,12 @@ def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Pat
         (["vit_xs4", "-o", "no/such/a.onnx"], "no/such: there is no such folder"),
         (["vit_xs5", "-o", "a.onnx"], "did you mean 'vit_xs4'"),
         (["nowhere.safetensors", "-o", "a.onnx"], "there is no such file"),
+        (["nowhere.onnx", "-o", "a.onnx"], "nowhere.onnx: a file of `favor export`, not a checkpoint; name the model,"),
+        (
+            ["vit_xs4", "-o", "a.onnx", "--precision", "int8", "--calibration", "folder:nowhere"],
+            "--calibration: data set 'folder:nowhere': no such folder or file",
+        ),
+        (["vit_xs4", "-o", "a.onnx", "--data", "folder:nowhere"], "--data: data set 'folder:nowhere': no such folder"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_writes_nothing(
@@ -190,6 +202,15 @@ def exported(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory:
         ),
         ({"num_classes": 2}, "num_classes is 2, but it names 10 classes; export the model again"),
         ({"format": "torch-export"}, "but its card says torch-export; export the model again"),
+        (
+            {"dynamic_batch": False},
+            "takes images of shape any x 3 x 32 x 32, but its card says 1 x 3 x 32 x 32; export the model again",
+        ),
+        ({"precision": "int8"}, "a graph in fp32, but its card says int8; export the model again"),
+        ({"mean": [1e300, 0.5, 0.5]}, "json: mean[0]: Input should be less than or equal to 1000; export the model"),
+        ({"std": [0.5, 1e-300, 0.5]}, "json: std[1]: Input should be greater than or equal to 0.001; export the model"),
+        ({"std": [0.5, 0.5, 0.0]}, "json: std[2]: Input should be greater than or equal to 0.001; export the model"),
+        ({"std": [float("nan")] * 3}, "json: std[0]: Input should be a finite number; export the model again"),
     ],
 )
 def test_a_card_that_contradicts_its_file_is_refused_in_one_line(
@@ -202,6 +223,22 @@ def test_a_card_that_contradicts_its_file_is_refused_in_one_line(
         open_classifier(file, find_device("cpu"))
     assert why in str(refused.value)
     assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("form", FILES)
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_card_with_another_precision_or_batch_size_than_its_file_is_refused(
+    form: str, precision: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    file, cpu = tmp_path / FILES[form], find_device("cpu")
+    card = export(ExportRequest(str(checkpoint), file, form, precision))
+    assert open_classifier(file, cpu).precision == precision
+    card_file(file).write_text(card.model_copy(update={"precision": "fp32"}).model_dump_json())
+    with pytest.raises(RequestError, match=f"a graph in {precision}, but its card says fp32; export the model again"):
+        open_classifier(file, cpu)
+    card_file(file).write_text(card.model_copy(update={"dynamic_batch": True}).model_dump_json())
+    with pytest.raises(RequestError, match="takes images of shape 1 x 3 x 32 x 32, but its card says any x 3"):
+        open_classifier(file, cpu)
 
 
 def test_outputs_that_rounding_does_not_explain_end_with_an_error(

@@ -17,7 +17,8 @@ from equality import images
 from favor.errors import FavorError, RequestError, WorkError
 from favor.machine.device import find_device
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
-from favor.runtime.export import ENDINGS, OPENERS, export_file
+from favor.runtime.export import export_file
+from favor.runtime.names import ENDINGS, OPENERS
 from favor.runtime.opening import open_file, open_foreign
 from favor.runtime.openvino_session import reason
 from favor.runtime.session import Choice, Session

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from favor.analyze.comparison import Comparison, Scope
 from favor.cli import app
+from favor.data import opening
 from favor.errors import RequestError
 from favor.measurement.job import MeasureJob
 from favor.records.store import read
@@ -22,6 +23,7 @@ from favor.training.recipe import load_recipe
 from favor.training.request import TrainingRequest
 from favor.training.run import train
 from study.made_up import a_study
+from study.some_digits import some_digits
 
 
 def run(*arguments: str) -> str:
@@ -80,7 +82,8 @@ def test_a_training_uses_the_attention_that_is_asked_for_says_it_and_is_a_run_of
         return attend(*arguments, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
-    recipe = load_recipe("laptop-digits", ["epochs=1", "batch_size=512", "warmup_epochs=0"])
+    monkeypatch.setitem(opening._INSIDE, "digits", some_digits)
+    recipe = load_recipe("laptop-digits", ["epochs=1", "batch_size=40", "warmup_epochs=0"])
     folders = []
     for attention, has_fused in (("plain", False), ("fused", True)):
         fused_kernel.clear()
@@ -91,9 +94,7 @@ def test_a_training_uses_the_attention_that_is_asked_for_says_it_and_is_a_run_of
         assert set(fused_kernel) == {has_fused}
     assert len(set(folders)) == 2
     assert [record.conditions.get("attention") for record in read(tmp_path).records] == ["plain", None]
-    job = TrainJob(
-        "vit_xs4", 0, Train(recipe="laptop-digits", set=("batch_size=512",)), "cpu", 1, (), attention="plain"
-    )
+    job = TrainJob("vit_xs4", 0, Train(recipe="laptop-digits", set=("batch_size=40",)), "cpu", 1, (), attention="plain")
     of_job = [is_of(job, (job.train,), record) for record in _as_asked(tmp_path, job)]
     assert of_job == [True, False]
 

@@ -12,9 +12,6 @@ from typer.testing import CliRunner
 
 from favor.cli import app
 from favor.data import opening
-from favor.data.digits import open_digits
-from favor.data.in_memory import InMemory
-from favor.data.sources import Splits
 from favor.evidence import load_evidence
 from favor.machine.process import Findings
 from favor.records import read
@@ -22,13 +19,13 @@ from favor.report.figures import Figure, all_figures
 from favor.study import local_executor, running
 from favor.training.request import TrainingRequest
 from favor.training.run import train
+from study.some_digits import some_digits
 
 MODELS = ["vit_xs4_d2", "vit_xs4", "vit_xs4_w64", "universal_xs4_w96", "switch_xs4_w64"]
 RECIPE = (
     "name: miniature\nversion: 1\ndoc: of this test\ndata: digits\nimg_size: 32\nepochs: 1\nbatch_size: 40\n"
     "optimizer: adamw\nlr: 1e-3\nweight_decay: 0.05\n"
 )
-IMAGES = 120
 
 
 def in_this_process(command: list[str], request: str, **_: object) -> Findings:
@@ -63,13 +60,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = CliRunner().invoke(app, ["run", str(miniature(folder)), "--study", str(folder / "study"), "--wait"])
     assert done.exit_code == 0, done.output
     return folder / "study"
-
-
-def some_digits() -> Splits:
-    """The first digits of both splits."""
-    whole = open_digits()
-    some = (InMemory(part.images[:IMAGES], part.labels[:IMAGES]) for part in (whole.train, whole.evaluation))
-    return Splits(whole.classes, *some)
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_what_is_left_open_is_filled_in_for_this_machine():
         ),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: laptop-digits\n  data: folder:nowhere\n",
-            "my.yaml:5: train.data: --data folder:",
+            "my.yaml:5: train.data: data set 'folder:",
         ),
     ],
 )

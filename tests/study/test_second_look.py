@@ -40,7 +40,7 @@ def measured(name, throughput=None, **changes):
 
 def of(records, doubtful=()):
     table = pd.concat([published_table(), counted_table(), table_of(records)], ignore_index=True)
-    return [name for name, _ in contenders(STUDY, table, doubtful)]
+    return [name for name, _ in contenders(STUDY, table, [(name, 224) for name in doubtful])]
 
 
 def test_contenders_are_accurate_enough_and_near_the_fastest():
@@ -59,6 +59,11 @@ def test_a_doubtful_model_can_always_win_and_beats_nobody():
     lucky = [measured(name, 99.0 if name == "wavevit_s" else None) for name in SPEEDS]
     assert of(lucky, ["wavevit_s"]) == ["wavevit_s", "cvt_13", "swin_ti", "vit_s16"]
     assert of(everyone, list(SPEEDS)) == ["cvt_13", "swin_ti", "vit_s16", "wavevit_s"]
+
+
+def test_a_doubtful_measurement_at_another_image_size_is_of_no_concern():
+    table = table_of([measured(name) for name in SPEEDS])
+    assert contenders(STUDY, table, [("wavevit_s", 384)]) == contenders(STUDY, table)
 
 
 class Look:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 import favor.report
@@ -26,7 +27,7 @@ from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
 from favor.machine.stopping import Estimate
 from favor.measurement import measure as measure_module
-from favor.records.store import read
+from favor.records.store import append, read
 from favor.study import runner, second_look
 from favor.study.folder import locked
 from favor.study.plan import jobs_of
@@ -456,6 +457,20 @@ def test_a_folder_with_records_alone_has_a_status(app, working, tmp_path):
     (tmp_path / "records.jsonl").write_text("")
     assert "records but no jobs" in run(app, "status", ".").stdout
     assert run(app, "resume", ".").exit_code == 0
+
+
+def test_the_status_of_records_alone_names_the_newest_doubtful_ones(app, working, tmp_path):
+    run(app, "measure", "vit_s16", "vit_ti16", "--study", "made")
+    records = read(tmp_path / "made").records
+    busy = [replace(one, environment={**one.environment, "flags": "busy latency:wide"}) for one in records]
+    append(tmp_path / "bare", [*busy, *(one for one in records if one.name == "vit_ti16")])
+    status = run(app, "status", "bare").stdout
+    assert "Doubtful: vit_s16@224 inference fp32: other programs were running" in status
+    assert "vit_ti16" not in status
+    again = "`favor measure NAME --study bare --repeat flagged` repeats that of a model"
+    assert f"Doubtful measurements without a job: 1; {again}" in status
+    (doubtful,) = json.loads(run(app, "status", "bare", "--json").stdout)["doubtful"]
+    assert doubtful["job"] == "vit_s16@224 inference fp32"
 
 
 @pytest.mark.parametrize("command", [("measure", "vit_s16"), ("measure", "vit_s16", "--study", "there"), ("run",)])

@@ -158,17 +158,23 @@ class Comparison:
         return self._assembled[run]
 
     def accuracy_note(self, sources: str) -> str:
-        """Which accuracies are compared, for how many models, and which other pipelines exist."""
+        """Which accuracies are compared, for how many models, which pipelines can be chosen, and what is left out."""
         if self.basis is None:
             return f"accuracy: {sources}; several pipelines, which are hardly comparable"
         used = next(training for training in self.trainings if training.setting == self.basis)
         note = f"accuracy: {sources}; {self.basis} ({plural(used.models, 'model')})"
-        others: dict[str | None, str] = {}
+        others: dict[str, str] = {}
+        left_out: list[str] = []
         for training in self.trainings:
-            if training.setting.pipeline != self.basis.pipeline:
-                others.setdefault(training.setting.pipeline, str(training))
-            elif training.own and training.setting != self.basis:
-                others[str(training.setting)] = f"{training.setting} ({plural(training.models, 'model')})"
-        shown = list(others.values())[:_MOST_TOLD]
-        more = f" and {len(others) - len(shown)} more" if len(others) > len(shown) else ""
-        return f"{note}; other pipelines: {'; '.join(shown)}{more} (choose with --pipeline NAME)" if others else note
+            pipeline = training.setting.pipeline
+            if pipeline is not None and pipeline != self.basis.pipeline:
+                others.setdefault(pipeline, str(training))
+            elif training.setting != self.basis and (training.own or pipeline != self.basis.pipeline):
+                left_out.append(f"{training.setting} ({plural(training.models, 'model')})")
+
+        def few(texts: list[str]) -> str:
+            more = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
+            return "; ".join(texts[:_MOST_TOLD]) + more
+
+        note += f"; other pipelines: {few(list(others.values()))} (choose with --pipeline NAME)" if others else ""
+        return f"{note}; left out, not comparable: {few(left_out)}" if left_out else note

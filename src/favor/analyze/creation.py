@@ -1,7 +1,9 @@
-"""The Python that creates a model for a data set; None for a model that favor does not have."""
+"""What creates a model for a data set and runs it in a runtime; None for a model that favor does not have."""
 
 import functools
+import shlex
 
+from favor.runtime.names import ENDINGS, OPENERS
 from favor.zoo.cards import TIMM, Card
 from favor.zoo.index import read_index
 
@@ -73,6 +75,32 @@ def creation(
     if weights is not None:
         arguments.append("pretrained=True" if of_timm else f'pretrained="{weights}"')
     return f"favor.create_model({', '.join(arguments)})"
+
+
+def deployment(name: str, call: str | None, runtime: str | None, precision: str | None) -> str | None:
+    """The line that gets a model into its runtime, given the call that creates it; None in eager mode.
+
+    An export of a name has random weights at its default size; other sizes, classes and weights are those of a run.
+
+    >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "fp32")
+    'torch.compile(favor.create_model("vit_s16"))'
+    >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "openvino", "fp32")
+    'favor export vit_s16 -o vit_s16.xml --runtime openvino'
+    >>> deployment("vit_xs4", 'favor.create_model("vit_xs4", num_classes=10)', "onnxruntime", "int8")
+    'favor export RUN -o vit_xs4.onnx --runtime onnx --precision int8'
+    """
+    if call is None:
+        return None
+    if runtime == "compile":
+        return f"torch.compile({call})"
+    form = next((form for form, opener in OPENERS.items() if opener == runtime), None)
+    if form is None:
+        return None
+    is_as_exported = precision != "int8" and call == f'favor.create_model("{name}")'
+    source = shlex.quote(name) if is_as_exported else "RUN"
+    file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
+    options = "" if precision in (None, "fp32") else f" --precision {precision}"
+    return f"favor export {source} -o {file} --runtime {form}{options}"
 
 
 @functools.cache

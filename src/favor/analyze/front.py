@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from favor.analyze.assembling import with_failures
 from favor.analyze.comparison import Comparison
 from favor.analyze.deviations import deviations_by_row
+from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.pareto import ParetoPoint, ParetoResult, pareto
 from favor.analyze.recommendation import Reading, reading_of
 from favor.analyze.selection import fitting
@@ -23,6 +25,13 @@ class Front:
     result: ParetoResult
     rows: pd.DataFrame
     comparison: Comparison
+
+    @property
+    def without_intervals(self) -> int:
+        """How many of the compared models have a number of unknown uncertainty."""
+        compared = self.rows.iloc[self.result.rows]
+        known = [has_known_uncertainty(compared, name) for name in self.result.metrics]
+        return int((~np.logical_and.reduce(known)).sum())
 
     def readings(self, point: ParetoPoint) -> dict[str, Reading]:
         """The numbers of a point with their intervals, sources and flags."""

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from favor.analyze.intervals import Z, deviations, is_linear
 from favor.analyze.selection import numbers
 from favor.errors import RequestError
 from favor.metrics import METRICS
-from favor.units import checked_number, format_quantity, parse_quantity
+from favor.units import checked_number, format_outward, format_quantity, parse_quantity
 
 # The limits that can be asked for, and the metric that each is about. The page asks for those of `LIMITED`.
 LIMITED = {
@@ -146,14 +147,47 @@ class RelaxedLimit:
     to: float
     by: float
 
+    @property
+    def text(self) -> str:
+        """The new limit as people write it, rounded to the side that admits the model."""
+        return format_outward(self.to, self.unit, 1 if self.to > self.limit else -1)
+
+    @property
+    def rounded(self) -> float:
+        """The new limit if it is written as in `text`."""
+        return parse_quantity(self.text, self.unit)
+
 
 @dataclass(frozen=True)
 class Relaxation:
-    """A model and all the limits that have to move for it."""
+    """All the limits that have to move, and the model that they give.
+
+    `undecided_between` are the models that the answer lies between if the limits give none for certain.
+    """
 
     name: str
     img_size: int | None
     limits: tuple[RelaxedLimit, ...]
+    undecided_between: tuple[str, ...] = ()
+
+    def applied_to(self, limits: Sequence[Limit]) -> tuple[Limit, ...]:
+        """The limits, moved as far as people would write them."""
+        moved = {one.option: one.rounded for one in self.limits}
+        return tuple(replace(limit, value=moved.get(str(limit), limit.value)) for limit in limits)
+
+    def at_interval_ends(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> "Relaxation":
+        """The limits at the far ends of the model's intervals, so that it meets them with 97.5 %, not 50 %."""
+        size = math.nan if self.img_size is None else self.img_size
+        position = int(np.flatnonzero((rows["name"] == self.name) & rows["img_size"].isin([size]))[0])
+        by_option = {str(limit): limit for limit in limits}
+        moved = []
+        for one in self.limits:
+            limit = by_option[one.option]
+            below, above = (Z * float(side[position]) for side in deviations(rows, limit.column))
+            shift = above if limit.bound == "max" else -below
+            to = one.to + shift if is_linear(limit.column) else one.to * math.exp(shift)
+            moved.append(replace(one, to=to, by=abs(to - one.limit)))
+        return replace(self, limits=tuple(moved))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from favor.analyze.limits import Limit
 from favor.analyze.ranking import PREFERENCES, Ranking, Request
-from favor.analyze.setting import column_of
+from favor.analyze.setting import column_of, on_device
 from favor.analyze.verdict import BUDGET, LOAD_MINUTES, minutes_to_measure
 from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, least_count
 from favor.metrics import METRICS
@@ -46,8 +46,16 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
         minutes += LOAD_MINUTES * len(names)
     if not commands:
         return NextSteps()
-    again = " ".join([f"favor recommend --study {request.study}", *request.options()])
+    again = " ".join([f"favor recommend --study {request.study}", *request.options(), *_own_device(request, table)])
     return NextSteps((*commands, again), None if math.isnan(minutes) else minutes)
+
+
+def _own_device(request: Request, table: pd.DataFrame) -> list[str]:
+    """The option that names the device again if the user measures on it; on another, measurements are not its own."""
+    if request.device is None or request.also_on:
+        return []
+    measured = table[column_of(table, "source") == "measured"]
+    return [f"--device {shlex.quote(request.device)}"] if on_device(measured, request.device).any() else []
 
 
 def deciding_metrics(ranking: Ranking, request: Request) -> list[str]:

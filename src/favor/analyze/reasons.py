@@ -1,11 +1,12 @@
 """The reasons for a favored model: which models it dominates, and where others are better."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.recommendation import GivesUp
 from favor.analyze.setting import column_of
 from favor.metrics import METRICS
@@ -26,6 +27,20 @@ def dominated_by(favored: pd.Series, rows: pd.DataFrame, metrics: Sequence[str])
     complete = rows.dropna(subset=known)
     worse = (complete[known].to_numpy(dtype=float) - favored[known].to_numpy(dtype=float)) * _signs(known)
     return tuple(complete["name"][(worse >= 0).all(axis=1) & (worse > 0).any(axis=1)])
+
+
+def without_intervals(
+    names: Sequence[str], at: Hashable, rows: pd.DataFrame, metrics: Sequence[str]
+) -> tuple[str, ...]:
+    """Those of the names whose comparison with the row at an index uses a number without an interval.
+
+    >>> rows = pd.DataFrame({"name": ["a", "b"], "throughput": [9.0, 8.0], "params": [20e6, 22e6]})
+    >>> without_intervals(["b"], 0, rows, ["throughput", "params"]), without_intervals(["b"], 0, rows, ["params"])
+    (('b',), ())
+    """
+    known = np.logical_and.reduce([has_known_uncertainty(rows, metric) for metric in metrics])
+    lacking = set(rows["name"] if not known[rows.index.get_loc(at)] else rows["name"][~known])
+    return tuple(name for name in names if name in lacking)
 
 
 def undisturbed(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

@@ -9,18 +9,19 @@ advice for its device is used if there is any, and the answer says so.
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from favor.analyze.best_runtime import in_best_runtime, in_runtime
 from favor.analyze.comparison import Comparison
-from favor.analyze.creation import creation
+from favor.analyze.creation import creation, deployment
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.flags import disturbance
 from favor.analyze.guide import GuideEntry
 from favor.analyze.intervals import has_known_uncertainty
-from favor.analyze.limits import Limit, relax
+from favor.analyze.limits import Limit, Relax, Relaxation, relax
 from favor.analyze.load_estimate import at_load
 from favor.analyze.next_steps import NextSteps, deciding_metrics, meter_note, next_steps
 from favor.analyze.origins import origin_notes, said_source
@@ -34,11 +35,11 @@ from favor.analyze.ranking import (
     rank,
     with_further_devices,
 )
-from favor.analyze.reasons import dominated_by, given_up, undisturbed
+from favor.analyze.reasons import dominated_by, given_up, undisturbed, without_intervals
 from favor.analyze.recommendation import Binding, Choice, Recommendation, ToDecide, Why, reading_of, text_in, weights_of
 from favor.analyze.selection import fitting, numbers
 from favor.analyze.setting import column_of
-from favor.analyze.trainings import unequal_lengths
+from favor.analyze.trainings import in_training, unequal_lengths
 from favor.analyze.verdict import LIKELY, Verdict, judge, what_decides
 from favor.metrics import METRICS
 from favor.text import first_few, plural
@@ -83,7 +84,7 @@ def recommend(
         runners_up=tuple(choose(at) for at in shown),
         flagged=tuple(choose(at) for at in flagged.index.tolist()),
         limits=decision.limits,
-        relax=relax(decision.eligible, decision.limits) if decision.limits and not len(pool) and not missing else None,
+        relax=decision.relax(draws) if decision.limits and not len(pool) and not missing else None,
         undecided=(*missing, *decision.undecided_between(verdict, pool, choose)),
         why=None if verdict.favored is None else decision.why(pool, verdict, choose),
         objective=decision.objective,
@@ -195,6 +196,34 @@ class _Decision:
             unbroken &= limit.kept_by(values) | np.isnan(values)
         return rows[unbroken]
 
+    def relax(self, draws: int) -> Relax:
+        """How to move the limits, where no model meets them, and what that gives."""
+        nearest = relax(self.eligible, self.limits)
+        if not draws or self.ranking.ranked_by == "published front":
+            return nearest
+        return replace(
+            nearest,
+            each=tuple(self._decided(way, draws) for way in nearest.each),
+            together=None if nearest.together is None else self._decided(nearest.together, draws),
+        )
+
+    def _decided(self, way: Relaxation, draws: int) -> Relaxation:
+        """The limits moved until a model is favored: to the nearest model's numbers, or to the ends of its intervals.
+
+        If both leave the answer open, the models that it lies between are named.
+        """
+        verdicts = []
+        for moved in (way, way.at_interval_ends(self.eligible, self.limits)):
+            limits = moved.applied_to(self.limits)
+            verdict = judge(self._complete, self.keeping(self.eligible, limits), self.objective, limits, draws=draws)
+            if verdict.favored is not None:
+                row = self.eligible.loc[[verdict.favored]].iloc[0]
+                img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
+                return replace(moved, name=str(row["name"]), img_size=img_size)
+            verdicts.append(verdict)
+        contenders = self.eligible.loc[list(verdicts[0].contenders), "name"].astype(str)
+        return replace(way, undecided_between=tuple(dict.fromkeys(contenders)) or (way.name,))
+
     def chooser(self, verdict: Verdict) -> Callable[[int], Choice]:
         """What makes a choice of a row."""
         chances, front = verdict.chances or {}, self._front()
@@ -206,9 +235,10 @@ class _Decision:
             img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
             weights = weights_of(row)
             tag = None if weights is None else weights.tag
-            command = creation(str(row["name"]), img_size, self.request.dataset, text_in(row, "origin"), tag)
+            name, runtime, precision = str(row["name"]), text_in(row, "runtime"), text_in(row, "run_precision")
+            command = creation(name, img_size, self.request.dataset, text_in(row, "origin"), tag)
             return Choice(
-                name=str(row["name"]),
+                name=name,
                 title=text_in(row, "title"),
                 family=text_in(row, "family"),
                 how=text_in(row, "how"),
@@ -217,9 +247,10 @@ class _Decision:
                 probability_best=None if math.isnan(chance) else chance,
                 on_front=None if front is None else at in front,
                 flag=self.flags[at],
-                runtime=text_in(row, "runtime"),
-                precision=text_in(row, "run_precision"),
+                runtime=runtime,
+                precision=precision,
                 command=command,
+                deployment=deployment(name, command, runtime, precision),
                 weights=weights,
             )
 
@@ -241,13 +272,16 @@ class _Decision:
         compared = [metric for metric in wanted if metric in self.eligible.columns]
         others = [*compared, *(["params"] if "params" in self.eligible.columns else [])]
         sound = undisturbed(self.eligible, compared)
+        own = [metric for metric in compared if pd.notna(favored[metric])]
+        dominates = dominated_by(favored, sound, own) if favored.name in sound.index else ()
         ties = tuple(pool["name"].iloc[1:][(pool[self.objective] == favored[self.objective]).to_numpy()[1:]])
         return Why(
             summary=self._summary(pool, ties, first, verdict, called),
             ties=ties,
             binding=self._binding(str(first["name"])),
-            dominates=dominated_by(favored, sound, compared) if favored.name in sound.index else (),
+            dominates=dominates,
             gives_up=given_up(pool, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
+            without_intervals=without_intervals(dominates, favored.name, sound, own) if dominates else (),
         )
 
     def _summary(
@@ -304,6 +338,7 @@ class _Decision:
         notes.append(_OF_WEIGHTS if self.request.by_weights else comparison.accuracy_note(sources))
         notes += self._sources_note()
         notes += self._seed_notes()
+        notes += self._unfinished_note(comparison)
         notes += self._device_notes()
         notes += self._load_notes()
         notes += self._certainty_notes(verdict)
@@ -365,6 +400,25 @@ class _Decision:
             notes.append(f"accuracy is {how} over seeds ({seeds.max():.0f} at most) for {plural(several, 'model')}")
         early = self.eligible.loc[self.eligible["top1_unfinished"].notna(), "name"]
         return [*notes, f"unfinished trainings: {', '.join(early)}"] if len(early) else notes
+
+    def _unfinished_note(self, comparison: Comparison) -> list[str]:
+        """Which models are not ranked because their trainings go on."""
+        if self.request.unfinished:
+            return []
+        early = in_training(fitting(comparison.whole, self.request.among), self.request.scope)
+        trained = comparison.compare_in(None).trained
+        ranked = set(zip(trained["name"], trained["img_size"], strict=True))
+        sized = zip(early["name"], column_of(early, "img_size"), strict=True)
+        early = early[np.array([model not in ranked for model in sized], dtype=bool)]
+        if not len(early):
+            return []
+        epochs = early[["name"]].assign(last=column_of(early, "epochs"), planned=column_of(early, "recipe.epochs"))
+        names = [
+            f"{name} (epoch {last:g}{f' of {planned:g}' if pd.notna(planned) else ''})"
+            for name, last, planned in epochs.groupby("name", as_index=False).max().itertuples(index=False)
+        ]
+        remedy = f"--unfinished includes {'it' if len(names) == 1 else 'them'}"
+        return [f"not ranked, because training is unfinished: {first_few(names, _MOST_NAMED)}; {remedy}"]
 
     def _device_notes(self) -> list[str]:
         """Where the numbers come from that a device gave, and whether it is the device asked for."""

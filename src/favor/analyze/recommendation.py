@@ -66,9 +66,10 @@ class Choice:
 
     `probability_best` is the share of draws from the intervals in which it is the best that meets all limits; None if
     the uncertainty of one of its numbers is unknown. `on_front` tells whether it is on the Pareto front of accuracy
-    and what is preferred. `flag` says why its accuracy must not decide. `command` creates it, if favor has it.
-    `runtime` and `precision` are those of its costs; None where no cost is compared.
-    `weights` are those that its accuracy belongs to, where it is the accuracy of published weights.
+    and what is preferred. `flag` says why its accuracy must not decide. `command` creates it, if favor has it, and
+    `deployment` gets it into its runtime, if that is not eager mode. `runtime` and `precision` are those of its costs;
+    None where no cost is compared. `weights` are those that its accuracy belongs to, where it is the accuracy of
+    published weights.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Choice:
     runtime: str | None = None
     precision: str | None = None
     weights: TrainedWeights | None = None
+    deployment: str | None = None
 
     @property
     def run(self) -> str:
@@ -134,13 +136,17 @@ class GivesUp:
 
 @dataclass(frozen=True)
 class Why:
-    """The reason in one sentence, who is as good, the limits that decide, who is dominated, and what is given up."""
+    """The reason in one sentence, who is as good, the limits that decide, who is dominated, and what is given up.
+
+    `without_intervals` are those of `dominates` for which a compared number has no interval.
+    """
 
     summary: str
     ties: tuple[str, ...]
     binding: tuple[Binding, ...]
     dominates: tuple[str, ...]
     gives_up: tuple[GivesUp, ...]
+    without_intervals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

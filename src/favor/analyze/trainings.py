@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from favor.analyze.setting import QUALITY_CONDITIONS, Setting, column_of, numbered_settings, source_order
@@ -94,11 +95,30 @@ def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
 
 def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
     """The table with the qualities of finished trainings only, without those of earlier epochs."""
-    early = (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    early = _is_early(table)
     if unfinished or not early.any():
         return table
     qualities = [f"{name}{end}" for name in QUALITIES for end in ("", "_low", "_high") if f"{name}{end}" in table]
     return table.assign(**{name: table[name].mask(early) for name in qualities})
+
+
+def _is_early(table: pd.DataFrame) -> np.ndarray:
+    """Mask of the rows of epochs before the last."""
+    return (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+
+
+def in_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
+    """The accuracies of unfinished trainings that would be compared if they were included."""
+    early = _is_early(table)
+    if scope.dataset is None or not has_accuracy(table[early], scope.dataset):
+        return table[:0]
+    rows = quality_rows(table, scope.dataset)
+    compared = early[table.index.get_indexer(rows.index)]
+    if not scope.any_pipeline:
+        basis = chosen_setting(trainings(table, scope.dataset), scope.pipeline)
+        number, settings = numbered_settings(rows, (*QUALITY_CONDITIONS, "img_size"))
+        compared &= number == settings.index(basis)
+    return rows[compared]
 
 
 def unequal_lengths(rows: pd.DataFrame) -> str | None:

@@ -13,6 +13,7 @@ from favor.analyze.chances import draw_best
 from favor.analyze.flags import disturbance
 from favor.analyze.intervals import deviations, has_known_uncertainty
 from favor.analyze.limits import Limit
+from favor.analyze.origins import said_source
 from favor.analyze.ranking import Request
 from favor.analyze.recommendation import ToDecide, text_in
 from favor.analyze.selection import numbers
@@ -107,8 +108,11 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     flags = [text_in(row, f"{column}_flags") for _, row in some.iterrows()]
     budget, repeat = BUDGET, ""
     if sources != {"measured"}:
-        where = f" on {device}" if device else ""
-        why = f"{what} is {' and '.join(sorted(filter(None, sources)))}; measure it{where}"
+        origins = " and ".join(sorted({said_source(source) for source in sources if source}))
+        why = f"{what} is {origins}; measure it{f' on {device}' if device else ''}"
+        if sources <= {"imported", "published"}:
+            # The command below runs here, and not on the machine of those who published.
+            why = f"{what} is {origins}{_measured_on(some, column)}; measuring it here decides for this machine only"
     elif doubts := {disturbance(flag) for flag in flags} - {None}:
         doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
         why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"
@@ -131,6 +135,13 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
     command = _measuring(some, request, f" --study {request.study}{phase}{longer}{repeat}")
     return ToDecide(metric.name, why, command, minutes_to_measure(some["name"].nunique(), budget))
+
+
+def _measured_on(some: pd.DataFrame, column: str) -> str:
+    """The device that the numbers of others are from, in words; nothing where it is not known."""
+    settings = column_of(some, f"{column}_setting")
+    devices = {setting.device for setting in settings if isinstance(setting, Setting) and setting.device}
+    return f" for {' and '.join(sorted(devices))}" if devices else ""
 
 
 def _measuring(some: pd.DataFrame, request: Request, options: str) -> str:

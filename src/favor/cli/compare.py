@@ -1,6 +1,6 @@
 """`favor compare`: two models metric by metric, or two families or classes at equal cost."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,11 @@ from favor.cli.evidence import (
 )
 from favor.cli.zoo import AsJson
 from favor.terminal import note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from favor.analyze import Scope
 
 COMPARE_EXAMPLES = examples(
     ("favor compare vit_s16 swin_ti", "two models, metric by metric, with tests"),
@@ -53,7 +58,8 @@ def compare_command(
     # The two models choose the setting: the one they share most metrics in. Unknown names are refused further down.
     compared = table[table[by].isin([a, b])]
     scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
-    rows, comparison = compared_rows(table, [], scope, device, None, of=compared if len(compared) else table)
+    machine = device or _usual_machine(table, scope, compared, by)
+    rows, comparison = compared_rows(table, [], scope, machine, None, of=compared if len(compared) else table)
     flags = deviations(table, rows) if "top1" in rows.columns else {}
     if group is not None and by == group:
         flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}
@@ -69,3 +75,16 @@ def compare_command(
     qualities = [entry for entry in pair.metrics if entry.metric == "top1"]
     if qualities:
         note(comparison.accuracy_note(str(qualities[0].a.source)))
+
+
+def _usual_machine(table: "pd.DataFrame", scope: "Scope", compared: "pd.DataFrame", by: str) -> str | None:
+    """The machine that `favor recommend` uses, if what is compared was measured there, too."""
+    from favor.analyze import Comparison
+    from favor.analyze.setting import condition_of
+
+    comparison = Comparison(table, scope)
+    run = comparison.narrowed(comparison.compare_in(None).trained["name"]).run_setting(())
+    if run is None or run.machine is None:
+        return None
+    there = compared[condition_of(compared, "machine") == run.machine]
+    return run.machine if set(there[by]) == set(compared[by]) else None

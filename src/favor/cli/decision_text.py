@@ -1,6 +1,6 @@
 """Decisions on a terminal: the tables and sentences of `favor recommend`, `pareto`, `compare` and the like."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from favor.analyze.compare import MetricComparison, PairComparison
 from favor.analyze.correlation import CorrelationResult
@@ -20,9 +20,10 @@ from favor.evidence import BestWeights
 from favor.metrics import METRICS
 from favor.terminal import note
 from favor.text import first_few, ordinal, plural
-from favor.units import format_outward, format_quantity, parse_quantity
+from favor.units import format_quantity
 from favor.zoo.taxonomy import How
 
+WITHOUT_INTERVALS = "by numbers without intervals"
 _SHOWN = 10
 
 
@@ -53,6 +54,8 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for choice in (answer.favored,) if answer.favored else answer.undecided_between:
         if choice.command is not None:
             emit_line(f"Create it: {choice.command}")
+        if choice.deployment is not None:
+            emit_line(f"Deploy it in {choice.run}: {choice.deployment}")
     for text in answer.notes:
         note(f"note: {text}")
     if answer.next_steps and answer.undecided and not answer.undecided_between:
@@ -123,19 +126,31 @@ def _print_reason(answer: Recommendation) -> None:
     for binding in answer.why.binding:
         emit_line(f"  {binding.option} decides: without it {binding.instead} would be favored")
     if answer.why.dominates:
-        emit_line(f"  dominates {first_few(answer.why.dominates, _SHOWN)}")
+        emit_line(f"  {by_numbers('dominates', answer.why.dominates, answer.why.without_intervals, _SHOWN)}")
     for loss in answer.why.gives_up:
         own, best = _quantity(loss.metric, loss.own), _quantity(loss.metric, loss.best)
         emit_line(f"  trades off {METRICS[loss.metric].title.lower()}: {own}, against {best} for {loss.to}")
 
 
+def by_numbers(verb: str, names: Sequence[str], without_intervals: Collection[str], most: int) -> str:
+    """Which models one dominates, or is beaten by; those apart for which a number has no interval.
+
+    >>> by_numbers("dominates", ["vit_s16", "swin_ti"], ["swin_ti"], 10)
+    'dominates vit_s16; by numbers without intervals dominates swin_ti'
+    """
+    with_intervals = [name for name in names if name not in without_intervals]
+    others = [name for name in names if name in without_intervals]
+    texts = [f"{verb} {first_few(with_intervals, most)}"] if with_intervals else []
+    return "; ".join([*texts, *([f"{WITHOUT_INTERVALS} {verb} {first_few(others, most)}"] if others else [])])
+
+
 def _relaxation(way: Relaxation) -> str:
     moved = []
     for limit in way.limits:
-        to = format_outward(limit.to, limit.unit, 1 if limit.to > limit.limit else -1)
-        by = abs(parse_quantity(to, limit.unit) - limit.limit)
-        from_ = format_quantity(limit.limit, limit.unit)
-        moved.append(f"{limit.option} from {from_} to {to} (by {format_quantity(by, limit.unit)})")
+        from_, by = (format_quantity(size, limit.unit) for size in (limit.limit, abs(limit.rounded - limit.limit)))
+        moved.append(f"{limit.option} from {from_} to {limit.text} (by {by})")
+    if way.undecided_between:
+        return f"{', '.join(moved)} may give {' or '.join(way.undecided_between)} (undecided)"
     return f"{', '.join(moved)} gives {_sized(way.name, way.img_size)}"
 
 
@@ -180,8 +195,15 @@ def print_pareto(front: Front, everyone: bool) -> None:
         if point.flag is not None:
             emit_line(f"Flagged and not on the front: {point.name}: {point.flag}")
     rule = "better in every metric" if result.strict else "better in one metric and no worse in the others"
-    on_front = f"{len(result.front)} of {len(result.rows)} models are on the front"
+    on_front = f"{len(result.front)} of {len(result.rows)} models are on the front{_without_intervals(front)}"
     note(f"{on_front}; a model is dominated if another is {rule}{_left_out(result.excluded)}")
+
+
+def _without_intervals(front: Front) -> str:
+    """What to say of a front of numbers without intervals; nothing if all have one or are exact."""
+    if not front.without_intervals:
+        return ""
+    return f", {'partly ' * (front.without_intervals < len(front.result.rows))}{WITHOUT_INTERVALS}"
 
 
 def _point(front: Front, point: ParetoPoint, has_chances: bool) -> list[str]:

@@ -81,7 +81,7 @@ def _print(file: Path, card: "ExportCard") -> None:
     if test.top1 is not None and test.top1_change is not None:
         row["top-1"] = f"{test.top1 + test.top1_change:.2f} %"
         row["change of top-1"] = (
-            f"{test.top1_change:+.2f} ({test.top1_change_low:+.2f} to {test.top1_change_high:+.2f})"
+            f"{test.top1_change:+.2f} points ({test.top1_change_low:+.2f} to {test.top1_change_high:+.2f})"
         )
     emit_table(
         f"{card.model}, {card.precision}, {card.img_size} px, against eager mode", tuple(row), [tuple(row.values())]

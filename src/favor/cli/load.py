@@ -79,12 +79,25 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
         ],
         right=("px", "largest load", "95 % interval", "batches", "longest wait", "gains end at batch"),
     )
+    for record in records:
+        if "max_qps" in record.metrics and not record.metrics["max_qps"].value:
+            note(f"{record.name}: no load meets the limit; {_why_none(record)}")
     from favor.report.load import breakpoints, load_comparisons
 
     for compared in load_comparisons(records):
         for sentence in breakpoints(compared):
             note(sentence)
     note("a short run of MLCommons' load generator, not an MLPerf result")
+
+
+def _why_none(record: "Record") -> str:
+    """The p99 at the lowest rate that was tested, or why none was."""
+    from favor.units import format_quantity
+
+    if record.load is None or not record.load.rates:
+        return record.metrics["max_qps"].method or "no rate was tested"
+    lowest = min(record.load.rates, key=lambda point: point.rate)
+    return f"p99 was {format_quantity(lowest.p99, 's')} at {format_quantity(lowest.rate, 'img/s')}"
 
 
 def _cells(record: "Record") -> tuple[str, str, str, str, str]:
@@ -98,7 +111,7 @@ def _cells(record: "Record") -> tuple[str, str, str, str, str]:
     wait = float(record.conditions.get("longest_wait", 0.0))
     return (
         format_quantity(reading.value, reading.unit),
-        f"{reading.low:.3g} to {reading.high:.3g}" if has_interval else "unknown",
+        f"{reading.low:.3g} to {reading.high:.3g} {reading.unit}" if has_interval else "unknown",
         f"up to {record.conditions.get('largest_batch')}",
         format_quantity(wait, "s") if wait else "none",
         str(gains_end(record.load.batches if record.load else ()) or "not reached"),

@@ -168,7 +168,7 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
     from favor.study.display import warn_of_unreadable_lines
     from favor.study.estimate import forecast_of
     from favor.study.folder import is_at_work, saved_requests
-    from favor.study.progress import records_of, states_of_all
+    from favor.study.progress import doubtful_measurements, records_of, states_of_all
 
     studies = saved_requests(folder)
     try:
@@ -177,7 +177,9 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
         note(f"warning: the state of the jobs is unknown: {error}")
         queue = ClusterQueue(folder, (), {})
     warn_of_unreadable_lines(folder)
-    states = states_of_all(studies, records_of(folder))
+    records = records_of(folder)
+    states = states_of_all(studies, records)
+    jobless = () if studies else doubtful_measurements(records)
     left = [state.job for state in states if state.status == "left"]
     clock = WallClock()
     seconds = forecast_of(studies, left, states, clock, clock.now()).seconds_left() if left else 0.0
@@ -191,12 +193,12 @@ def status_command(folder: Folder, as_json: AsJson = False) -> None:
                 "folder": str(folder),
                 "at_work": at_work,
                 "seconds_left": round(seconds),
-                **study_text.states_data(states),
+                **study_text.states_data(states, jobless),
                 **study_text.places_data(places),
             }
         )
     else:
-        study_text.print_status(studies, states, folder, at_work, seconds, places)
+        study_text.print_status(studies, states, folder, at_work, seconds, places, jobless)
 
 
 def _chosen(study: str | None, quick: bool, full: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from favor.cli.console import emit_line, emit_table
 from favor.metrics import METRICS
 from favor.records.rounds import Pairs, against_the_fastest
+from favor.records.schema import Record
 from favor.study.plan import Job
 from favor.study.progress import JobState, doubts_of
 from favor.study.resolved import ResolvedStudy
@@ -24,8 +25,8 @@ _SHOWN = 4
 _GOAL_METRICS = ("top1", "throughput", "latency_p50", "inference_memory", "params")
 
 
-def states_data(states: Sequence[JobState]) -> dict[str, Any]:
-    """The states of the jobs, for JSON."""
+def states_data(states: Sequence[JobState], jobless: Sequence[Record] = ()) -> dict[str, Any]:
+    """The states of the jobs, for JSON; `jobless` are doubtful measurements of no job."""
     return {
         "jobs": len(states),
         "done": sum(state.status == "done" for state in states),
@@ -42,7 +43,9 @@ def states_data(states: Sequence[JobState]) -> dict[str, Any]:
             for pair in _head_to_head(states)
         ],
         "doubtful": [
-            {"job": str(state.job), "reasons": list(doubts)} for state in states if (doubts := doubts_of(state.record))
+            {"job": title, "reasons": list(doubts)}
+            for title, record in _titled(states, jobless)
+            if (doubts := doubts_of(record))
         ],
     }
 
@@ -67,8 +70,12 @@ def print_status(
     at_work: bool,
     seconds: float,
     places: "Mapping[Job, Whereabouts] | None" = None,
+    jobless: Sequence[Record] = (),
 ) -> None:
-    """The jobs by phase, where those of a cluster are, the failures with their reasons, and the time that is left."""
+    """The jobs by phase, where those of a cluster are, the failures with their reasons, and the time that is left.
+
+    `jobless` are doubtful measurements of no job, as in a folder that has records only.
+    """
     places = places or {}
     in_queue = ("running", "queued") if places else ()
     columns = ("Phase", "Jobs", "Done", "Failed", *(status.title() for status in in_queue), "Left")
@@ -81,7 +88,7 @@ def print_status(
     machines = ", ".join(dict.fromkeys(str(study.machine) for study in studies))
     emit_table(f"{names} on {machines}" if studies else str(folder), columns, rows, right=columns[1:])
     _print_failures(states)
-    _print_doubts(studies, states, folder)
+    _print_doubts(studies, states, folder, jobless)
     _print_places(places)
     left = sum(state.status == "left" for state in states)
     if not studies:
@@ -185,11 +192,13 @@ def _sentences(answer: "Answer") -> Iterator[str]:
 
 
 def _standing(standing: "Standing") -> str:
+    from favor.cli.decision_text import by_numbers
+
     text = f"{ordinal(standing.place)} of {standing.of} by {METRICS[standing.metric].title.lower()}"
     if standing.on_front is None:
         return text
     if not standing.on_front:
-        return f"{text} (beaten by {first_few(standing.beaten_by, _SHOWN)})"
+        return f"{text} ({by_numbers('beaten by', standing.beaten_by, standing.without_intervals, _SHOWN)})"
     sure = "" if standing.probability is None else f", probability {standing.probability:.0%}"
     return f"{text} (on the Pareto front with accuracy{sure})"
 
@@ -217,10 +226,24 @@ def _head_to_head(states: Sequence[JobState]) -> tuple[Pairs, ...]:
     return against_the_fastest([state.record for state in states if state.record is not None])
 
 
-def _print_doubts(studies: Sequence[ResolvedStudy], states: Sequence[JobState], folder: Path) -> None:
+def _titled(states: Sequence[JobState], jobless: Sequence[Record]) -> Iterator[tuple[str, Record | None]]:
+    """The records of jobs, and those of no job, each called as a job is."""
+    for state in states:
+        yield str(state.job), state.record
+    for record in jobless:
+        conditions = record.conditions
+        yield f"{record.name}@{conditions.get('img_size')} {record.task} {conditions.get('precision')}", record
+
+
+def _print_doubts(
+    studies: Sequence[ResolvedStudy], states: Sequence[JobState], folder: Path, jobless: Sequence[Record] = ()
+) -> None:
     doubtful = [state for state in states if doubts_of(state.record)]
-    for state in doubtful:
-        emit_line(f"Doubtful: {state.job}: {'; '.join(doubts_of(state.record))}")
+    for title, record in _titled(doubtful, jobless):
+        emit_line(f"Doubtful: {title}: {'; '.join(doubts_of(record))}")
+    if jobless:
+        again = f"`favor measure NAME --study {folder} --repeat flagged` repeats that of a model"
+        emit_line(f"Doubtful measurements without a job: {len(jobless)}; {again}")
     if doubtful:
         done = sum(state.status == "done" and state.job.phase != "count" for state in states)
         # On a cluster, a finished job is submitted again only if the user asks for it.

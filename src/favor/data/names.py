@@ -148,11 +148,11 @@ def parse(text: str) -> DataRequest:
         raise unknown_name("data set", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
     known = SETS[name]
     if colon and not path:
-        raise RequestError(f"--data {shown(text)}: no path after the colon; write {name}:PATH")
+        raise RequestError(f"data set {shown(text)}: no path after the colon; write {name}:PATH")
     if path and not (known.places or known.needs_path):
-        raise RequestError(f"--data {shown(text)}: {name} has no files, so it takes no path; write {name}")
+        raise RequestError(f"data set {shown(text)}: {name} has no files, so it takes no path; write {name}")
     if known.needs_path and not path:
-        raise RequestError(f"--data {text}: where are the images? Write {name}:PATH")
+        raise RequestError(f"data set {text}: where are the images? Write {name}:PATH")
     if not path:
         return DataRequest(known, None)
     place = Path(path).expanduser()
@@ -164,7 +164,8 @@ def find(request: DataRequest) -> Path | None:
     """The folder or archive of a set; None if it is missing. A given path must exist."""
     if request.path is not None:
         if not os.path.exists(request.path):  # noqa: PTH110 - Path.exists raises on names that are too long
-            raise RequestError(f"--data {request.known.name}:{shown(str(request.path))}: no such folder or file")
+            text = f"{request.known.name}:{request.path}"
+            raise RequestError(f"data set {shown(text)}: no such folder or file")
         return request.path
     root = os.environ.get(ROOT_VARIABLE)
     places = [Path(place) for place in request.known.places]

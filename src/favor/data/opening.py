@@ -37,11 +37,11 @@ def open_data(text: str) -> DataSet:
         root = unpacked(place) if is_archive(place) else place
         if not root.is_dir():
             endings = ", ".join(ARCHIVE_ENDINGS)
-            raise RequestError(f"--data {text}: {place} is neither a folder nor an archive ({endings})")
+            raise RequestError(f"data set {text}: {place} is neither a folder nor an archive ({endings})")
         index = read_index(root)
         splits = _READERS[known.name](root) if index is None else _open_indexed(request, root, index)
     except OSError as error:  # such as an unreadable folder or a failing disk
-        raise WorkError(f"--data {text}: {one_line(error)}") from error
+        raise WorkError(f"data set {text}: {one_line(error)}") from error
     _check_classes(request, splits, place)
     if known.needs_path:  # the user's own images
         splits = replace(splits, train=upright(splits.train), evaluation=upright(splits.evaluation))

@@ -168,7 +168,7 @@ def supervise_in_turns(
     time_limit: float,
     rounds_have_ended: Callable[[Sequence[Findings]], bool],
     on_step: Callable[[str], None] = lambda step: None,
-    environment: Mapping[str, str] | None = None,
+    environments: Sequence[Mapping[str, str]] | None = None,
 ) -> tuple[Findings, ...]:
     """Run several workers at once that take turns: each builds its model, then A, B, A, B ... until the rounds end.
 
@@ -180,7 +180,8 @@ def supervise_in_turns(
     deadline = time.monotonic() + time_limit
     children: list[_Child] = []
     try:
-        for findings, request in zip(everyone, requests, strict=True):
+        environment_of_each: Sequence[Mapping[str, str] | None] = environments or [None] * len(requests)
+        for findings, request, environment in zip(everyone, requests, environment_of_each, strict=True):
             children.append(_Child.start(command, findings, on_step, lambda text: None, environment))
             children[-1].send(request)
             children[-1].listen(deadline, lambda findings=findings: findings.step == WAITING)  # type: ignore[misc]

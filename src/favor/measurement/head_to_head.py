@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -11,11 +12,11 @@ import msgspec
 from favor.machine.clock import Clock
 from favor.machine.environment import is_busy
 from favor.machine.messages import Findings
-from favor.machine.process import supervise_in_turns, worker_command, worker_environment
+from favor.machine.process import supervise_in_turns, worker_command
 from favor.machine.stopping import StoppingRule, quantile
 from favor.measurement.in_turns import LEAST_QUIET_ROUNDS
 from favor.measurement.job import MeasureJob
-from favor.measurement.measure import default_time_limit, record_of, with_limits
+from favor.measurement.measure import default_time_limit, environment_of, record_of, with_limits
 from favor.records.schema import Record, timestamp
 
 
@@ -34,14 +35,15 @@ def measure_head_to_head(
     started = datetime.now(UTC)
     stretch = f"{timestamp(started)} {uuid.uuid4().hex[:8]}"
     limited = [with_limits(replace(job, in_turns=True)) for job in jobs]
-    of_jobs = supervise_in_turns(
-        worker_command("favor.measurement.worker"),
-        [job.to_json() for job in limited],
-        time_limit=seconds + sum(default_time_limit(job) for job in jobs),
-        rounds_have_ended=_RoundsEnd(seconds, clock, processors),
-        on_step=on_step,
-        environment=worker_environment(jobs[0].threads),
-    )
+    with ExitStack() as caches:
+        of_jobs = supervise_in_turns(
+            worker_command("favor.measurement.worker"),
+            [job.to_json() for job in limited],
+            time_limit=seconds + sum(default_time_limit(job) for job in jobs),
+            rounds_have_ended=_RoundsEnd(seconds, clock, processors),
+            on_step=on_step,
+            environments=[caches.enter_context(environment_of(job)) for job in jobs],
+        )
     with_rounds = [
         (job, findings)
         for job, findings in zip(jobs, of_jobs, strict=True)

@@ -1,7 +1,9 @@
 """One measurement, seen from the parent: limits for the worker, and the record of its results."""
 
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -35,17 +37,30 @@ def measure(
         return record_of(job, exporting, started)
     limited = with_limits(job)
     try:
-        findings = supervise(
-            worker_command("favor.measurement.worker"),
-            limited.to_json(),
-            time_limit=limited.time_limit,
-            on_step=on_step,
-            environment=worker_environment(job.threads),
-        )
+        with environment_of(job) as environment:
+            findings = supervise(
+                worker_command("favor.measurement.worker"),
+                limited.to_json(),
+                time_limit=limited.time_limit,
+                on_step=on_step,
+                environment=environment,
+            )
     except InterruptedJob as interruption:
         record = record_of(job, interruption.findings, started, exporting)
         raise Interrupted(record, interruption.signal) from None
     return record_of(job, findings, started, exporting)
+
+
+@contextmanager
+def environment_of(job: MeasureJob) -> Iterator[dict[str, str]]:
+    """The environment variables of a job's worker; one that compiles has empty caches, so that it compiles all."""
+    environment = worker_environment(job.threads)
+    if job.runtime != "compile":
+        yield environment
+        return
+    # The parent deletes the folder, since a worker may be killed.
+    with tempfile.TemporaryDirectory(prefix="favor-compile-") as folder:
+        yield environment | {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
 
 
 def record_of(job: MeasureJob, findings: Findings, started: datetime, exporting: Findings | None = None) -> Record:

@@ -110,7 +110,7 @@ def _torch_inference(bench: "Bench", job: MeasureJob) -> "Workload":
         call, began = inference.at(1), bench.clock.now()
         call.run()
         bench.device.synchronize()
-        method = "first call at batch size 1, which compiles; other batch sizes are compiled when they are first run"
+        method = "first call at batch size 1, which compiles with empty caches; other sizes compile at their first call"
         bench.channel.found("preparation_time", bench.clock.now() - began, method)
     return inference
 

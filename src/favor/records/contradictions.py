@@ -11,7 +11,7 @@ import msgspec
 
 from favor.metrics import METRICS
 from favor.records.counted import counted_records
-from favor.records.schema import EAGER, MACHINE_COLUMNS, Reading, Record
+from favor.records.schema import EAGER, MACHINE_COLUMNS, Reading, Record, Scalar
 from favor.units import format_quantity
 
 CONTRADICTORY = "contradictory"
@@ -29,6 +29,8 @@ LEAST_OF_WEIGHTS = 0.8
 
 _SHARED = ("img_size", "device", "precision", "runtime", "attention", "batch", "batch_size", "optimizer")
 _SPEED = {"inference": "throughput", "training": "train_throughput"}
+_Sized = tuple[str, Scalar | None]
+"""A model's name and its image size."""
 
 
 def flagged(records: Sequence[Record]) -> tuple[Record, ...]:
@@ -36,22 +38,28 @@ def flagged(records: Sequence[Record]) -> tuple[Record, ...]:
 
     Only the newest successful measurement of each model counts, as in the table.
     """
+    newest = newest_measurements(records)
+    if not newest:
+        return tuple(records)
+    counts = _counts(records)
+    contradictions: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for number in newest:
+        contradictions[number] += [*_within(records[number]), *_with_the_trace(records[number], counts)]
+    for family in _comparable(records, newest):
+        for one, other in combinations(family, 2):
+            for number, contradiction in _by_size(one, other, records, counts):
+                contradictions[number].append(contradiction)
+    return tuple(_with_flags(record, contradictions.get(number, [])) for number, record in enumerate(records))
+
+
+def newest_measurements(records: Sequence[Record]) -> tuple[int, ...]:
+    """The positions of the newest successful measurement of each model, phase, conditions and machine."""
     newest = {
         (record.name, record.task, frozenset(record.conditions.items()), _machine(record)): number
         for number, record in enumerate(records)
         if record.source == "measured" and record.status == "ok" and record.task in _SPEED
     }
-    if not newest:
-        return tuple(records)
-    counts = _counts(records)
-    contradictions: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for number in newest.values():
-        contradictions[number] += [*_within(records[number]), *_with_the_trace(records[number], counts)]
-    for family in _comparable(records, newest.values()):
-        for one, other in combinations(family, 2):
-            for number, contradiction in _by_size(one, other, records, counts):
-                contradictions[number].append(contradiction)
-    return tuple(_with_flags(record, contradictions.get(number, [])) for number, record in enumerate(records))
+    return tuple(newest.values())
 
 
 def _with_flags(record: Record, contradictions: list[tuple[str, str]]) -> Record:
@@ -78,14 +86,14 @@ def _within(record: Record) -> Iterator[tuple[str, str]]:
         yield _flag("latency"), f"{slow} for one image is longer than a batch of {best.value:g} takes at {fast}"
 
 
-def _with_the_trace(record: Record, counts: Mapping[str, Record]) -> Iterator[tuple[str, str]]:
+def _with_the_trace(record: Record, counts: Mapping[_Sized, Record]) -> Iterator[tuple[str, str]]:
     """Exact memory against the counts: the weights at least, and all activations at most."""
-    memory, counted = record.metrics.get("inference_memory"), counts.get(record.name)
+    memory, counted = record.metrics.get("inference_memory"), counts.get(_sized(record))
     if memory is None or counted is None or not memory.method.startswith("exact"):
         return
     of_count, of_record = counted.conditions, record.conditions
-    same = all(of_count.get(key) == of_record.get(key) for key in ("img_size", "num_classes"))
-    if not same or of_record.get("precision") != "fp32" or of_record.get("runtime", EAGER) != EAGER:
+    same_head = of_count.get("num_classes") == of_record.get("num_classes")
+    if not same_head or of_record.get("precision") != "fp32" or of_record.get("runtime", EAGER) != EAGER:
         return
     weights, activations = (counted.metrics[name].value for name in ("weight_bytes", "activations"))
     side = float(of_record["img_size"])
@@ -115,12 +123,13 @@ def _machine(record: Record) -> tuple[object, ...]:
 
 
 def _by_size(
-    one: int, other: int, records: Sequence[Record], counts: Mapping[str, Record]
+    one: int, other: int, records: Sequence[Record], counts: Mapping[_Sized, Record]
 ) -> Iterator[tuple[int, tuple[str, str]]]:
     """A much larger model that is faster than a smaller one of its family, beyond their intervals."""
-    if records[one].name not in counts or records[other].name not in counts:
+    counted = {number: counts.get(_sized(records[number])) for number in (one, other)}
+    work = {number: record.metrics["macs"].value for number, record in counted.items() if record is not None}
+    if len(work) < len(counted):
         return
-    work = {number: counts[records[number].name].metrics["macs"].value for number in (one, other)}
     small, large = sorted((one, other), key=lambda number: work[number])
     metric = _SPEED[records[one].task]
     speed = {number: records[number].metrics.get(metric) for number in (small, large)}
@@ -135,13 +144,17 @@ def _by_size(
         yield number, (_flag(metric), reason)
 
 
-def _counts(records: Sequence[Record]) -> dict[str, Record]:
-    """The counts of each model that has them; a study's own go before those that ship with favor."""
+def _counts(records: Sequence[Record]) -> dict[_Sized, Record]:
+    """The counts of each model and image size that has them; a study's own go before those that ship with favor."""
     return {
-        record.name: record
+        _sized(record): record
         for record in (*counted_records(), *records)
         if record.task == "count" and {"macs", "weight_bytes", "activations"} <= record.metrics.keys()
     }
+
+
+def _sized(record: Record) -> _Sized:
+    return record.name, record.conditions.get("img_size")
 
 
 def _flag(metric: str) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -61,8 +62,9 @@ def chart_themes() -> dict[str, object]:
     return {"light": theme(dark=False), "dark": theme(dark=True)}
 
 
+@cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which gives the page `vegaEmbed`."""
+    """Vega, Vega-Lite and Vega-Embed as one script, which gives the page `vegaEmbed`; bundling takes seconds."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.setting import column_of
 from favor.metrics import METRICS
 from favor.report.figures.axes import axis_of
 from favor.text import in_markdown
@@ -35,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, half the width of its 95 % interval if known, and the numbers of its footnotes."""
+    """A number, half its 95 % interval (`?` if that is unknown, None if exact), and the numbers of its footnotes."""
 
     value: str
     plus_minus: str | None = None
@@ -79,7 +81,7 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> ResultsTable:
     rows = rows[rows[known].notna().any(axis=1)]
     axes = {metric: axis_of(metric, rows[metric]) for metric in known}
     columns = tuple(Column(metric, axes[metric].title, axes[metric].unit or "1") for metric in known)
-    best = {metric: _best(rows[metric], metric) for metric in known}
+    best = {metric: _best(rows, metric) for metric in known}
     pipelines = {metric: rows.get(f"{metric}_pipeline") for metric in known}
     mixed = {metric for metric, column in pipelines.items() if column is not None and column.nunique() > 1}
     notes: dict[str, int] = {}
@@ -104,11 +106,14 @@ def _name(row: Row, rows: pd.DataFrame) -> str:
     return f"{row['name']} ({row['img_size']:g} px)" if several else str(row["name"])
 
 
-def _best(values: pd.Series, metric: str) -> float | None:
-    better = METRICS[metric].better
+def _best(rows: pd.DataFrame, metric: str) -> float | None:
+    """The best number; None if it was disturbed, since then nobody knows which is the best."""
+    better, values = METRICS[metric].better, rows[metric]
     if better == "neither" or values.nunique() < 2:
         return None
-    return float(values.max() if better == "higher" else values.min())
+    best = float(values.max() if better == "higher" else values.min())
+    flags = column_of(rows, f"{metric}_flags")[values == best]
+    return None if marked(flags, is_disturbed).any() else best
 
 
 def _notes_on(row: Row, metric: str) -> Iterable[str]:
@@ -127,13 +132,13 @@ def _rounded(row: Row, metric: str, factor: float) -> tuple[str, str | None]:
 
     >>> _rounded({"top1": 82.5431, "top1_low": 82.31, "top1_high": 82.79}, "top1", 1.0)
     ('82.54', '0.24')
-    >>> _rounded({"params": 22_059_496.0}, "params", 1e6)
-    ('22.06', None)
+    >>> _rounded({"params": 22_059_496.0}, "params", 1e6), _rounded({"throughput": 12.0}, "throughput", 1.0)
+    (('22.06', None), ('12', '?'))
     """
     value = float(row[metric]) / factor
     low, high = (row.get(f"{metric}_{end}") for end in ("low", "high"))
-    if low is None or high is None or pd.isna(low) or pd.isna(high) or not high > low:
-        return f"{value:.4g}", None
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return f"{value:.4g}", None if METRICS[metric].exact else "?"
     half = (float(high) - float(low)) / 2 / factor
     if not 0 < half < math.inf:  # of numbers at the ends of the range of floats
         return f"{value:.4g}", None

@@ -15,8 +15,9 @@ from favor.text import require_printable
 _LARGEST_CARD = 10_000_000  # bytes: the names of ten thousand classes are a few hundred thousand
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Triple = tuple[Finite, Finite, Finite]
+# Wider than any normalization of values from 0 to 1, and still finite in float32.
+Mean = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False)]
+Deviation = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 
 
 class SelfTest(BaseModel):
@@ -48,8 +49,8 @@ class ExportCard(BaseModel):
     model: str
     img_size: int = Field(ge=1, le=4096)
     in_chans: int = Field(ge=1, le=1024)
-    mean: Triple
-    std: tuple[Positive, Positive, Positive]
+    mean: tuple[Mean, Mean, Mean]
+    std: tuple[Deviation, Deviation, Deviation]
     crop_ratio: float = Field(gt=0.0, le=1.0)
     interpolation: Literal["bicubic", "bilinear"] = Field(default="bicubic", description="missing in older cards")
     num_classes: int = Field(ge=1, le=1_000_000)
@@ -93,11 +94,12 @@ def read_card(file: Path) -> ExportCard:
 
 
 def require_fitting(card: ExportCard, file: Path, form: str, shapes: Shapes) -> None:
-    """Refuse a card that contradicts its file; a size that the file leaves open contradicts nothing."""
+    """Refuse a card that contradicts its file; a size that the file leaves open contradicts only a fixed batch size."""
     if card.format != form:
         raise RequestError(f"{file}: a file for {form}, but its card says {card.format}; export the model again")
-    images = (None, card.in_chans, card.img_size, card.img_size)
-    if shapes.images and not _agree(shapes.images, images):
+    images = (None if card.dynamic_batch else 1, card.in_chans, card.img_size, card.img_size)
+    has_open_batch = shapes.images[:1] == (None,)
+    if shapes.images and (has_open_batch != card.dynamic_batch or not _agree(shapes.images, images)):
         taken, said = _shape_text(shapes.images), _shape_text(images)
         raise RequestError(f"{file}: takes images of shape {taken}, but its card says {said}; export the model again")
     if len(shapes.outputs) == 2 and not _agree(shapes.outputs, (None, card.num_classes)):

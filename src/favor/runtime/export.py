@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError, WorkError, unknown_name
 from favor.runtime.exported import files_of
-from favor.runtime.names import RUNTIMES, require_packages
+from favor.runtime.names import ENDINGS, OPENERS, RUNTIMES, require_packages
 from favor.runtime.openvino_core import openvino_core
 from favor.runtime.openvino_session import reason
 from favor.runtime.quantize import INPUT, quantize_onnx, quantize_openvino
@@ -21,13 +21,9 @@ from favor.runtime.session import first_line
 from favor.runtime.telemetry import without_telemetry
 from favor.zoo.fuse import fuse
 
-ENDINGS: Mapping[str, str] = MappingProxyType({"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"})
-"""The formats that models are exported to -> how their files' names end."""
 PRECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"onnx": ("fp32", "fp16", "int8"), "openvino": ("fp32", "fp16", "int8"), "torch-export": ("fp32", "fp16")}
 )
-OPENERS: Mapping[str, str] = MappingProxyType({"onnx": "onnxruntime", "openvino": "openvino"})
-"""The runtime that opens a format. PyTorch's own format may hold pickles, so favor writes it and never reads it."""
 OPSET = 20
 
 

@@ -58,6 +58,10 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType({runtime.name: runtime for ru
 ALL_PRECISIONS = tuple(dict.fromkeys(precision for runtime in _KNOWN for precision in runtime.precisions))
 TRAINING = ("eager", "compile")
 """The runtimes that train."""
+ENDINGS: Mapping[str, str] = MappingProxyType({"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"})
+"""The formats that models are exported to -> how their files' names end."""
+OPENERS: Mapping[str, str] = MappingProxyType({"onnx": "onnxruntime", "openvino": "openvino"})
+"""The runtime that opens a format. PyTorch's own format may hold pickles, so favor writes it and never reads it."""
 
 
 def find_runtime(name: str) -> Runtime:

@@ -23,11 +23,13 @@ def accurate_enough(study: ResolvedStudy, table: pd.DataFrame) -> frozenset[str]
     return frozenset(model.name for model in study.models) - too_low - flagged
 
 
-def contenders(study: ResolvedStudy, table: pd.DataFrame, doubtful: Collection[str] = ()) -> list[tuple[str, int]]:
+def contenders(
+    study: ResolvedStudy, table: pd.DataFrame, doubtful: Collection[tuple[str, int]] = ()
+) -> list[tuple[str, int]]:
     """The models (name and image size) that may be the fastest with the study's minimum accuracy, the fastest first.
 
-    A doubtful measurement says nothing: its model can always win. The table holds the study's records and those that
-    ship with favor.
+    The measurement of a `doubtful` one says nothing: it can always win. The table holds the study's records and those
+    that ship with favor.
     """
     rows = compared_models(study, table)
     if "throughput" not in rows.columns:
@@ -36,7 +38,8 @@ def contenders(study: ResolvedStudy, table: pd.DataFrame, doubtful: Collection[s
         rows = rows[rows["top1"].notna()]
     is_ranked = rows["name"].isin(accurate_enough(study, table)) & rows["throughput"].notna()
     rows = rows[is_ranked].sort_values("throughput", ascending=False)
-    is_doubtful = rows["name"].isin(list(doubtful))
+    sized = zip(rows["name"], rows["img_size"], strict=True)
+    is_doubtful = pd.Series([model in doubtful for model in sized], index=rows.index, dtype=bool)
     low, high = (_end(rows, end) for end in ("low", "high"))
     to_beat = low[~is_doubtful].max()
     can_win = rows[is_doubtful | (high * (1 + MARGIN) >= to_beat)]

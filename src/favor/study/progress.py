@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from favor.records.contradictions import CONTRADICTORY, REASON, flagged
+from favor.records.contradictions import CONTRADICTORY, REASON, flagged, newest_measurements
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
 from favor.records.store import Problem, has_records, read
@@ -139,6 +139,12 @@ def doubts_of(record: Record | None) -> tuple[str, ...]:
     if any(flag.endswith(f":{CONTRADICTORY}") for flag in flags):
         doubts.append(str(record.environment[REASON]))
     return tuple(doubts)
+
+
+def doubtful_measurements(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The newest measurements that have to be repeated, whether or not a job asked for them."""
+    newest = (records[number] for number in newest_measurements(records))
+    return tuple(record for record in newest if doubts_of(record))
 
 
 def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:

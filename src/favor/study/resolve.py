@@ -123,7 +123,8 @@ def _checkpoint(study: StudyFile, names: Sequence[str], source: Source) -> str |
         return None
     if "int8" not in study.precisions:
         raise RequestError("only int8 depends on weights; add --precision int8, or leave it out")
-    path = (Path(source.place).parent / study.checkpoint).resolve()
+    pushed = study.checkpoint.startswith(HUB)
+    path = Path(study.checkpoint) if pushed else (Path(source.place).parent / study.checkpoint).resolve()
     trained, _ = load_model_file(checkpoint_file(path))
     if list(names) != [trained.model]:
         raise RequestError(f"{study.checkpoint} holds {trained.model}; measure that model alone")

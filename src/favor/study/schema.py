@@ -184,7 +184,7 @@ class MeasureOptions(StudyPart):
         None, description="int8: calibration images, as NAME or NAME:PATH such as folder:photos."
     )
     checkpoint: Annotated[str, AT_LEAST_ONE] | None = Field(
-        None, description="int8: a checkpoint or a run's folder to quantize; gives the change of top-1."
+        None, description="int8: a checkpoint, a run's folder or hub:USER/NAME to quantize; gives the change of top-1."
     )
     attention: Annotated[str, _one_of("attention", ATTENTION)] = Field(
         "fused", description="fused, or plain: the attention matrix in memory, as before PyTorch 2.0."

@@ -115,7 +115,7 @@ class SecondLook:
             for state in reversed(self._states())  # of several precisions, the study's first
             if isinstance(state.job, MeasureJob) and state.job.phase == "inference" and state.record is not None
         }
-        doubtful = {name for (name, _), state in states.items() if doubts_of(state.record)}
+        doubtful = {model for model, state in states.items() if doubts_of(state.record)}
         chosen = [states[model] for model in contenders(self.study, self._evidence(), doubtful) if model in states]
         return list(_fitting(chosen[:MOST_CONTENDERS], SHARE_OF_FREE_MEMORY * self.free_memory))
 

@@ -15,7 +15,7 @@ from favor.analyze import Comparison, GuideEntry, Limit, Request, disagreement, 
 from favor.analyze.best_runtime import in_runtime
 from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
-from favor.analyze.reasons import dominated_by
+from favor.analyze.reasons import dominated_by, without_intervals
 from favor.analyze.recommendation import Choice, Reading, Recommendation, reading_of
 from favor.analyze.setting import QUANTIZED
 from favor.analyze.trainings import LEAST_TO_COMPARE
@@ -35,7 +35,8 @@ class Standing:
     """The rank of a ViT by one cost, whether it is on the front with accuracy, and which models beat it.
 
     `probability` is the share of draws from the intervals in which it is on the front. The models in `beaten_by` are
-    at least as accurate and cost less, or cost the same and are more accurate. Without accuracies all are unknown.
+    at least as accurate and cost less, or cost the same and are more accurate; for those in `without_intervals`, one of
+    the numbers has no interval. Without accuracies all are unknown.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Standing:
     on_front: bool | None
     probability: float | None
     beaten_by: tuple[str, ...]
+    without_intervals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
     for at, row in rows[rows["family"] == REFERENCE_FAMILY].iterrows():
         img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
         point = points.get((str(row["name"]), img_size))
+        beaten_by = () if point is None else _beating(row, accurate, metric)
         standing.append(
             Standing(
                 name=str(row["name"]),
@@ -184,7 +187,10 @@ def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
                 of=len(rows),
                 on_front=None if point is None else point.member,
                 probability=None if point is None else point.probability,
-                beaten_by=() if point is None else _beating(row, accurate, metric),
+                beaten_by=beaten_by,
+                without_intervals=()
+                if point is None
+                else without_intervals(beaten_by, point.row, accurate, ["top1", metric]),
             )
         )
     return standing

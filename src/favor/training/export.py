@@ -20,9 +20,9 @@ from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError, WorkError
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
 from favor.runtime.compare import Comparison, compare
-from favor.runtime.export import OPENERS, check_export, export_file
+from favor.runtime.export import check_export, export_file
 from favor.runtime.matrix import refuse_known_failure
-from favor.runtime.names import RUNTIMES, versions
+from favor.runtime.names import ENDINGS, OPENERS, RUNTIMES, versions
 from favor.runtime.opening import open_file
 from favor.runtime.session import Choice
 from favor.runtime.torch_session import TorchSession
@@ -134,7 +134,8 @@ def export(request: ExportRequest) -> ExportCard:
 def _subject(request: ExportRequest) -> Subject:
     """What the source names: a checkpoint or a run's folder where there is one, a model of the zoo otherwise."""
     path = Path(request.source)
-    if path.exists() or request.source.startswith(HUB) or path.suffix in (".safetensors", ".pth", ".pt"):
+    endings = (".safetensors", ".pth", ".pt", *ENDINGS.values())
+    if path.exists() or request.source.startswith(HUB) or path.suffix in endings:
         subject = subject_of(path)
         _refuse_known_failure(request, subject.name)
         return subject
@@ -157,7 +158,7 @@ def _refuse_known_failure(request: ExportRequest, model: str) -> None:
 
 def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
     if request.calibration is not None:
-        return named_images(request.calibration)
+        return _images_of_option("--calibration", request.calibration)
     assert subject.trained is not None  # noqa: S101 - `_subject` refuses fresh weights without images
     return own_data(Path(request.source), subject.trained.dataset, subject.trained.classes)
 
@@ -165,7 +166,7 @@ def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
 def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
     """The images to compare on: those asked for, the model's own, ImageNet's, or else generated ones."""
     if request.data is not None:
-        return named_images(request.data)
+        return _images_of_option("--data", request.data)
     if subject.trained is None:
         return open_data(IMAGENET if find(parse(IMAGENET)) else GENERATED)
     name = subject.trained.dataset.partition("[")[0]
@@ -173,6 +174,13 @@ def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
     if not is_here:
         return open_data(GENERATED)
     return own_data(Path(request.source), subject.trained.dataset, subject.trained.classes)
+
+
+def _images_of_option(option: str, text: str) -> DataSet:
+    try:
+        return named_images(text)
+    except RequestError as error:
+        raise RequestError(f"{option}: {error}") from error
 
 
 def named_images(text: str) -> DataSet:

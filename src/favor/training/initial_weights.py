@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from favor.errors import RequestError, one_line, shown
 from favor.regular_file import open_regular, sha256_of
+from favor.runtime.names import ENDINGS
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights, pushed_file
@@ -92,6 +93,11 @@ def checkpoint_file(path: Path) -> Path:
         if checkpoint is None:
             raise RequestError(f"{path}: no checkpoint in this folder; give a file or the folder of a run")
         return checkpoint.file
+    if path.suffix in ENDINGS.values():
+        raise RequestError(
+            f"{path}: a file of `favor export`, not a checkpoint; name the model, the checkpoint or the run that it is "
+            "from"
+        )
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
     return path

@@ -25,7 +25,7 @@ from favor.errors import RequestError, WorkError
 from favor.machine.device import Device
 from favor.machine.precision import Precision, training_precision
 from favor.runtime.card import read_card, require_fitting
-from favor.runtime.export import ENDINGS, OPENERS
+from favor.runtime.names import ENDINGS, OPENERS
 from favor.runtime.opening import open_foreign
 from favor.runtime.session import Choice
 from favor.trace.meta_shortcuts import SkipInitialization
