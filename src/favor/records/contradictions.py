@@ -46,9 +46,8 @@ def flagged(records: Sequence[Record]) -> tuple[Record, ...]:
     for number in newest:
         contradictions[number] += [*_within(records[number]), *_with_the_trace(records[number], counts)]
     for family in _comparable(records, newest):
-        for one, other in combinations(family, 2):
-            for number, contradiction in _by_size(one, other, records, counts):
-                contradictions[number].append(contradiction)
+        for number, contradiction in _by_size(family, records, counts):
+            contradictions[number].append(contradiction)
     return tuple(_with_flags(record, contradictions.get(number, [])) for number, record in enumerate(records))
 
 
@@ -123,25 +122,26 @@ def _machine(record: Record) -> tuple[object, ...]:
 
 
 def _by_size(
-    one: int, other: int, records: Sequence[Record], counts: Mapping[_Sized, Record]
+    family: Collection[int], records: Sequence[Record], counts: Mapping[_Sized, Record]
 ) -> Iterator[tuple[int, tuple[str, str]]]:
-    """A much larger model that is faster than a smaller one of its family, beyond their intervals."""
-    counted = {number: counts.get(_sized(records[number])) for number in (one, other)}
-    work = {number: record.metrics["macs"].value for number, record in counted.items() if record is not None}
-    if len(work) < len(counted):
-        return
-    small, large = sorted((one, other), key=lambda number: work[number])
-    metric = _SPEED[records[one].task]
-    speed = {number: records[number].metrics.get(metric) for number in (small, large)}
-    slow, fast = speed[small], speed[large]
-    if slow is None or fast is None or not 0 < LARGER * work[small] <= work[large] or _low(fast) <= _high(slow):
-        return
-    reason = (
-        f"{records[large].name} ({work[large] / work[small]:.1f} times the multiply-adds) is faster than "
-        f"{records[small].name}: {_text(metric, fast)} against {_text(metric, slow)}"
-    )
-    for number in (small, large):
-        yield number, (_flag(metric), reason)
+    """Much larger models that are faster than smaller ones of their family, beyond their intervals."""
+    by_work = []
+    for number in family:
+        record, counted = records[number], counts.get(_sized(records[number]))
+        speed = record.metrics.get(_SPEED[record.task])
+        if counted is not None and speed is not None and counted.metrics["macs"].value > 0:
+            by_work.append((counted.metrics["macs"].value, number, _low(speed), _high(speed)))
+    for (work, small, _, high), (more, large, low, _) in combinations(sorted(by_work), 2):
+        if more < LARGER * work or low <= high:
+            continue
+        metric = _SPEED[records[small].task]
+        fast, slow = (_text(metric, records[number].metrics[metric]) for number in (large, small))
+        reason = (
+            f"{records[large].name} ({more / work:.1f} times the multiply-adds) is faster than "
+            f"{records[small].name}: {fast} against {slow}"
+        )
+        for number in (small, large):
+            yield number, (_flag(metric), reason)
 
 
 def _counts(records: Sequence[Record]) -> dict[_Sized, Record]:
