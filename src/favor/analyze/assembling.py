@@ -75,10 +75,8 @@ def assemble(
     # A number without an image size belongs to every size of its model; it gets its own row only if there is no size.
     has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
     rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
-    for column in _CARD:
-        if column in sized.columns:
-            first_known = sized[["name", column]].dropna().drop_duplicates("name").set_index("name")[column]
-            rows[column] = rows["name"].map(first_known)
+    card = [column for column in _CARD if column in sized.columns]
+    rows = rows.join(sized.groupby("name", sort=False)[card].first(), on="name")
     new_columns: dict[str, pd.Series] = {}
     conditions = [column for column in sized.columns if column in _READ and sized[column].notna().any()]
     for metric in [name for name in METRICS if name in sized.columns]:
@@ -106,24 +104,27 @@ def comparable(
     """
     if metric not in assembled.columns or METRICS[metric].group == "counted":
         return assembled, None, 0
-    known = assembled[assembled[metric].notna() if choosing is None else assembled[metric].notna() & choosing]
+    has_number = assembled[metric].notna().to_numpy()
+    # Rows share their settings: each is looked at once.
+    code, settings = pd.factorize(assembled[f"{metric}_setting"])
+    chooses = has_number if choosing is None else has_number & choosing.to_numpy()
     if run is not None and METRICS[metric].depends_on_device:
-        known = known[in_run_setting(known[f"{metric}_setting"], run)]
-    if not len(known) and run is None:
+        chooses = chooses & in_run_setting(assembled[f"{metric}_setting"], run)
+    if not chooses.any() and run is None:
         return assembled, None, 0
-    by_setting: dict[Setting, list[str]] = {}
-    for setting, source in zip(known[f"{metric}_setting"], known[f"{metric}_source"], strict=True):
-        by_setting.setdefault(setting, []).append(source)
-    kept = min(by_setting, key=lambda setting: _preference(by_setting[setting], setting), default=None)
-    elsewhere = assembled[metric].notna() & (assembled[f"{metric}_setting"] != kept)
+    order = source_order(assembled[f"{metric}_source"])
+    by_setting = {number: order[chooses & (code == number)] for number in dict.fromkeys(code[chooses])}
+    kept = min(by_setting, key=lambda number: _preference(by_setting[number], settings[number]), default=None)
+    elsewhere = has_number if kept is None else has_number & (code != kept)
     if not elsewhere.any():
-        return assembled, kept, 0
+        return assembled, None if kept is None else settings[kept], 0
     blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
-    return assembled.assign(**blanked), kept, int(elsewhere.sum())
+    return assembled.assign(**blanked), None if kept is None else settings[kept], int(elsewhere.sum())
 
 
-def _preference(sources: Sequence[str], setting: Setting) -> tuple[bool, float, int, str]:
-    return len(sources) < LEAST_TO_COMPARE, source_order(pd.Series(sources)).min(), -len(sources), str(setting)
+def _preference(orders: np.ndarray, setting: Setting) -> tuple[bool, float, int, str]:
+    """The order of settings: enough models to compare, the best source, the most models."""
+    return len(orders) < LEAST_TO_COMPARE, float(orders.min()), -len(orders), str(setting)
 
 
 def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

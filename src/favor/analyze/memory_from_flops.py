@@ -6,6 +6,7 @@ Paper: Nauen et al., "Which Transformer to Favor", appendix D.9, Figure 20: VRAM
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
@@ -46,12 +47,12 @@ class MemoryFit:
 
     def predict(self, operations: float) -> MemoryEstimate:
         """The memory that the line expects for a model with so many operations."""
-        from scipy import stats
+        from scipy.special import stdtrit
 
         giga = operations / _GIGA
         expected = self.slope * giga + self.intercept
         leverage = 1 + 1 / self.n + (giga - self.mean_operations) ** 2 / self.spread_operations
-        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, self.n - 2)) * self.residual * math.sqrt(leverage)
+        half = float(stdtrit(self.n - 2, 0.5 + CONFIDENCE / 2)) * self.residual * math.sqrt(leverage)
         return MemoryEstimate(expected * _GIGA, (expected - half) * _GIGA, (expected + half) * _GIGA)
 
 
@@ -62,7 +63,7 @@ def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> Memo
     >>> round(memory_from_flops(table).slope, 1)
     25.0
     """
-    from scipy import stats
+    from scipy.special import stdtrit
 
     usable, excluded = complete_rows(table, ["ops_mixed", memory])
     batch_size = _only_batch_size(usable) if "batch_size" in metric(memory).conditions else None
@@ -70,23 +71,26 @@ def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> Memo
     n = len(x)
     if n < 3 or x.max() == x.min():
         raise RequestError(f"a line with an interval needs three or more rows with ops_mixed and {memory}, found {n}")
-    fit = stats.linregress(x, y)
-    t = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 2))
-    residuals = y - (fit.slope * x + fit.intercept)
+    center, spread = float(x.mean()), float(((x - x.mean()) ** 2).sum())
+    slope = float(((x - center) * y).sum()) / spread
+    intercept = float(y.mean()) - slope * center
+    residual = math.sqrt(float(((y - slope * x - intercept) ** 2).sum()) / (n - 2))
+    t = float(stdtrit(n - 2, 0.5 + CONFIDENCE / 2))
+    half_slope, half_intercept = (t * residual * math.sqrt(share) for share in (1 / spread, 1 / n + center**2 / spread))
     return MemoryFit(
         memory=memory,
         batch_size=batch_size,
         n=n,
-        slope=float(fit.slope),
-        slope_low=float(fit.slope - t * fit.stderr),
-        slope_high=float(fit.slope + t * fit.stderr),
-        intercept=float(fit.intercept),
-        intercept_low=float(fit.intercept - t * fit.intercept_stderr),
-        intercept_high=float(fit.intercept + t * fit.intercept_stderr),
-        correlation=float(fit.rvalue),
-        residual=math.sqrt(float((residuals**2).sum()) / (n - 2)),
-        mean_operations=float(x.mean()),
-        spread_operations=float(((x - x.mean()) ** 2).sum()),
+        slope=slope,
+        slope_low=slope - half_slope,
+        slope_high=slope + half_slope,
+        intercept=intercept,
+        intercept_low=intercept - half_intercept,
+        intercept_high=intercept + half_intercept,
+        correlation=float(np.corrcoef(x, y)[0, 1]),
+        residual=residual,
+        mean_operations=center,
+        spread_operations=spread,
         excluded=excluded,
     )
 

@@ -225,7 +225,9 @@ def _plain(value: Any) -> Any:
 
 def in_run_setting(settings: pd.Series, run: Setting) -> np.ndarray:
     """Mask of the settings that are in a run setting, whatever else a metric depends on."""
-    return np.array([isinstance(setting, Setting) and setting.run == run for setting in settings], dtype=bool)
+    code, distinct = pd.factorize(settings)
+    inside = [isinstance(setting, Setting) and setting.run == run for setting in distinct]
+    return np.array([*inside, False], dtype=bool)[code]  # -1 stands for a row without a setting
 
 
 def by_run_setting(table: pd.DataFrame) -> list[tuple[Setting, pd.DataFrame]]:

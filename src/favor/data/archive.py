@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Self
 
+from favor.cache_folder import cache_folder
 from favor.errors import FavorError, RequestError, WorkError, one_line, shown
 from favor.regular_file import open_regular
 
@@ -46,11 +47,6 @@ _LONGEST_EXTENSION = 2**20
 def is_archive(path: Path) -> bool:
     """Whether the path names an archive that `unpacked` can read."""
     return path.name.endswith(ARCHIVE_ENDINGS) and path.is_file()
-
-
-def cache_folder() -> Path:
-    """favor's cache folder: $XDG_CACHE_HOME/favor, or ~/.cache/favor."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "favor"  # noqa: PTH111 - no error without a home
 
 
 def unpacked(archive: Path) -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from favor.data.archive import cache_folder
+from favor.cache_folder import cache_folder
 from favor.data.names import NamedSet, missing
 from favor.errors import WorkError, one_line
 

@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -16,10 +17,15 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
+from favor.atomic_file import write_whole
+from favor.cache_folder import cache_folder
+from favor.errors import FavorError
+from favor.regular_file import read_regular
 from favor.report.figures import Figure, all_figures, theme
 from favor.report.progress import Track, unseen
 
 _REPRODUCIBLE = 0  # a packed text carries no time of its packing
+_LONGEST_LIBRARY = 2**24  # bytes; it has a megabyte
 _LEVEL = 6  # the highest takes twice as long to save one percent
 
 
@@ -64,8 +70,18 @@ def chart_themes() -> dict[str, object]:
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which gives the page `vegaEmbed`; bundling takes seconds."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    """Vega, Vega-Lite and Vega-Embed as one script, which gives the page `vegaEmbed`.
+
+    Bundling takes seconds, so the script is kept in the cache folder.
+    """
+    kept = cache_folder() / f"charts-{vl_convert.__version__}.js"
+    with suppress(FavorError, UnicodeDecodeError):
+        return read_regular(kept, _LONGEST_LIBRARY).decode()
+    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError, FavorError):  # without a cache, the next page takes as long as this one
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, library.encode())
+    return library
 
 
 def packed(text: str) -> str:
