@@ -136,6 +136,8 @@ def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[
     The key is the accuracy's: name, source and pipeline.
     """
     conditions = [column for column in ("img_size", "num_classes", "pipeline") if column in table.columns]
+    counts_in_table = [count for count in _COUNTS_TO_COMPARE if count in table.columns]
+    table = table.loc[table["name"].isin(foreign["name"]), ["name", "source", *conditions, *counts_in_table]]
     stated = table.merge(
         foreign[_TRAINING].drop_duplicates(),
         left_on=["name", "source"],
@@ -145,9 +147,7 @@ def _count_deviations(table: pd.DataFrame, foreign: pd.DataFrame) -> dict[tuple[
         stated = stated[stated["pipeline"].isna() | (stated["pipeline"] == stated["top1_pipeline"])]
     ours = table[table["source"] == "measured"]
     deviations: dict[tuple[str, str, str], str] = {}
-    for count in _COUNTS_TO_COMPARE:
-        if count not in table.columns:
-            continue
+    for count in counts_in_table:
         columns = ["name", count, *(column for column in conditions if column != "pipeline")]
         both = (
             stated[[*columns, *_TRAINING[1:]]]
