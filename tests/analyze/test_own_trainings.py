@@ -121,6 +121,14 @@ def test_a_run_that_was_killed_is_no_result_unless_it_is_asked_for(tmp_path: Pat
     assert "unfinished trainings: cvt_13" in recommend(table, Request(unfinished=True)).notes
 
 
+def test_where_all_trainings_are_unfinished_the_option_that_includes_them_is_named(tmp_path: Path) -> None:
+    runs = [a_training(name, 45.0, epoch=2, dataset="photos") for name in ("cvt_13", "vit_s16")]
+    table = study(tmp_path, *runs)
+    with pytest.raises(RequestError, match="all trainings on photos are unfinished; --unfinished includes them"):
+        recommend(table, Request(dataset="photos"))
+    assert recommend(table, Request(dataset="photos", unfinished=True), draws=0).limits == ()
+
+
 def test_an_earlier_epoch_of_a_finished_run_never_counts(tmp_path: Path) -> None:
     table = study(tmp_path, a_training("vit_s16", 99.0, epoch=49), *(a_training(name, 60.0) for name in MODELS))
     for unfinished in (False, True):

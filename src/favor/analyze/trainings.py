@@ -160,6 +160,8 @@ def quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]
     rows = trained[trained["dataset"] == dataset]
     if not len(rows):
+        if (_is_early(table) & (table["dataset"] == dataset)).any():
+            raise RequestError(f"all trainings on {dataset} are unfinished; --unfinished includes them")
         names = [str(name) for name in trained["dataset"].dropna().unique()]
         raise unknown_name("data set with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")
     return rows
