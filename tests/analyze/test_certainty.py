@@ -808,7 +808,7 @@ def test_measuring_decides_a_tie_between_the_numbers_of_others_for_this_machine_
     for device in (None, "rtx3090"):
         answer = recommend(with_shipped(theirs), Request("throughput", device=device))
         assert answer.to_decide is not None
-        why = "throughput is published for rtx3090; measuring it here decides for this machine only"
+        why = "throughput was measured on another machine (rtx3090); measuring it here decides for this machine only"
         assert answer.to_decide.why == why
 
 

@@ -112,7 +112,8 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
         why = f"{what} is {origins}; measure it{f' on {device}' if device else ''}"
         if sources <= {"imported", "published"}:
             # The command below runs here, and not on the machine of those who published.
-            why = f"{what} is {origins}{_measured_on(some, column)}; measuring it here decides for this machine only"
+            elsewhere = f"another machine{_device_of(some, column)}"
+            why = f"{what} was measured on {elsewhere}; measuring it here decides for this machine only"
     elif doubts := {disturbance(flag) for flag in flags} - {None}:
         doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
         why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"
@@ -137,11 +138,11 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     return ToDecide(metric.name, why, command, minutes_to_measure(some["name"].nunique(), budget))
 
 
-def _measured_on(some: pd.DataFrame, column: str) -> str:
-    """The device that the numbers of others are from, in words; nothing where it is not known."""
+def _device_of(some: pd.DataFrame, column: str) -> str:
+    """The device that the numbers of others are from, in parentheses; nothing where it is not known."""
     settings = column_of(some, f"{column}_setting")
     devices = {setting.device for setting in settings if isinstance(setting, Setting) and setting.device}
-    return f" for {' and '.join(sorted(devices))}" if devices else ""
+    return f" ({' and '.join(sorted(devices))})" if devices else ""
 
 
 def _measuring(some: pd.DataFrame, request: Request, options: str) -> str:

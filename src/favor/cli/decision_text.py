@@ -52,10 +52,11 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for choice in answer.flagged:
         emit_line(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     for choice in (answer.favored,) if answer.favored else answer.undecided_between:
+        compiled = choice.deployment if choice.runtime == "compile" else None
         if choice.command is not None:
-            emit_line(f"Create it: {choice.command}")
-        if choice.deployment is not None:
-            emit_line(f"Deploy it in {choice.run}: {choice.deployment}")
+            emit_line(f"Create it: {compiled or choice.command}")
+        if choice.deployment is not None and compiled is None:
+            emit_line(f"Export it for {choice.run}: {choice.deployment}")
     for text in answer.notes:
         note(f"note: {text}")
     if answer.next_steps and answer.undecided and not answer.undecided_between:
