@@ -43,6 +43,7 @@ def decision_table(folder: Path) -> pd.DataFrame:
     table = pd.concat([part[part["name"].isin(names)] for part in (trained, counted, own)], ignore_index=True)
     # Assembling takes a time for every metric, so only those stay that a recommendation can ask for.
     asked = ("top1", "params", "macs_matmul", "throughput", "latency_p50", "inference_memory", "train_step_time")
+    asked += ("latency_p99", "memory_process")
     others = [name for name in METRICS if name not in asked]
     table = table.drop(columns=[name + end for name in others for end in ("", "_low", "_high")], errors="ignore")
     return table.dropna(axis="columns", how="all")

@@ -4,6 +4,8 @@ import math
 import random
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from favor.records import CardFields, Record, append, counted_records, reading
 from favor.zoo.taxonomy import How
 
@@ -24,11 +26,13 @@ def measured_zoo(folder: Path, seed: int = 0) -> Path:
     for record in known:
         macs, params = record.metrics["macs"].value, record.metrics["params"].value
         if pick.random() < 0.7:
-            records.append(_inference(pick, record.name, record.model, macs, params, _HERE))
+            records.append(_with_limited(_inference(pick, record.name, record.model, macs, params, _HERE)))
         if pick.random() < 0.2:
-            records.append(_inference(pick, record.name, record.model, macs, params, _THERE))
+            records.append(_with_limited(_inference(pick, record.name, record.model, macs, params, _THERE)))
         if pick.random() < 0.5:
-            records.append(_training(pick, record.name, record.model, macs))
+            training = _training(pick, record.name, record.model, macs)
+            process = reading("memory_process", round(4e8 + 3 * macs), method="resident peak")
+            records.append(replace(training, metrics={**training.metrics, "memory_process": process}))
         if pick.random() < 0.6:
             records.append(_simulated(pick, record.name, record.model, macs, params))
     failed = known[0]
@@ -113,6 +117,17 @@ def _inference(
         del metrics[metric]
     conditions = {"img_size": 224, "num_classes": 1000, "device": "cpu", "precision": "fp32"}
     return Record(name, card, "inference", "measured", conditions, metrics, environment=environment, time=_TIME)
+
+
+def _with_limited(record: Record) -> Record:
+    """The record with the numbers that `--max-p99` and `--max-process-memory` limit."""
+    metrics = dict(record.metrics)
+    if "latency_p50" in metrics:
+        metrics["latency_p99"] = reading("latency_p99", 1.4 * metrics["latency_p50"].value, method="percentile")
+    if "inference_memory" in metrics:
+        process = round(metrics["inference_memory"].value + 4e8)
+        metrics["memory_process"] = reading("memory_process", process, method="resident peak")
+    return replace(record, metrics=metrics)
 
 
 def _training(pick: random.Random, name: str, card: CardFields, macs: float) -> Record:

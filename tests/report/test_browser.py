@@ -17,6 +17,7 @@ import pytest
 from favor.analyze import Comparison, Limit, Request, Scope, pareto, recommend
 from favor.analyze.deviations import deviations
 from favor.analyze.guide import GuideEntry
+from favor.analyze.limits import LIMITED, Relaxation
 from favor.analyze.recommendation import Recommendation
 from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
@@ -228,15 +229,17 @@ def asked_at_random(pick: random.Random) -> tuple[Request, dict[str, float]]:
         "max_memory": round(pick.uniform(60, 700)),
         "max_latency": round(pick.uniform(2, 120), 1),
         "max_params": round(pick.uniform(5, 90)),
+        "max_p99": round(pick.uniform(3, 180), 1),
+        "max_process_memory": round(pick.uniform(450, 1100)),
     }
-    asked = {option: bound for option, bound in bounds.items() if pick.random() < 0.5}
-    limits = tuple(
-        Limit(option, LIMITS[option][0], "min" if option.startswith("min") else "max", bound * LIMITS[option][2])
-        for option, bound in asked.items()
-    )
+    asked = {option: bound for option, bound in bounds.items() if pick.random() < (0.5 if option in LIMITED else 0.25)}
     wish = pick.choice([None, "throughput", "latency", "memory", "params", "training-time", "energy"])
     device = pick.choice([None, None, "a100", "another processor, host lab, 2 threads, torch 2.15.0"])
-    return Request(wish, limits, pick.choice(["imagenet-1k", "imagenet-1k", "cars"]), device), asked
+    return Request(wish, limits_in(asked), pick.choice(["imagenet-1k", "imagenet-1k", "cars"]), device), asked
+
+
+def limits_in(asked: dict[str, float]) -> tuple[Limit, ...]:
+    return tuple(Limit.named(option, bound * LIMITS[option][2]) for option, bound in asked.items())
 
 
 def fragment_of(request: Request, asked: dict[str, float]) -> str:
@@ -250,16 +253,18 @@ ANSWER = """(fragment) => {
   favor.openView(fragment);
   const answer = favor.decide(favor.questionNow());
   const name = (row) => favor.models[row].name;
+  const why = answer.pool.length ? favor.reasons(answer) : null;
   return {
     choices: answer.choices.map(name),
     flagged: answer.flagged.map(name),
     undecided: answer.undecided.length,
     objective: answer.deciding.objective,
     ranked_by: answer.deciding.ranked_by,
-    summary: answer.why?.summary ?? null,
-    binding: (answer.why?.binding ?? []).map(({ option, instead }) => [option, name(instead)]),
-    dominates: (answer.why?.dominates ?? []).map(name),
-    gives_up: (answer.why?.givesUp ?? []).map(({ metric, best }) => [metric, name(best)]),
+    summary: why?.summary ?? null,
+    binding: (why?.binding ?? []).map(({ option, instead }) => [option, name(instead)]),
+    dominates: (why?.dominates ?? []).map(name),
+    without_intervals: (why?.withoutIntervals ?? []).map(name),
+    gives_up: (why?.givesUp ?? []).map(({ metric, best }) => [metric, name(best)]),
     relax: answer.relax && [...answer.relax.each, answer.relax.together].flatMap((way) => (way ? name(way.row) : [])),
   };
 }"""
@@ -278,6 +283,7 @@ def as_the_page_says(answer: Recommendation) -> dict[str, Any]:
         "summary": why.summary if why else None,
         "binding": [[one.option, one.instead] for one in why.binding] if why else [],
         "dominates": list(why.dominates) if why else [],
+        "without_intervals": list(why.without_intervals) if why else [],
         "gives_up": [[one.metric, one.to] for one in why.gives_up] if why else [],
         "relax": [way.name for way in ways if way is not None] if relaxed else None,
     }
@@ -304,6 +310,9 @@ def test_the_page_favors_what_the_command_favors_for_the_same_reasons(
     assert any(answer.undecided for answer in found)
     assert any(answer.relax is not None for answer in found)
     assert any(answer.flagged for answer in found)
+    assert any(answer.why.without_intervals for answer in found if answer.why)
+    limited = {limit.option for answer in found for limit in answer.limits if answer.favored}
+    assert limited == set(LIMITS)
 
 
 def test_the_page_is_undecided_where_the_command_is(
@@ -343,6 +352,81 @@ def test_the_page_is_as_sure_as_the_command(
         name: chances[name] for name in expected
     }
     assert min(max(expected.values()), 1 - max(expected.values())) > 0.02
+
+
+def relaxed(way: Relaxation) -> tuple[str, set[str]]:
+    """A way to relax limits as the page tells it, and the models that it may give."""
+    moved = [
+        f"{limit.option} from {format_quantity(limit.limit, limit.unit)} to {limit.text} "
+        f"(by {format_quantity(abs(limit.rounded - limit.limit), limit.unit)})"
+        for limit in way.limits
+    ]
+    return f"{', '.join(moved)} {'may give' if way.undecided_between else 'gives'}", {*way.undecided_between} or {
+        way.name
+    }
+
+
+@pytest.mark.parametrize(
+    ("wish", "asked"),
+    [
+        (None, {"min_accuracy": 86}),
+        ("throughput", {"min_accuracy": 84, "max_p99": 2}),
+        ("params", {"min_accuracy": 82.4, "max_latency": 62.9, "max_params": 10}),
+    ],
+)
+def test_the_page_relaxes_limits_as_the_command_does(
+    visit: Visit,
+    decision_page: Path,
+    decision_table: pd.DataFrame,
+    fronts: list[GuideEntry],
+    wish: str | None,
+    asked: dict[str, float],
+) -> None:
+    request = Request(wish, limits_in(asked))
+    relax = recommend(decision_table, request, fronts).relax
+    assert relax is not None
+    assert relax.together is not None
+    tab = visit(decision_page, fragment_of(request, asked))
+    lines = tab.locator("#answer .why li").all_inner_texts()
+    shown = [line.partition(": ")[2] for line in lines if not line.startswith("Not considered")]
+    together = () if relax.together in relax.each else (relax.together,)
+    for line, way in zip(shown, (*relax.each, *together), strict=True):
+        text, models = relaxed(way)
+        assert line.startswith(text)
+        assert set(line.removeprefix(text).removesuffix(" (undecided)").strip().split(" or ")) == models
+        assert line.endswith("(undecided)") == bool(way.undecided_between)
+
+
+def test_a_model_that_is_the_best_in_most_draws_only_is_explained_as_by_the_command(
+    visit: Visit, decision_page: Path, decision_table: pd.DataFrame, fronts: list[GuideEntry]
+) -> None:
+    asked = {"max_p99": 56.4, "max_process_memory": 736}  # focalnet_s meets each by its number, with about 50 %
+    request = Request(None, limits_in(asked))
+    why = recommend(decision_table, request, fronts).why
+    assert why is not None
+    assert "by the numbers alone it is focalnet_s" in why.summary
+    tab = visit(decision_page, fragment_of(request, asked))
+    assert tab.locator("#answer .why li").first.inner_text() == why.summary
+
+
+def test_dominance_by_numbers_without_intervals_is_told_as_such(visit: Visit, decision_page: Path) -> None:
+    tab = visit(decision_page, "prefer=throughput&device=a100&dataset=imagenet-1k")
+    reasons = tab.locator("#answer .why li").all_inner_texts()
+    assert any(reason.startswith("by numbers without intervals dominates ") for reason in reasons)
+    assert not any(reason.startswith("dominates ") for reason in reasons)
+
+
+def test_limits_on_p99_and_process_memory_are_asked_for_where_they_are_recorded(
+    visit: Visit, decision_page: Path, hostile_page: Path
+) -> None:
+    tab = visit(decision_page, "prefer=params")
+    before = tab.locator("#answer").get_attribute("data-favored")
+    tab.locator("#ask-max_p99").fill("30")
+    tab.locator("#ask-max_process_memory").fill("450")
+    assert tab.locator("#answer").get_attribute("data-favored") not in ("", before)
+    assert "--max-p99 30ms --max-process-memory 450MiB" in tab.locator(".command").inner_text()
+    asked = visit(hostile_page).locator("#asked input").evaluate_all("(inputs) => inputs.map(({ id }) => id)")
+    assert asked == [f"ask-{option}" for option in LIMITED]
 
 
 def test_typing_a_limit_changes_the_answer_and_a_wrong_one_is_refused(visit: Visit, decision_page: Path) -> None:
@@ -391,26 +475,48 @@ def test_the_table_sorts_filters_and_is_copied_as_csv(visit: Visit, decision_pag
 # ---- what is known of a number ----
 
 
-@pytest.fixture(scope="session")
-def flagged_page(decision_page: Path) -> Path:
-    """The page with a flagged throughput of its first drawn model, and another one without an interval."""
-    text = decision_page.read_text(encoding="utf-8")
+def with_data(page: Path, name: str, edit: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of a page with other data."""
+    text = page.read_text(encoding="utf-8")
     start = text.index('id="data">') + len('id="data">')
     end = text.index("</script>", start)
     data = json.loads(text[start:end])
+    edit(data)
+    file = page.with_name(name)
+    file.write_text(text[:start] + escaped(data) + text[end:], encoding="utf-8")
+    return file
+
+
+def flag_first_throughput(data: dict[str, Any]) -> None:
+    """A flagged throughput of the first drawn model, and another one without an interval."""
     column = data["settings"][data["opening"]["setting"]]["columns"]["throughput"]
     top1 = data["accuracies"][data["opening"]["accuracy"]]["columns"]["top1"]["value"]
     first, second = [at for at, value in enumerate(column["value"]) if value and top1[at]][:2]
     data["texts"].append("busy throughput:wide")
     column["flags"] = [len(data["texts"]) - 1 if at == first else None for at in range(len(column["value"]))]
     column["low"][second] = column["high"][second] = None
-    file = decision_page.with_name("flagged.html")
-    file.write_text(text[:start] + escaped(data) + text[end:], encoding="utf-8")
-    return file
 
 
-def test_a_flag_and_a_missing_interval_are_seen_wherever_the_number_is(visit: Visit, flagged_page: Path) -> None:
-    tab = visit(flagged_page)
+def doubt_fastest(data: dict[str, Any]) -> None:
+    """A busy and a contradictory throughput among the best."""
+    column = data["settings"][data["opening"]["setting"]]["columns"]["throughput"]
+    doubts = {"efficientmod_s": "busy throughput:wide", "switch_8_s16": "throughput:contradictory"}
+    names, first = data["models"]["name"], len(data["texts"])
+    data["texts"] += doubts.values()
+    column["flags"] = [first + list(doubts).index(name) if name in doubts else None for name in names]
+
+
+def test_a_doubtful_number_in_the_answer_says_so(visit: Visit, decision_page: Path) -> None:
+    tab = visit(with_data(decision_page, "doubtful.html", doubt_fastest), "prefer=throughput")
+    assert "(busy)" in tab.locator("#answer tr[data-name=efficientmod_s]").inner_text()
+    assert "(contradictory)" in tab.locator("#answer tr[data-name=switch_8_s16]").inner_text()
+    notes = tab.locator("#answer .notes").inner_text()
+    assert "measured on a busy machine, so their numbers may be better: efficientmod_s" in notes
+    assert "contradictory measurements, so their numbers may be better or worse: switch_8_s16" in notes
+
+
+def test_a_flag_and_a_missing_interval_are_seen_wherever_the_number_is(visit: Visit, decision_page: Path) -> None:
+    tab = visit(with_data(decision_page, "flagged.html", flag_first_throughput))
     flagged = tab.locator("#plot .points .doubtful")
     unsure = tab.locator("#plot .points .unsure")
     assert (flagged.count(), unsure.count()) == (1, 1)

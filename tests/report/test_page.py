@@ -177,6 +177,8 @@ def test_a_column_keeps_values_exactly_and_intervals_to_six_digits() -> None:
         *((wish, ()) for wish in ("throughput", "energy", "training-time")),
         *((wish, ("max_latency",)) for wish in (None, "memory")),
         ("params", ("max_memory", "max_latency")),
+        ("throughput", ("max_memory", "max_latency", "max_p99", "max_process_memory")),
+        ("training-time", ("max_process_memory",)),
     ],
 )
 def test_what_decides_a_question_is_what_decides_the_command(

@@ -8,13 +8,15 @@ from typing import Any
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.creation import num_classes_of
+from favor.analyze.limits import Limit
+from favor.analyze.recommend import at_inference
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
 from favor.report.columns import Texts
 from favor.report.progress import Track, unseen
-from favor.report.questions import LIMITS, Questions, questions_of
+from favor.report.questions import Questions, limits_of, questions_of
 from favor.report.views import AccuracyView, Views, views_of
 
 _LEAST_TO_DRAW = 5  # models; with fewer that are not the reader's own, the page opens with another cost
@@ -53,8 +55,10 @@ class PageData:
 def page_data(gathered: Gathered, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> PageData:
     """The page's data from records."""
     texts = Texts()
-    views = views_of(gathered.table, texts, scope, track)
-    questions = questions_of(gathered.table, views, texts, track)
+    # A limit on process memory is about inference; the memory of trainings would take its place.
+    table = at_inference(gathered.table, [Limit.named("max_process_memory", 0.0)])
+    views = views_of(table, texts, scope, track)
+    questions = questions_of(table, views, texts, track)
     command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
     return PageData(views, questions, texts, _opening(views), command)
 
@@ -82,7 +86,7 @@ def as_json(data: PageData) -> str:
                 "unit": unit,
                 "factor": factor,
             }
-            for option, (metric, unit, factor) in LIMITS.items()
+            for option, (metric, unit, factor) in limits_of(views).items()
         ],
         "questions": asdict(data.questions),
         "opening": asdict(data.opening),

@@ -15,11 +15,11 @@ from favor.analyze import Comparison, Limit, Request
 from favor.analyze.best_runtime import in_runtime
 from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
-from favor.analyze.limits import LIMITED
+from favor.analyze.limits import ALL_LIMITED, LIMITED
 from favor.analyze.ranking import PREFERENCES, rank
-from favor.analyze.setting import EAGER
+from favor.analyze.setting import EAGER, Setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
-from favor.metrics import METRICS
+from favor.metrics import DEVICE_METRICS, METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
 from favor.report.progress import Track, unseen
@@ -27,11 +27,12 @@ from favor.report.views import AccuracyView, Views
 
 # The unit that the page asks for, by the unit that is stored, and the factor between them.
 _ASKED_IN = {"%": ("%", 1.0), "B": ("MiB", 2.0**20), "s": ("ms", 1e-3), "1": ("M", 1e6)}
-# The limits of `favor recommend`, by option, with the metric and the unit that the page asks for.
+# The limits of `favor recommend`, by option, with the metric and the unit that the page asks for. `--qps` is left out:
+# it needs load tests at the latency that the reader would type.
 LIMITS: dict[str, tuple[str, str, float]] = {
-    option: (metric, *_ASKED_IN[METRICS[metric].unit]) for option, metric in LIMITED.items()
+    option: (metric, *_ASKED_IN[METRICS[metric].unit]) for option, metric in ALL_LIMITED.items() if option != "qps"
 }
-_RUNNING = tuple(option for option, (metric, *_) in LIMITS.items() if METRICS[metric].depends_on_device)
+_DECISIVE = {*(metric for metric, *_ in LIMITS.values()), *(name for names in PREFERENCES.values() for name in names)}
 _WISHES: tuple[str | None, ...] = (None, *PREFERENCES)
 
 
@@ -68,11 +69,17 @@ class Questions:
     by_view: dict[int, list[list[list[int]]]]
 
 
+def limits_of(views: Views) -> dict[str, tuple[str, str, float]]:
+    """The limits that the page asks for: the usual ones, and the others if any record has the metric."""
+    recorded = {metric for view in views.settings for metric in view.columns}
+    return {option: limit for option, limit in LIMITS.items() if option in LIMITED or limit[0] in recorded}
+
+
 def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track = unseen) -> Questions:
     """All questions on every data set, each on its one basis, and what decides them."""
     places = _places(views)
     fronts = guide_entries(pareto_optimal())
-    asked = {"top1", "params", *LIMITED.values(), *(metric for some in PREFERENCES.values() for metric in some)}
+    running = tuple(option for option in limits_of(views) if METRICS[LIMITS[option][0]].depends_on_device)
     table = with_benchmark_rows(table)
     numbered: dict[Deciding, int] = {}
     by_view = {}
@@ -82,7 +89,11 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
         of_dataset = table[table["name"].isin(view.rows.loc[view.rows["top1"].notna(), "name"])]
         judges = {
             runtime: _Judge(
-                Comparison(in_runtime(of_dataset, runtime), view.scope, metrics=asked), views, view, fronts, texts
+                Comparison(in_runtime(of_dataset, runtime), view.scope, metrics=_DECISIVE),
+                views,
+                view,
+                fronts,
+                texts,
             )
             for runtime in dict.fromkeys(place.runtime for place in places)
         }
@@ -90,14 +101,14 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
             [
                 [
                     numbered.setdefault(judges[place.runtime].deciding(wish, place.device, limits), len(numbered))
-                    for limits in _sets_of_limits()
+                    for limits in _sets_of(running)
                 ]
                 for wish in _WISHES
             ]
             for place in places
         ]
     options = tuple(place.options for place in places)
-    return Questions(tuple(place.text for place in places), options, _WISHES, _RUNNING, list(numbered), by_view)
+    return Questions(tuple(place.text for place in places), options, _WISHES, running, list(numbered), by_view)
 
 
 @dataclass(frozen=True)
@@ -122,8 +133,7 @@ def _places(views: Views) -> tuple[_Place, ...]:
 
     Where models ran in several runtimes, each is a choice of its own: the page never compares two.
     """
-    asked = {*LIMITED.values(), *(metric for metrics in PREFERENCES.values() for metric in metrics)}
-    deciding = [view.setting for view in views.settings if asked.intersection(view.columns)]
+    deciding = [view.setting for view in views.settings if _DECISIVE.intersection(view.columns)]
     several = len({setting.runtime for setting in deciding}) > 1
     found = dict.fromkeys(
         _Place(setting.machine or setting.device, setting.runtime_name if several else None) for setting in deciding
@@ -132,15 +142,15 @@ def _places(views: Views) -> tuple[_Place, ...]:
     return (_Place(runtime=EAGER if several else None), *choices)
 
 
-def _sets_of_limits() -> list[tuple[str, ...]]:
-    """All sets of the limits on costs, in the order of their bits.
+def _sets_of(options: Sequence[str]) -> list[tuple[str, ...]]:
+    """All sets of options, in the order of their bits.
 
-    >>> _sets_of_limits()
+    >>> _sets_of(["max_memory", "max_latency"])
     [(), ('max_memory',), ('max_latency',), ('max_memory', 'max_latency')]
     """
     return [
-        tuple(option for option, asked in zip(_RUNNING, reversed(bits), strict=True) if asked)
-        for bits in product((False, True), repeat=len(_RUNNING))
+        tuple(option for option, asked in zip(options, reversed(bits), strict=True) if asked)
+        for bits in product((False, True), repeat=len(options))
     ]
 
 
@@ -150,33 +160,36 @@ class _Judge:
     def __init__(
         self, comparison: Comparison, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
     ) -> None:
-        self.comparison, self.devices = comparison, comparison.run_settings.devices
+        # As `rank` narrows it, which then keeps what this comparison has cached.
+        self.comparison = comparison.narrowed(comparison.compare_in(None).trained["name"])
+        self.devices = self.comparison.run_settings.devices
         self.fronts, self.texts, self.scope = fronts, texts, view.scope
         self.positions = {setting.setting: position for position, setting in enumerate(views.settings)}
         self.models = {
             key: position for position, key in enumerate(zip(view.rows["name"], view.rows["img_size"], strict=True))
         }
+        self.measured = {name for name in DEVICE_METRICS if column_of(self.comparison.models, name).notna().any()}
+        self.by_settings: dict[tuple[str | None, str | None, tuple[Setting | None, ...]], Deciding] = {}
 
-        self.known: dict[tuple[str | None, str | None, tuple[str, ...]], Deciding] = {}
-
-    def deciding(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
-        """What decides; a limit on something that no model has a number of changes nothing."""
-        counted = tuple(option for option in limits if self._is_known(LIMITED[option]))
-        key = (wish, device, counted)
-        if key not in self.known:
-            self.known[key] = self._decide(*key)
-        return self.known[key]
-
-    def _is_known(self, metric: str) -> bool:
-        models = self.comparison.models
-        return metric in models.columns and bool(models[metric].notna().any())
-
-    def _decide(self, wish: str | None, device: str | None, limits: Sequence[str]) -> Deciding:
+    def deciding(self, wish: str | None, device: str | None, options: Sequence[str]) -> Deciding:
+        """What decides; limits matter only through the run settings that they select."""
         if not has_place(device, self.devices):
             nowhere = f"no model with an accuracy on this data set has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)
-        asked = tuple(Limit.named(option, 0.0) for option in limits)
-        request = Request(wish, asked, str(self.scope.dataset), device)
+        # A limit on something that no model has a number of changes nothing.
+        limits = tuple(Limit.named(option, 0.0) for option in options if LIMITS[option][0] in self.measured)
+        limited = [limit.metric for limit in limits]
+        settings = tuple(
+            self.comparison.run_setting(list(dict.fromkeys([objective, *limited])), device)
+            for objective in (("top1",) if wish is None else PREFERENCES[wish])
+        )
+        key = (wish, device, settings)
+        if key not in self.by_settings:
+            self.by_settings[key] = self._decide(wish, device, limits)
+        return self.by_settings[key]
+
+    def _decide(self, wish: str | None, device: str | None, limits: tuple[Limit, ...]) -> Deciding:
+        request = Request(wish, limits, str(self.scope.dataset), device)
         ranking = rank(self.comparison, request, self.fronts)
         kept = self.comparison.compare_in(ranking.setting).settings.get(ranking.objective)
         front = None

@@ -9,7 +9,12 @@ const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: trainings whose ep
 const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
 // As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
 const [DISTURBED, UNSTEADY, UNKNOWN] = [Math.log(6), Math.log(1.05), Math.log(1.2)];
-const UNSTEADY_FLAGS = ["drift", "unsettled"];
+
+const MOST_DOUBTFUL = 5; // names in a note
+const DOUBTS = [
+  ["busy", "measured on a busy machine, so their numbers may be better"],
+  ["contradictory", "contradictory measurements, so their numbers may be better or worse"],
+];
 
 const sign = (metric) => (METRICS.get(metric)?.better === "higher" ? -1 : 1);
 
@@ -31,19 +36,18 @@ function decide(question) {
   const undecided = undecidedBy(deciding, question, eligible, values);
   const keeping = (rows, limits) => rows.filter((row) => limits.every((limit) => keeps(limit, values(limit.metric)[row])));
   const pool = undecided.length ? [] : keeping(eligible, question.limits);
-  const context = { question, deciding, values, eligible, pool, keeping };
   return {
     question,
     deciding,
     values,
     eligible,
     pool,
+    keeping,
     undecided,
     choices: pool.slice(0, question.top),
     flagged: undecided.length ? [] : keeping(flagged, question.limits).slice(0, question.top),
-    why: pool.length ? reasons(context) : null,
     relax: question.limits.length && !pool.length && !undecided.length ? relax(eligible, question.limits, values) : null,
-    notes: notes(context, ordered, flagged, undecided),
+    notes: notes({ question, deciding, values, eligible, pool }, ordered, flagged, undecided),
   };
 }
 
@@ -98,43 +102,58 @@ function unequalLengths(accuracy, rows) {
   return most > EQUALLY_LONG * least ? `trainings of unequal length: ${general(least, 3)} to ${general(most, 3)} epochs` : null;
 }
 
-function reasons(context) {
-  const { question, deciding, values, eligible, pool, keeping } = context;
-  const [favored, ...others] = pool;
+// Why a model is favored; `chances` are needed where it is not the first of the pool.
+function reasons(answer, favored = answer.pool[0], chances = null) {
+  const { question, deciding, values, eligible, pool, keeping } = answer;
+  const [first] = pool;
+  const others = pool.filter((row) => row !== favored);
   const compared = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric)])];
   const ties = others.filter((row) => values(deciding.objective)[row] === values(deciding.objective)[favored]);
+  const dominates = dominatedBy(favored, eligible, compared, answer);
+  const isKnown = (row) => compared.every((metric) => hasKnownUncertainty(METRICS.get(metric), columnIn(answer, metric), row));
   return {
-    summary: summary(context, ties),
+    summary: summary(answer, favored, ties, chances),
     ties,
     binding: question.limits.flatMap((limit) => {
       const without = keeping(eligible, question.limits.filter((other) => other !== limit));
-      const changes = MODELS[without[0]].name !== MODELS[favored].name;
+      const changes = MODELS[without[0]].name !== MODELS[first].name;
       return changes ? [{ option: limit.option, instead: without[0] }] : [];
     }),
-    dominates: dominatedBy(favored, eligible, compared, context),
-    givesUp: givenUp(pool, [...new Set([...compared, "params"])].filter((metric) => metric !== deciding.objective), values),
+    dominates,
+    withoutIntervals: isKnown(favored) ? dominates.filter((row) => !isKnown(row)) : dominates,
+    givesUp: givenUp([favored, ...others], [...new Set([...compared, "params"])].filter((metric) => metric !== deciding.objective), values),
   };
 }
 
+// The column of a metric that decides a question.
+const columnIn = ({ question, deciding }, metric) => columnOf(metric, question.accuracy, deciding.setting ?? -1);
+
+const firstFew = (names, most) => (names.length > most ? `${names.slice(0, most).join(", ")} and ${names.length - most} more` : names.join(", "));
+
 const countOf = (count) => `${count} model${count === 1 ? "" : "s"}`;
 
-function summary({ question, deciding, values, eligible, pool }, ties) {
+function summary({ question, deciding, values, eligible, pool }, favored, ties, chances) {
   const { objective } = deciding;
   const best = sign(objective) < 0 ? "highest" : "lowest";
   let where = deciding.ranked_by === "published front" ? " in families on the paper's A100 front" : "";
   if (question.limits.length) where = ` within the limits (of ${countOf(eligible.length)}${where})`;
-  if (pool.length === 1) return `${MODELS[pool[0]].name} is the only model${where}`;
+  const { name } = MODELS[favored];
+  if (pool.length === 1) return `${name} is the only model${where}`;
   const value = formatQuantity(values(objective)[pool[0]], METRICS.get(objective).unit);
+  if (favored !== pool[0]) {
+    const share = chances.get(favored).isKnown ? `${chanceText(chances.get(favored))} of draws` : "most draws";
+    return `${name} is the best of the ${countOf(pool.length)}${where} in ${share}; by the numbers alone it is ${MODELS[pool[0]].name} (${value})`;
+  }
   const names = ties.map((row) => MODELS[row].name).join(", ");
   const tied = ties.length ? `, tied with ${names} (then by accuracy, parameters, name)` : "";
-  return `${MODELS[pool[0]].name} has the ${best} ${METRICS.get(objective).title.toLowerCase()} (${value}) of the ${countOf(pool.length)}${where}${tied}`;
+  return `${name} has the ${best} ${METRICS.get(objective).title.toLowerCase()} (${value}) of the ${countOf(pool.length)}${where}${tied}`;
 }
 
 // A number that was disturbed proves nothing.
-function dominatedBy(favored, rows, metrics, { question, deciding, values }) {
+function dominatedBy(favored, rows, metrics, answer) {
+  const { values } = answer;
   const known = metrics.filter((metric) => !Number.isNaN(values(metric)[favored]));
-  const isDoubtful = (row) =>
-    known.some((metric) => isDisturbed(textOf(columnOf(metric, question.accuracy, deciding.setting ?? -1)?.flags ?? null, row)));
+  const isDoubtful = (row) => known.some((metric) => isDisturbed(flagsIn(columnIn(answer, metric), row)));
   if (known.length < 2 || isDoubtful(favored)) return [];
   const worse = (row, metric) => (values(metric)[row] - values(metric)[favored]) * sign(metric);
   const isWorse = (row) => known.every((metric) => worse(row, metric) >= 0) && known.some((metric) => worse(row, metric) > 0);
@@ -201,6 +220,12 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
   if (deciding.setting !== null && running.some((metric) => Object.hasOwn(DATA.settings[deciding.setting].columns, metric))) {
     told.push(`costs: ${DATA.settings[deciding.setting].text}`);
   }
+  for (const [doubt, why] of DOUBTS) {
+    const isSo = (row) =>
+      running.some((metric) => !Number.isNaN(values(metric)[row]) && doubtOf(flagsIn(columnIn({ question, deciding }, metric), row)) === doubt);
+    const names = [...new Set(eligible.filter(isSo).map((row) => MODELS[row].name))].sort();
+    if (names.length) told.push(`${why}: ${firstFew(names, MOST_DOUBTFUL)}`);
+  }
   const unequal = accuracyDecides(deciding, question) ? null : unequalLengths(question.accuracy, eligible);
   if (unequal !== null) told.push(`accuracies do not decide here: ${unequal}`);
   if (flagged.length) told.push(`flagged and not favored: ${countOf(flagged.length)} with the accuracy of another configuration`);
@@ -209,57 +234,94 @@ function notes({ question, deciding, values, eligible, pool }, ordered, flagged,
 
 // By row, the share of draws from the intervals in which it is the best that meets all limits, and whether that share
 // is a probability: it is none where the uncertainty of one of its numbers is unknown. Null where nothing is drawn.
-function chancesOf({ question, deciding, eligible, undecided, values }) {
-  if (deciding.ranked_by === "published front" || undecided.length) return null;
+function chancesOf(answer) {
+  const { question, deciding, undecided, pool } = answer;
+  if (deciding.ranked_by === "published front" || undecided.length || !pool.length) return null;
+  return chancesUnder(answer, [question.limits])[0];
+}
+
+// The same under several sets of limits on the same metrics, from the same draws.
+function chancesUnder(answer, sets) {
+  const { question, deciding, eligible, values } = answer;
   const { limits } = question;
   const rows = eligible.filter((row) => limits.every((limit) => !Number.isNaN(values(limit.metric)[row])));
   const involved = [...new Set([deciding.objective, ...limits.map((limit) => limit.metric)])];
-  const drawn = involved.map((name) => ({
-    ...uncertaintyOf(METRICS.get(name), columnOf(name, question.accuracy, deciding.setting ?? -1), values(name), rows),
-    factor: name === deciding.objective ? sign(name) : 0,
-    limits: limits.filter((limit) => limit.metric === name),
-  }));
-  const isKnown = rows.map((_, at) => drawn.every((metric) => metric.isKnown[at]));
+  const drawn = involved.map((name) => uncertaintyOf(METRICS.get(name), columnIn(answer, name), values(name), rows));
+  const tested = sets.map((set) => set.map((limit) => [limit, involved.indexOf(limit.metric)]));
+  const factor = sign(deciding.objective);
   const random = normalNumbers(1);
-  const wins = new Float64Array(rows.length);
+  const wins = sets.map(() => new Float64Array(rows.length));
   for (let round = 0; round < DRAWS; round++) {
     const numbers = drawn.map((metric) => metric.draw(random));
-    let best = -1;
-    let least = Infinity;
-    for (let at = 0; at < rows.length; at++) {
-      let cost = 0;
-      let isKept = true;
-      drawn.forEach((metric, which) => {
-        cost += metric.factor * numbers[which][at];
-        for (const limit of metric.limits) isKept &&= keeps(limit, numbers[which][at]);
-      });
-      if (isKept && cost < least) [best, least] = [at, cost];
-    }
-    if (best >= 0) wins[best] += 1;
+    tested.forEach((set, which) => {
+      let best = -1;
+      let least = Infinity;
+      for (let at = 0; at < rows.length; at++) {
+        const cost = factor * numbers[0][at];
+        if (cost < least && set.every(([limit, metric]) => keeps(limit, numbers[metric][at]))) [best, least] = [at, cost];
+      }
+      if (best >= 0) wins[which][best] += 1;
+    });
   }
-  return new Map(rows.map((row, at) => [row, { share: wins[at] / DRAWS, isKnown: isKnown[at] }]));
+  const isKnown = rows.map((_, at) => drawn.every((metric) => metric.isKnown[at]));
+  return wins.map((won) => new Map(rows.map((row, at) => [row, { share: won[at] / DRAWS, isKnown: isKnown[at] }])));
 }
+
+// For each way to relax the limits: the limits to write, and the model that they give, or those that it is undecided
+// between. Limits at the nearest model's numbers often leave the answer open; those at the ends of its intervals follow.
+function relaxations(answer) {
+  const { question, deciding, eligible, keeping, relax } = answer;
+  const ways = [...relax.each, ...(relax.together ? [relax.together] : [])];
+  const near = ways.map((way) => way.limits.map(written));
+  if (deciding.ranked_by === "published front") return ways.map(({ row }, at) => ({ limits: near[at], given: [row], isOpen: false }));
+  const far = ways.map((way) => way.limits.map((limit) => written(atIntervalEnd(limit, way.row, answer))));
+  const sets = [...near, ...far].map((moved) => question.limits.map((limit) => moved.find(({ option }) => option === limit.option) ?? limit));
+  const chances = chancesUnder(answer, sets);
+  const verdicts = sets.map((limits, at) => verdictOf({ pool: keeping(eligible, limits) }, chances[at]));
+  return ways.map(({ row }, at) => {
+    const [atNumbers, atEnds] = [verdicts[at], verdicts[at + ways.length]];
+    if (atNumbers.favored !== null) return { limits: near[at], given: [atNumbers.favored], isOpen: false };
+    if (atEnds.favored !== null) return { limits: far[at], given: [atEnds.favored], isOpen: false };
+    return { limits: near[at], given: atNumbers.contenders.length ? atNumbers.contenders : [row], isOpen: true };
+  });
+}
+
+// A limit moved to where people would write it.
+function written(limit) {
+  return { ...limit, from: limit.value, ...roundedOutward(limit.to, METRICS.get(limit.metric).unit, limit.to > limit.value ? 1 : -1) };
+}
+
+// A limit that a model meets with 97.5 %, not 50 %.
+function atIntervalEnd(limit, row, answer) {
+  const metric = METRICS.get(limit.metric);
+  const { below, above } = uncertaintyOf(metric, columnIn(answer, limit.metric), answer.values(limit.metric), answer.eligible);
+  const at = answer.eligible.indexOf(row);
+  const shift = Z * (limit.bound === "max" ? above[at] : -below[at]);
+  return { ...limit, to: isLinear(metric) ? limit.to + shift : limit.to * Math.exp(shift) };
+}
+
+const isLinear = (metric) => metric.unit === "%" || metric.signed; // of all other quantities ratios matter
 
 // As `favor.analyze.intervals`: how far each number may be off, below and above, and what models share of it.
 function uncertaintyOf(metric, column, values, rows) {
-  const isLinear = metric.unit === "%" || metric.signed; // of all other quantities ratios matter
+  const linear = isLinear(metric);
   const number = Float64Array.from(rows, (row) => values[row]);
-  const hasBoth = rows.map((row) => isEnd(column?.low?.[row]) && isEnd(column?.high?.[row]));
+  const hasBoth = rows.map((row) => hasBothEnds(column, row));
   const side = (ends, isAbove) =>
     rows.map((row, at) => {
       if (!hasBoth[at]) return NaN;
       const [value, end] = [values[row], ends[row]];
-      const half = isLinear ? (isAbove ? end - value : value - end) : isAbove ? Math.log(end / value) : Math.log(value / Math.max(end, 1e-3 * value));
+      const half = linear ? (isAbove ? end - value : value - end) : isAbove ? Math.log(end / value) : Math.log(value / Math.max(end, 1e-3 * value));
       return Math.max(0, half || 0) / Z;
     });
   const anyKnown = hasBoth.some(Boolean);
   const sides = anyKnown ? [side(column.low, false), side(column.high, true)] : [rows.map(() => NaN), rows.map(() => NaN)];
-  const widest = sides.flat().reduce((a, b) => (b > a ? b : a), isLinear ? 0 : UNKNOWN / Z);
-  const flags = rows.map((row) => textOf(column?.flags ?? null, row));
+  const widest = sides.flat().reduce((a, b) => (b > a ? b : a), linear ? 0 : UNKNOWN / Z);
+  const flags = rows.map((row) => flagsIn(column, row));
   const better = metric.better === "higher" ? 1 : 0; // other load only ever slows a call down
   const [below, above] = sides.map((one, which) =>
     one.map((known, at) => {
-      const unsteady = reasonsIn(flags[at]).some((reason) => UNSTEADY_FLAGS.includes(reason)) ? UNSTEADY : 0;
+      const unsteady = isUnsteady(flags[at]) ? UNSTEADY : 0;
       const isOff = which === better ? isDisturbed(flags[at]) : isContradictory(flags[at]);
       const disturbed = isOff ? DISTURBED / Z : 0;
       return Math.hypot(Number.isNaN(known) ? (metric.exact ? 0 : widest) : known, unsteady, disturbed);
@@ -287,13 +349,17 @@ function uncertaintyOf(metric, column, values, rows) {
       own[at] = network[at] === at ? random() : own[network[at]];
       const z = Math.sqrt(1 - shared[at]) * own[at] + Math.sqrt(shared[at]) * (common.get(cause[at]) ?? 0);
       const moved = z * (z > 0 ? above[at] : below[at]);
-      return isLinear ? value + moved : value * Math.exp(moved);
+      return linear ? value + moved : value * Math.exp(moved);
     });
   };
-  return { draw, isKnown: rows.map((_, at) => hasBoth[at] || (metric.exact && Number.isFinite(number[at]) && !isDisturbed(flags[at]))) };
+  return { draw, below, above, isKnown: rows.map((row) => hasKnownUncertainty(metric, column, row)) };
 }
 
 const isEnd = (end) => end !== null && end !== undefined;
+const hasBothEnds = (column, row) => isEnd(column?.low?.[row]) && isEnd(column?.high?.[row]);
+const flagsIn = (column, row) => textOf(column?.flags ?? null, row);
+// Of a number that is there: it has an interval, or the metric is exact and it is not in doubt.
+const hasKnownUncertainty = (metric, column, row) => hasBothEnds(column, row) || (metric.exact && !isDisturbed(flagsIn(column, row)));
 
 // As `favor.analyze.verdict`: who is favored, or the models that it is undecided between.
 function verdictOf({ pool }, chances) {

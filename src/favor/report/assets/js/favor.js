@@ -90,8 +90,7 @@ function showAnswer(box, answer, chances) {
   const { undecided, flagged } = answer;
   const verdict = verdictOf(answer, chances);
   const favored = verdict.favored === null ? null : MODELS[verdict.favored];
-  // The favored model is explained where it is the best by the numbers, too.
-  const why = verdict.favored === answer.pool[0] ? answer.why : null;
+  const why = favored ? reasons(answer, verdict.favored, chances) : null;
   const chosen = favored ? [verdict.favored] : verdict.contenders;
   const choices = [...chosen, ...answer.pool.filter((row) => !chosen.includes(row))].slice(0, Math.max(TOP, chosen.length));
   box.replaceChildren(
@@ -100,7 +99,7 @@ function showAnswer(box, answer, chances) {
     ...(verdict.contenders.length ? [make("p", {}, undecidedText(verdict, answer, chances))] : []),
     ...(why ? [reasonList(why, answer)] : []),
     ...(choices.length ? [choiceTable({ ...answer, choices }, chances)] : []),
-    ...(answer.relax ? [relaxList(answer.relax)] : []),
+    ...(answer.relax ? [relaxList(answer)] : []),
     ...(flagged.length ? [flaggedList(flagged, answer)] : []),
     make("ul", { class: "notes" }, ...answer.notes.map((note) => make("li", {}, note))),
     make("pre", { class: "command", tabindex: "0", "aria-label": "The same question as a command" }, commandFor(answer.question)),
@@ -126,6 +125,8 @@ function favoredHead(model, answer, chances) {
 // Who may be the best, and where to read what to measure.
 function undecidedText({ contenders }, { pool }, chances) {
   const said = contenders.map((row) => `${MODELS[row].label} (${chanceText(chances.get(row))}${pool.includes(row) ? "" : ", just beyond a limit"})`);
+  const nobody = 1 - [...chances.values()].reduce((sum, { share }) => sum + share, 0);
+  if (nobody >= LIKELY) said.push(`no model that meets the limits (${fixed(100 * nobody, 0)} %)`);
   return `None is the best in most draws from the intervals: ${said.join(", ")}. The command below also says what to measure to decide.`;
 }
 
@@ -135,10 +136,15 @@ function noneTitle({ undecided, question }, { contenders }) {
   return question.limits.length ? "No model is known to meet the limits." : "No model can be favored.";
 }
 
-const some = (rows) => {
-  const names = rows.slice(0, MOST_NAMES).map((row) => MODELS[row].name).join(", ");
-  return rows.length > MOST_NAMES ? `${names} and ${rows.length - MOST_NAMES} more` : names;
-};
+// Which models one dominates; those apart for which a number has no interval.
+function dominatesTexts({ dominates, withoutIntervals }) {
+  const names = (rows) => firstFew(rows.map((row) => MODELS[row].name), MOST_NAMES);
+  const sure = dominates.filter((row) => !withoutIntervals.includes(row));
+  return [
+    ...(sure.length ? [`dominates ${names(sure)}`] : []),
+    ...(withoutIntervals.length ? [`by numbers without intervals dominates ${names(withoutIntervals)}`] : []),
+  ];
+}
 
 const quantity = (metric, value) => formatQuantity(value, METRICS.get(metric).unit);
 
@@ -146,7 +152,7 @@ function reasonList(why, { values }) {
   const told = [
     why.summary,
     ...why.binding.map(({ option, instead }) => `${option} decides: without it ${MODELS[instead].name} would be favored`),
-    ...(why.dominates.length ? [`dominates ${some(why.dominates)}`] : []),
+    ...dominatesTexts(why),
     ...why.givesUp.map(
       ({ metric, own, best }) =>
         `trades off ${METRICS.get(metric).title.toLowerCase()}: ${quantity(metric, values(metric)[own])}, against ${quantity(metric, values(metric)[best])} for ${MODELS[best].name}`,
@@ -162,7 +168,10 @@ function choiceTable({ choices, question, deciding, values }, drawn) {
   const titles = ["Model", ...metrics.map((metric) => METRICS.get(metric).title), ...(chances ? ["P(best)"] : [])];
   const cell = (metric, row) => {
     const reading = readingOf(columnOf(metric, question.accuracy, deciding.setting ?? -1), row);
-    return make("td", { title: reading ? originOf(reading) : null }, ...(reading ? readingNodes(reading, METRICS.get(metric)) : ["unknown"]));
+    if (reading === null) return make("td", {}, "unknown");
+    const doubt = doubtOf(reading.flags);
+    const said = doubt ? make("span", { class: "spread" }, ` (${doubt})`) : null;
+    return make("td", { title: originOf(reading) }, ...readingNodes(reading, METRICS.get(metric)), said);
   };
   const rows = choices.map((row) =>
     make(
@@ -178,18 +187,19 @@ function choiceTable({ choices, question, deciding, values }, drawn) {
   return make("div", { class: "scroll" }, make("table", { class: "choices", "aria-label": hint }, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
-function relaxList({ each, together, unknown }) {
-  const way = ({ row, limits }) => {
-    const moved = limits.map(({ option, metric, value, to }) => {
-      const enough = formatOutward(to, METRICS.get(metric).unit, Math.sign(to - value));
-      return `${option} from ${quantity(metric, value)} to ${enough} (by ${quantity(metric, Math.abs(to - value))})`;
-    });
-    return `${moved.join(", ")} gives ${MODELS[row].label}`;
-  };
-  const isNew = together && !each.some(({ row }) => row === together.row);
+function relaxList(answer) {
+  const { each, together, unknown } = answer.relax;
+  const ways = relaxations(answer).map(({ limits, given, isOpen }) => {
+    const moved = limits.map(
+      ({ option, metric, from, value, text }) => `${option} from ${quantity(metric, from)} to ${text} (by ${quantity(metric, Math.abs(value - from))})`,
+    );
+    const names = [...new Set(given.map((row) => MODELS[row].name))].join(" or ");
+    return `${moved.join(", ")} ${isOpen ? `may give ${names} (undecided)` : `gives ${MODELS[given[0]].label}`}`;
+  });
+  const alone = ways.slice(0, each.length);
   const told = [
-    ...each.map((one) => `Relax one limit: ${way(one)}`),
-    ...(isNew ? [`Smallest change overall: ${way(together)}`] : []),
+    ...alone.map((way) => `Relax one limit: ${way}`),
+    ...(together && !alone.includes(ways.at(-1)) ? [`Smallest change overall: ${ways.at(-1)}`] : []),
     ...(unknown ? [`Not considered: ${countOf(unknown)} without a number for one of the limits`] : []),
   ];
   return make("ul", { class: "why" }, ...told.map((text) => make("li", {}, text)));
@@ -203,7 +213,7 @@ function flaggedList(flagged, { question, values }) {
 
 function commandFor({ accuracy, device, wish, limits }) {
   const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const words = limits.map(({ option }) => `--${option.replace("_", "-")} ${withUnit(option, state.asked.get(option))}`);
+  const words = limits.map(({ option }) => `--${option.replaceAll("_", "-")} ${withUnit(option, state.asked.get(option))}`);
   if (wish !== null) words.push(`--prefer ${wish}`);
   if (DATA.accuracies[accuracy].dataset !== "imagenet-1k") words.push(`--dataset ${quoted(DATA.accuracies[accuracy].dataset)}`);
   if (DATA.accuracies[accuracy].pipeline !== null) words.push(`--pipeline ${quoted(DATA.accuracies[accuracy].pipeline)}`);

@@ -58,6 +58,7 @@ window.favor = {
   decide,
   chancesOf,
   verdictOf,
+  reasons,
   paretoFront,
   csvOf,
   formatOutward,

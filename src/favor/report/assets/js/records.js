@@ -75,6 +75,10 @@ const DISTURBED_FLAGS = ["busy", "contradictory"];
 const reasonsIn = (flags) => (flags ?? "").split(" ").map((flag) => flag.split(":").at(-1));
 const isContradictory = (flags) => reasonsIn(flags).includes("contradictory"); // it may be too good, too
 const isDisturbed = (flags) => reasonsIn(flags).some((reason) => DISTURBED_FLAGS.includes(reason));
+const UNSTEADY_FLAGS = ["drift", "unsettled"];
+const isUnsteady = (flags) => reasonsIn(flags).some((reason) => UNSTEADY_FLAGS.includes(reason));
+// What puts a number in doubt, in a word; null for a sound one.
+const doubtOf = (flags) => DISTURBED_FLAGS.find((doubt) => reasonsIn(flags).includes(doubt)) ?? (isUnsteady(flags) ? "unsteady" : null);
 
 const FLAG_TEXTS = new Map([
   ["busy", "other programs were running"],

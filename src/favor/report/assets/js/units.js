@@ -14,15 +14,19 @@ function formatQuantity(value, unit) {
 }
 
 // As `favor.units.format_outward`: rounded upwards (1) or downwards (-1) only, so that a limit there holds the value.
-function formatOutward(value, unit, outward) {
+const formatOutward = (value, unit, outward) => roundedOutward(value, unit, outward).text;
+
+// The text, and the value if it is written so.
+function roundedOutward(value, unit, outward) {
   const text = formatQuantity(value, unit);
   const [digits] = /^[\d,.]+/.exec(text);
   const suffix = text.slice(digits.length);
   const factor = [...COUNT_SCALES, ...BYTE_SCALES, ...TIME_SCALES].find(([, of]) => of === suffix)?.[0] ?? 1;
   const number = Number(digits.replaceAll(",", ""));
-  if ((value - number * factor) * outward <= 0) return text;
+  if ((value - number * factor) * outward <= 0) return { text, value: number * factor };
   const places = digits.split(".")[1]?.length ?? 0;
-  return grouped(fixed(number + outward * 10 ** -places, places)) + suffix;
+  const moved = fixed(number + outward * 10 ** -places, places);
+  return { text: grouped(moved) + suffix, value: Number(moved) * factor };
 }
 
 // 1st, 2nd, 3rd, 4th, 11th, 21st.
