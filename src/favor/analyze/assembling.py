@@ -106,7 +106,8 @@ def comparable(
         return assembled, None, 0
     has_number = assembled[metric].notna().to_numpy()
     # Rows share their settings: each is looked at once.
-    code, settings = pd.factorize(assembled[f"{metric}_setting"])
+    code, distinct = pd.factorize(assembled[f"{metric}_setting"])
+    settings: list[Setting] = list(distinct)
     chooses = has_number if choosing is None else has_number & choosing.to_numpy()
     if run is not None and METRICS[metric].depends_on_device:
         chooses = chooses & in_run_setting(assembled[f"{metric}_setting"], run)

@@ -14,7 +14,7 @@ from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.units import checked_number, format_outward, format_quantity, parse_quantity
 
-# The limits that can be asked for, and the metric of each. The page asks for those of `LIMITED`, and for recorded others.
+# The limits that can be asked for, and their metrics. The page asks for those of `LIMITED`, and for recorded others.
 LIMITED = {
     "min_accuracy": "top1",
     "max_memory": "inference_memory",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from itertools import groupby
 from typing import Any
 
@@ -74,7 +75,7 @@ def chart_library() -> str:
 
     Bundling takes seconds, so the script is kept in the cache folder.
     """
-    kept = cache_folder() / f"charts-{vl_convert.__version__}.js"
+    kept = cache_folder() / f"charts-{version('vl-convert-python')}.js"
     with suppress(FavorError, UnicodeDecodeError):
         return read_regular(kept, _LONGEST_LIBRARY).decode()
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
