@@ -65,6 +65,11 @@ def test_the_table_has_the_study_s_own_data_set_and_says_what_it_leaves_out(stud
     assert "the study has CPU a, host a" in notes
 
 
+def test_a_table_without_a_form_names_the_command_for_this_study(study: Path) -> None:
+    result = CliRunner().invoke(app, ["table", str(study)])
+    assert str(result.exception).endswith(f"favor table {study} --markdown")
+
+
 def test_options_bring_in_what_was_left_out(study: Path) -> None:
     table, _ = told(study, "--unfinished", "--any-pipeline")
     assert "| hydra_xs4 | 66" in table

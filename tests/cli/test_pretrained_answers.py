@@ -69,6 +69,13 @@ def test_with_weights_ranks_by_the_accuracy_of_the_weights_and_says_how_to_get_t
     assert answer.flagged == ()
 
 
+def test_with_weights_advises_no_measurement_where_none_would_decide() -> None:
+    answer = favor.recommend(with_weights=True, max_params="30M")
+    assert answer.favored is not None
+    assert answer.next_steps == ()
+    assert favor.recommend(with_weights=True, max_latency="50ms").next_steps
+
+
 def test_the_normal_answer_is_the_benchmark_s_and_names_the_weights_beside_it() -> None:
     answer = json.loads(said("recommend", "--prefer", "params", "--min-accuracy", "82", "--json"))
     choices = [answer["favored"], *answer["runners_up"]]

@@ -51,6 +51,11 @@ def test_a_torn_jpeg_is_broken() -> None:
         decoded(encoded[: len(encoded) // 2])
 
 
+def test_an_empty_file_is_called_empty() -> None:
+    with pytest.raises(UndecodableImageError, match="the file is empty"):
+        decoded(b"")
+
+
 def test_what_libjpeg_only_warns_about_is_decoded() -> None:
     encoded = jpeg(picture())
     result = decoded(encoded[:-2] + b"more" + encoded[-2:])

@@ -49,6 +49,8 @@ def test_the_seed_may_be_zero(tmp_path: Path) -> None:
     ("change", "why"),
     [
         (("81.4", "181.4"), "top1 '181.4' is above 100 %"),
+        (("81.4", "0.814"), "top1 '0.814' is a share; write it in percent: 81.4"),
+        (("81.4", '"81,4"'), "top1 '81,4' is not a number above zero"),
         (("81.4,81.1", "81.4,82.1"), "metrics.top1: value 81.4 is not within low 82.1"),
         (("deit3", ""), "pipeline is empty, and numbers of the kind accuracy depend on it"),
         (("a100", ""), "device is empty, and numbers of the kind inference depend on it"),
@@ -73,6 +75,7 @@ def test_a_malformed_row_is_skipped_with_its_line_and_the_others_are_kept(
         ("model,top1", "there is no column source; add it"),
         ("model,source,dataset", "no column is a metric"),
         ("model,source,topp1", "unknown column 'topp1'; did you mean 'top1'"),
+        ("model;source;top1", "columns separated by semicolons; separate them by commas"),
         ("model,source,top1,top1", "the header names a column twice"),
     ],
 )

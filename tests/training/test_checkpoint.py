@@ -221,7 +221,9 @@ def test_where_no_pair_is_whole_the_reasons_are_told(tmp_path: Path) -> None:
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(UnusableFileError, match="not written by `favor train`"):
+    with pytest.raises(
+        UnusableFileError, match="not written by `favor train`; `favor finetune FILE --model NAME` takes"
+    ):
         load_model_file(tmp_path / "foreign.safetensors")
 
 

@@ -1,6 +1,7 @@
 """Fine-tuning on a folder of one's own images: without configuration, from the folder to the report and back."""
 
 import csv
+import io
 import json
 import random
 import re
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner, Result
 
 import favor
@@ -143,9 +146,27 @@ def test_evaluate_takes_all_images_of_another_folder_and_the_split_of_its_own(
     (others / "röd sky").rmdir()
     assert images(f"folder:{others}") == 3  # a class that is missing is no reason to refuse the others
     paint(others, 2)
+    paint(tmp_path / "downloaded" / "val", 1)
+    assert images(f"folder:{tmp_path / 'downloaded'}") == 2  # without training images
     (others / "green tree").mkdir()
-    with pytest.raises(RequestError, match="class 'green tree' is not among the classes"):
+    with pytest.raises(RequestError, match="class 'green tree' is not among .*; remove its folder, or train"):
         images(f"folder:{others}")
+
+
+def test_evaluate_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, tuned: tuple[Path, Path, Result]) -> None:
+    _, folder, _ = tuned
+    bar = Progress(console=Console(file=io.StringIO()))
+    monkeypatch.setattr("favor.cli.train.progress_bar", lambda: bar)
+    run("evaluate", folder, *HERE, "--batch-size", 3)
+    [task] = bar.tasks
+    assert (task.description, task.completed, task.total) == ("evaluating", 4, 4)
+
+
+def test_a_study_instead_of_a_run_names_one_of_its_runs(tuned: tuple[Path, Path, Result]) -> None:
+    _, folder, _ = tuned
+    for above in (folder.parent, folder.parent.parent):
+        with pytest.raises(RequestError, match=f"no checkpoint in this folder; .*, such as {re.escape(str(folder))}$"):
+            run("predict", above, "photo.jpg", *HERE)
 
 
 def test_a_checkpoint_alone_does_not_know_its_owners_folder(tmp_path: Path, tuned: tuple[Path, Path, Result]) -> None:

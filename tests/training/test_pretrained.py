@@ -1,6 +1,7 @@
 """Published weights in `favor predict`, `evaluate`, `finetune` and `train`, with their own preprocessing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,52 @@ def test_evaluate_refuses_data_of_other_classes(fake_hub: FakeHub) -> None:
     assert "has 1000 classes (n01440764, n01443537, n01484850, ...), digits has 10 classes" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("evaluate", "vit_ti16", "--data", "imagenet-1k"), "data set imagenet-1k: "),
+        (("evaluate", "vit_ti16"), "data set imagenet-1k: "),
+        (("predict", "vit_ti16", "empty"), "empty: no images in this folder"),
+    ],
+)
+def test_missing_images_are_refused_before_weights_are_downloaded(
+    tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str
+) -> None:
+    publish(fake_hub)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    result = CliRunner().invoke(app, [*words, "--pretrained", "--device", "cpu"])
+    assert isinstance(result.exception, RequestError)
+    assert str(result.exception).startswith(why)
+    assert not fake_hub.asked
+
+
+def test_weights_whose_preprocessing_favor_does_not_have_are_refused_before_they_are_downloaded(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squashed = replace(checkpoint("vit_ti16"), crop_mode="squash")
+    monkeypatch.setattr("favor.training.predict.checkpoint", lambda *_: squashed)
+    with pytest.raises(RequestError, match="wants images resized as squash"):
+        open_classifier(Path("vit_ti16"), CPU, pretrained=True)
+    assert not fake_hub.asked
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "vit_ti16", "photo.jpg"),
+        ("evaluate", "vit_ti16"),
+        ("finetune", "vit_ti16", "--data", "folder:photos"),
+    ],
+)
+def test_the_name_of_a_model_without_pretrained_says_what_to_add(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, list(words))
+    assert isinstance(result.exception, RequestError)
+    told = "vit_ti16 is a model, not a checkpoint; for published weights of vit_ti16 add --pretrained"
+    assert str(result.exception) == told
+
+
 def test_the_preprocessing_of_weights_is_a_recipe_s_unless_it_is_told_otherwise() -> None:
     keys = recipe_keys_for(checkpoint("resnet50", "tv_in1k"))
     recipe = load_recipe("deit3-finetune", [*keys, "std=[0.5, 0.5, 0.5]"])
@@ -112,7 +159,7 @@ def test_a_start_from_published_weights_drops_the_head_for_other_classes_and_kee
     start.give_weights(same, imagenet_classes(checkpoint("vit_ti16")))
     said = start.give_weights(other, tuple(str(number) for number in range(1000)))
     assert torch.equal(same.head.weight, theirs.head.weight)
-    assert "head left untrained" in str(said)
+    assert "new head, since the weights have none for these classes" in str(said)
     assert torch.equal(other.blocks[0].mixer.qkv.weight, theirs.blocks[0].attn.qkv.weight)
 
 

@@ -107,7 +107,10 @@ def test_clipping_can_be_switched_off_with_null() -> None:
         ("min_lr=1", "above the peak"),
         ("warmup_lr=1", "above the peak"),
         ("warmup_epochs=90", "leave nothing"),
-        ("epochs=5", "warmup_epochs 5 leave nothing of epochs 5; set warmup_epochs lower"),
+        (
+            "epochs=5",
+            "warmup_epochs 5 leave nothing of epochs 5; set warmup_epochs lower, for example --set warmup_epochs=0",
+        ),
         ("mean=[0.5, 0.5]", "mean"),
     ],
 )

@@ -513,7 +513,7 @@ def test_finetuning_has_other_classes_and_another_resolution(tmp_path: Path, don
     assert outcome.record.conditions["pretraining_img_size"] == 32
     assert outcome.record.metrics["finetune_time"].value > 0
     assert any("resampled to the new token grid: positions.weight" in note for note in watcher.notes)
-    assert any("head left untrained" in note for note in watcher.notes)
+    assert any("new head, since the weights have none for these classes" in note for note in watcher.notes)
     further = train(asked(tmp_path / "third", data="digits", init=outcome.folder / BEST))
     assert further.record is not None
     assert further.record.conditions["pretraining"] == "digits+synthetic"

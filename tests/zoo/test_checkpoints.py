@@ -197,8 +197,10 @@ def test_a_wrong_file_is_refused_with_the_place_of_it(fake_hub: FakeHub, content
 
 
 def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> None:
-    with pytest.raises(WorkError, match="cannot be downloaded from timm/resnet18.a1_in1k"):
+    with pytest.raises(WorkError, match="cannot be downloaded from timm/resnet18.a1_in1k") as error:
         favor.create_model("resnet18", pretrained=True)
+    assert "it does not exist, or has no model.safetensors or pytorch_model.bin; check the name" in str(error.value)
+    assert "network" not in str(error.value)
     assert [asked.rpartition("/")[2] for asked in fake_hub.asked] == ["model.safetensors", "pytorch_model.bin"]
 
 

@@ -35,7 +35,7 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
     commands: list[str] = []
     minutes = 0.0
     # Parameters of published weights are known.
-    if (running or not request.of_timm) and (names := _not_measured(rows, measurable)):
+    if (running or not request.by_weights) and (names := _not_measured(rows, measurable)):
         command = _measuring(names, running, request, table)
         commands.append(command.text)
         minutes += command.minutes

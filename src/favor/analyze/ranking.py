@@ -128,9 +128,8 @@ class Request:
         ['--prefer memory', '--min-accuracy 82']
         """
         words = [f"--{option} {value}" for option, value in self._asked().items()]
-        words += [
-            f"--device {shlex.quote(device)}" for device in (self.device, *self.also_on) if device and self.also_on
-        ]
+        devices = (self.device, *self.also_on) if self.also_on else ()
+        words += [f"--device {shlex.quote(device)}" for device in devices if device]
         words += [f"--runtime {self.runtime}"] if self.runtime else []
         words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []

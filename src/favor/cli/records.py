@@ -1,5 +1,6 @@
 """`favor table` and `favor import`: records as tables for other tools, and published results as records."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +81,8 @@ def table_command(
     intervals, the best in bold, and sources and flags as footnotes. favor says what it left out.
     """
     if csv + parquet + markdown + latex != 1:
-        raise RequestError("choose one of --csv, --parquet, --markdown and --latex: favor table my-study --csv")
+        example = shlex.join(["favor", "table", *map(str, studies), "--markdown"])
+        raise RequestError(f"choose one of --csv, --parquet, --markdown and --latex: {example}")
     if markdown or latex:
         from favor.analyze import Scope
 

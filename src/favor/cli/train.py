@@ -19,6 +19,10 @@ from favor.text import plural
 from favor.zoo.cards import TIMM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from favor.data.augment import Batch
+    from favor.data.loader import EvaluationLoader
     from favor.records.schema import Record
     from favor.study.resolved import ResolvedStudy
     from favor.training.callbacks import StepNews
@@ -170,6 +174,7 @@ def finetune_command(
         chosen = _checkpoint_for(name, weights, img_size)
         init, keys = f"{TIMM}{chosen.name}", recipe_keys_for(chosen, img_size)
     else:
+        _refuse_model_name(checkpoint)
         name = model or model_of(checkpoint)
         carried = carried_by(checkpoint, name)
         keys = [key for key in carried.keys if not chosen_recipe or key.startswith(_NORMALIZATION)]
@@ -181,6 +186,19 @@ def finetune_command(
     overridden = {entry.partition("=")[0].strip() for entry in given}
     given += [entry for entry in keys if entry.partition("=")[0] not in overridden]
     _train([name], study, resume, wait, as_json, options | {"set": given, "init": init, "recipe": recipe})
+
+
+def _refuse_model_name(checkpoint: Path) -> None:
+    """Refuse the name of a model where a checkpoint is wanted."""
+    from favor.zoo.registry import card
+
+    if checkpoint.exists():
+        return
+    try:
+        name = card(str(checkpoint)).name
+    except RequestError:
+        return
+    raise RequestError(f"{checkpoint} is a model, not a checkpoint; for published weights of {name} add --pretrained")
 
 
 def _count_images(data: str | None) -> int:
@@ -217,6 +235,8 @@ def evaluate_command(
     from favor.training.predict import evaluate_checkpoint
 
     load_plugins()
+    if not (weights or pretrained):
+        _refuse_model_name(checkpoint)
     chosen = find_device(device_of_this_process(device))
     with joined(chosen.kind) as processes:
         trained, dataset, scores = evaluate_checkpoint(
@@ -227,6 +247,7 @@ def evaluate_command(
             batch_size,
             workers_of_this_process(workers),
             weights or pretrained,
+            _with_bar if processes.leads else iter,
         )
         if not processes.leads:
             return
@@ -252,6 +273,15 @@ def evaluate_command(
     emit_table(title, tuple(row), [tuple(row.values())], right=tuple(row)[1:])
 
 
+def _with_bar(batches: "EvaluationLoader") -> "Iterator[Batch]":
+    """The batches, with a progress bar over the images of all processes."""
+    with progress_bar() as bar:
+        task = bar.add_task("evaluating", total=len(batches.source))
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch) * batches.share.processes)
+
+
 def predict_command(
     checkpoint: Trained,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
@@ -275,9 +305,11 @@ def predict_command(
     load_plugins()
     if csv is not None:
         require_writable(csv)
+    if not (weights or pretrained):
+        _refuse_model_name(checkpoint)
     chosen = find_device(device)
+    files, predictions = images_in(images)  # before weights are downloaded
     trained = open_classifier(checkpoint, chosen, weights or pretrained)
-    files, predictions = images_in(images)
     batch_size = PREDICTION_BATCH.get(chosen.kind, PREDICTION_BATCH_ELSEWHERE)
     with progress_bar() as bar:
         # A few images are decoded sooner than a process is started.

@@ -74,7 +74,10 @@ def listed(folder: Path, classes: tuple[str, ...]) -> Listing:
     composed = {unicodedata.normalize("NFC", name): name for name in class_folders(folder)}
     unknown = set(composed).difference(unicodedata.normalize("NFC", name) for name in classes)
     if unknown:
-        raise RequestError(f"{folder}: class {min(unknown)!r} is not among the classes of the training images")
+        raise RequestError(
+            f"{folder}: class {min(unknown)!r} is not among the classes of the training images; remove its folder, or "
+            "train with this class: `favor finetune`"
+        )
     relative: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):

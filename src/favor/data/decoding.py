@@ -141,6 +141,8 @@ def _undecodable(error: Exception, encoded: bytes) -> UndecodableImageError:
     if isinstance(error, UnidentifiedImageError):  # its own message shows an object's address
         if encoded[4:8] == b"ftyp" and encoded[8:12] in _HEIF_BRANDS:
             return UndecodableImageError("a HEIC or AVIF image, which favor cannot read; convert it to JPEG")
+        if not encoded:
+            return UndecodableImageError("the file is empty")
         return UndecodableImageError(f"not an image in one of the formats {', '.join(FORMATS)}")
     return UndecodableImageError(f"{type(error).__name__}: {one_line(error)}")
 

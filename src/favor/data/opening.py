@@ -30,9 +30,9 @@ def open_data(text: str) -> DataSet:
     """
     request = parse(text)
     known = request.known
-    if known.name in _INSIDE:
+    place = place_of(request)
+    if place is None:
         return _named(known, _INSIDE[known.name](), "inside the package")
-    place = find(request) or downloaded(known)
     try:
         root = unpacked(place) if is_archive(place) else place
         if not root.is_dir():
@@ -46,6 +46,11 @@ def open_data(text: str) -> DataSet:
     if known.needs_path:  # the user's own images
         splits = replace(splits, train=upright(splits.train), evaluation=upright(splits.evaluation))
     return _named(known, splits, str(place))
+
+
+def place_of(request: DataRequest) -> Path | None:
+    """The folder or archive of a set, downloaded if it is missing; None if the set is inside the package."""
+    return None if request.known.name in _INSIDE else find(request) or downloaded(request.known)
 
 
 def _open_indexed(request: DataRequest, root: Path, index: ShardIndex) -> Splits:

@@ -28,6 +28,7 @@ _NEEDED: dict[Task, tuple[str, ...]] = {
 }
 _COUNTS = ("img_size", "batch_size", "pretraining_img_size", "epochs")
 _ENDS = ("_low", "_high")
+_ACCURACIES = ("top1", "top5")
 _NAME = re.compile(r"[\w.:()=,/+-]{1,100}", re.ASCII)
 _PLAIN = re.compile(r"[ -~]{1,300}")
 
@@ -40,6 +41,8 @@ def import_csv(file: Path) -> ImportedFile:
 def _check_header(file: Path, header: Sequence[str]) -> None:
     ends = (f"{name}{end}" for name in METRICS for end in _ENDS)
     known = (*REQUIRED, "img_size", *_OF_TRAINING, *_OF_RUNNING, *METRICS, *ends)
+    if len(header) == 1 and ";" in header[0]:
+        raise RequestError(f"{file}:1: columns separated by semicolons; separate them by commas")
     for column in header:
         if column not in known:
             raise RequestError(f"{file}:1: {unknown_name('column', column, known, 'docs/records.md lists them')}")
@@ -105,6 +108,8 @@ def _reading(row: Mapping[str, str], metric: str) -> Reading:
     value = positive(row, metric)
     if METRICS[metric].unit == "%" and value > 100:
         raise ValueError(f"{metric} {shown(row[metric])} is above 100 %")
+    if metric in _ACCURACIES and value <= 1:  # nobody publishes an accuracy that low
+        raise ValueError(f"{metric} {shown(row[metric])} is a share; write it in percent: {100 * value:g}")
     low, high = (positive(row, f"{metric}{end}") if row.get(f"{metric}{end}") else None for end in _ENDS)
     return reading(metric, value, low, high, method="as its source states it")
 

@@ -67,10 +67,13 @@ def positive(row: Mapping[str, str], column: str) -> float:
     >>> positive({"params": "1,013.5"}, "params")
     1013.5
     """
-    text = row[column].replace(",", "")
-    if len(text) > 30 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII) or float(text) == 0:
-        raise ValueError(f"{column} {shown(row[column])} is not a number above zero")
-    return float(text)
+    text = row[column]
+    # A comma groups thousands; "2,5" is no number here.
+    is_number = len(text) <= 30 and re.fullmatch(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[+-]?\d{1,2})?", text, re.ASCII)
+    value = float(text.replace(",", "")) if is_number else 0.0
+    if value == 0:
+        raise ValueError(f"{column} {shown(text)} is not a number above zero")
+    return value
 
 
 def count(row: Mapping[str, str], column: str) -> int:

@@ -204,7 +204,8 @@ def _read(file: Path, key: str, kind: type[Header]) -> tuple[Header, dict[str, T
         with safe_open(file, framework="pt") as content:
             header = (content.metadata() or {}).get(key)
             if header is None:
-                raise UnusableFileError(f"{file}: not written by `favor train` as a {key.removeprefix('favor.')} file")
+                other = "; `favor finetune FILE --model NAME` takes other weights" if key == _MODEL_KEY else ""
+                raise UnusableFileError(f"{file}: not written by `favor train`{other}")
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError) as error:
         raise UnusableFileError(f"{file}: truncated, or not a safetensors file ({one_line(error)})") from error

@@ -91,7 +91,9 @@ def checkpoint_file(path: Path) -> Path:
             return path / BEST
         checkpoint, _ = newest_checkpoint(path)
         if checkpoint is None:
-            raise RequestError(f"{path}: no checkpoint in this folder; give a file or the folder of a run")
+            runs = sorted(best.parent for pattern in ("*", "runs/*") for best in path.glob(f"{pattern}/{BEST}"))
+            such_as = f", such as {runs[0]}" if runs else ""
+            raise RequestError(f"{path}: no checkpoint in this folder; give a file or the folder of a run{such_as}")
         return checkpoint.file
     if path.suffix in ENDINGS.values():
         raise RequestError(

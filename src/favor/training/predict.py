@@ -1,7 +1,7 @@
 """Evaluation and prediction from a model file, or from an exported file and its card."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,15 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from favor.data.augment import Normalization
+from favor.data.augment import Batch, Normalization
 from favor.data.broken import BrokenImages
-from favor.data.class_folders import CONVERT, IMAGE_ENDINGS, images_below, splits_of
+from favor.data.class_folders import (
+    CONVERT,
+    EVALUATION_FOLDERS,
+    IMAGE_ENDINGS,
+    first_folder,
+    images_below,
+    splits_of,
+)
 from favor.data.folder import images_by_class
 from favor.data.framing import Framing
 from favor.data.image_files import FolderPlaces, ImageFiles, upright
 from favor.data.loader import EvaluationLoader, fetched_in_order
 from favor.data.names import parse
-from favor.data.opening import open_data
+from favor.data.opening import open_data, place_of
 from favor.data.shards import has_shards
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
@@ -151,6 +158,7 @@ def _published(name: str, tag: str | None, device: Device) -> Classifier:
         raise RequestError(
             f"{chosen.name} has no classifier for ImageNet-1k's classes; `favor show {model}` lists other weights"
         )
+    framing = framing_for(chosen)  # refused before the download
     network = create_model(model, img_size=chosen.img_size)
     give_pretrained_weights(network, chosen)
     return Classifier(
@@ -158,7 +166,7 @@ def _published(name: str, tag: str | None, device: Device) -> Classifier:
         classes,
         "imagenet-1k",
         None,
-        framing_for(chosen),
+        framing,
         normalization_for(chosen),
         device.torch_device,
         _runner(fuse(network).to(device.torch_device), Precision.named("fp32", device.kind), device),
@@ -211,8 +219,11 @@ def evaluate_checkpoint(
     batch_size: int,
     workers: int,
     pretrained: bool | str = False,
+    watched: Callable[[EvaluationLoader], Iterable[Batch]] = iter,
 ) -> tuple[Classifier, DataSet, Scores]:
-    """Evaluate a model on a data set, by default the one that it was trained on."""
+    """Evaluate a model on a data set, by default the one that it was trained on; `watched` passes the batches on."""
+    if pretrained is not False:
+        place_of(parse(data or "imagenet-1k"))  # a missing data set is refused before weights are downloaded
     trained = open_classifier(path, device, pretrained)
     known = _evaluated_on(path, trained, data)
     if known.classes != trained.classes:
@@ -230,7 +241,7 @@ def evaluate_checkpoint(
         workers=workers,
         device=trained.device,
     )
-    scores = score(trained.run, loader, trained.device, processes)
+    scores = score(trained.run, watched(loader), trained.device, processes)
     if not math.isfinite(scores.loss):
         raise WorkError(f"{path}: the loss is {scores.loss}: the model's weights or outputs are not finite")
     return trained, known, scores
@@ -245,7 +256,7 @@ def _evaluated_on(path: Path, trained: Classifier, data: str | None) -> DataSet:
         return open_data(data)
     if kept is not None and parse(kept.data).path == request.path.resolve():
         return open_run_data(kept, trained.classes)
-    _, evaluation = splits_of(request.path)
+    evaluation = first_folder(request.path, EVALUATION_FOLDERS) or splits_of(request.path)[1]
     images = upright(images_by_class(evaluation or request.path, trained.classes))
     return DataSet(request.known.name, trained.classes, images, images, str(request.path))
 

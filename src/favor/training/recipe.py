@@ -93,7 +93,8 @@ class Recipe(BaseModel):
             raise ValueError(f"warmup_lr {self.warmup_lr} is above the peak, lr {self.lr}")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(
-                f"warmup_epochs {self.warmup_epochs:g} leave nothing of epochs {self.epochs}; set warmup_epochs lower"
+                f"warmup_epochs {self.warmup_epochs:g} leave nothing of epochs {self.epochs}; set warmup_epochs lower, "
+                "for example --set warmup_epochs=0"
             )
         return self
 

@@ -328,6 +328,7 @@ def _file(chosen: Checkpoint) -> str:
 def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
     """The first of several files of a repository, which may be followed by `@` and a revision."""
     from huggingface_hub import constants
+    from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
     repository, _, revision = source.partition("@")
     logger = logging.getLogger("huggingface_hub")
@@ -341,6 +342,11 @@ def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
             raise WorkError(
                 f"{what} from {repository}: not in the cache of the Hugging Face Hub, and HF_HUB_OFFLINE=1 allows no "
                 f"download; unset it, or {local}"
+            ) from error
+        if isinstance(error, RepositoryNotFoundError | RevisionNotFoundError | RemoteEntryNotFoundError):
+            raise WorkError(
+                f"{what} cannot be downloaded from {source} on the Hugging Face Hub: it does not exist, or has no "
+                f"{' or '.join(names)}; check the name, and log in with `hf auth login` if it is private"
             ) from error
         cause = error.__cause__ or error
         raise WorkError(

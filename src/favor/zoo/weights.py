@@ -60,7 +60,7 @@ class Loaded:
         if self.drawn:
             said.append("random numbers kept, and what is missing drawn anew: " + ", ".join(self.drawn))
         if self.replaced:
-            said.append("head left untrained, as the file has none of these classes: " + ", ".join(self.replaced))
+            said.append("new head, since the weights have none for these classes: " + ", ".join(self.replaced))
         if self.not_finite:
             said.append("weights that are not finite: " + _some(self.not_finite))
         return "; ".join(said) or "all weights copied as they are"
