@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from favor.analyze import Comparison, Request, Scope, compare, pareto, recommend
+from favor.analyze.intervals import accuracy_interval
 from favor.analyze.setting import Setting
 from favor.cli import app
 from favor.errors import RequestError
@@ -184,6 +185,22 @@ def test_the_spread_between_seeds_is_in_the_interval_and_in_the_chances(tmp_path
     counted = rows.loc[list(MODELS)].reset_index()
     front = {point.name: point.probability for point in pareto(counted, ["top1", "params"]).points}
     assert 0.2 < (front["swin_ti"] or 0.0) < 0.8
+
+
+def test_an_accuracy_on_the_users_images_has_the_interval_of_as_many_as_it_was_evaluated_on(tmp_path: Path) -> None:
+    runs = [a_training(name, top1, dataset="photos") for name, top1 in (("cvt_13", 75.0), ("vit_s16", 50.0))]
+    counted = [replace(run, environment={**run.environment, "evaluation_images": 48}) for run in runs]
+    scope = Scope("photos")
+    table = study(tmp_path / "counted", *counted)
+    rows = rows_at_224(table, scope).dropna(subset=["top1"])
+    assert (rows["top1_low"]["cvt_13"], rows["top1_high"]["cvt_13"]) == accuracy_interval(75.0, 48)
+    assert (rows["top1_shared"] > 0).all()  # both were evaluated on the same images
+    assert "top1_low" not in rows_at_224(study(tmp_path / "uncounted", *runs), scope).columns
+    answer = recommend(table, Request(dataset="photos"))
+    assert answer.favored is not None
+    assert answer.favored.probability_best is not None
+    wrong = [replace(run, environment={**run.environment, "evaluation_images": -1}) for run in runs]
+    assert "top1_low" not in rows_at_224(study(tmp_path / "wrong", *wrong), scope).columns
 
 
 def test_two_models_are_compared_by_a_test_over_their_seeds(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 Numbers measured on the device come first, then imported from a similar device, published, simulated. A cost never
 comes from a device of another kind, and an accuracy only from the data set and pipeline that are compared. Each
 `<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
-row is flagged; `_rounds` and `_stretch` if models took turns. A quality also has `_pipeline`; over the seeds of its
-training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and `_epochs_high`, the shortest and the longest of these
-trainings; and `_unfinished` (its epochs).
+row is flagged; `_rounds` and `_stretch` if models took turns. A quality also has `_pipeline`, and `_images` if a record
+tells how many it was evaluated on; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low`
+and `_epochs_high`, the shortest and the longest of these trainings; and `_unfinished` (its epochs).
 """
 
 from collections.abc import Collection, Sequence
@@ -35,11 +35,12 @@ from favor.metrics import METRICS
 _CARD = ("family", "title", "where", "how", "year", "origin")
 _MODEL = ["name", "img_size"]
 _SEED = "recipe.seed"
+_IMAGES = "environment.evaluation_images"
 _ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
 # What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
 _READ = {
     *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", _SEED, "batch"),
-    *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name"),
+    *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name", _IMAGES),
     *(condition for metric in METRICS.values() for condition in metric.conditions),
 }
 _OVER_SEEDS = ("_seeds", "_mean", "_std", "_best", "_epochs_low", "_epochs_high", "_unfinished")
@@ -247,6 +248,8 @@ def _best_of(
     best[f"{metric}_setting"] = pd.Series([settings[code] for code in best["_setting"]], index=best.index, dtype=object)
     if best["flags"].notna().any():
         best[f"{metric}_flags"] = [flags_on(metric, flags) for flags in best["flags"]]
+    if is_quality(metric) and _IMAGES in best.columns:
+        best[f"{metric}_images"] = best[_IMAGES]
     if f"{metric}_rounds" in best.columns:
         best[f"{metric}_stretch"] = best["stretch"]
     columns = [column for column in _own_columns(metric, best) if column in best.columns]
@@ -269,6 +272,7 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
         "_setting",
         "_provenance",
         "_pipeline",
+        "_images",
         "_flags",
         "_rounds",
         "_stretch",

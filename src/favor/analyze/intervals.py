@@ -226,7 +226,7 @@ def _networks(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
     return number.to_numpy(), int(number.max()) + 1
 
 
-def accuracy_interval(accuracy: float, images: int) -> tuple[float, float]:
+def accuracy_interval(accuracy: float, images: float) -> tuple[float, float]:
     """The 95 % Wilson interval of an accuracy in % over so many test images.
 
     >>> [round(bound, 2) for bound in accuracy_interval(82.54, 50_000)]
@@ -248,24 +248,31 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
     columns = {}
     for metric in [name for name in QUALITIES if name in table.columns]:
         value, half = numbers(table, metric), _half_width_over_seeds(table, metric)
-        below = above = np.zeros(len(table))
-        images = TEST_IMAGES.get(dataset or "") if METRICS[metric].unit == "%" else None
-        if images is not None:
-            ends = np.array([accuracy_interval(accuracy, images) for accuracy in value]).reshape(-1, 2)
-            below, above = value - ends[:, 0], ends[:, 1] - value
-        known = (half > 0) | (images is not None)
+        images = _test_images(table, metric, dataset)
+        ends = np.array([accuracy_interval(*pair) for pair in zip(value, images, strict=True)]).reshape(-1, 2)
+        below, above = np.nan_to_num(value - ends[:, 0]), np.nan_to_num(ends[:, 1] - value)
+        known = (half > 0) | ~np.isnan(images)
         bounds = {"_low": value - np.hypot(below, half), "_high": value + np.hypot(above, half)}
         estimated = np.zeros(len(table), dtype=bool)
         for end, bound in bounds.items():
             given = numbers(table, metric + end) if metric + end in table.columns else np.full(len(table), np.nan)
             estimated |= np.isnan(given) & known
             columns[metric + end] = np.where(np.isnan(given) & known, bound, given)
-        if images is not None:
+        if not np.isnan(images).all():
             by_images = np.divide(below**2, below**2 + half**2, out=np.zeros(len(table)), where=below > 0)
             # A table that has its intervals already keeps what they share.
             before = numbers(table, f"{metric}_shared") if f"{metric}_shared" in table.columns else np.zeros(len(table))
             columns[f"{metric}_shared"] = np.where(estimated, SAME_IMAGES * by_images, np.nan_to_num(before))
     return table.assign(**{name: ends for name, ends in columns.items() if not np.isnan(ends).all()})
+
+
+def _test_images(table: pd.DataFrame, metric: str, dataset: str | None) -> np.ndarray:
+    """How many images each accuracy was evaluated on, as its record says or else its data set has; NaN if unknown."""
+    if METRICS[metric].unit != "%":
+        return np.full(len(table), np.nan)
+    of_dataset = float(TEST_IMAGES.get(dataset or "", np.nan))
+    own = numbers(table, f"{metric}_images") if f"{metric}_images" in table.columns else np.full(len(table), np.nan)
+    return np.where(np.isnan(own), of_dataset, own)
 
 
 def _half_width_over_seeds(table: pd.DataFrame, metric: str) -> np.ndarray:

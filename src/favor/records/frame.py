@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from favor.metrics import METRICS
 from favor.records.rounds import ROUND_KEYS
-from favor.records.schema import MACHINE_COLUMNS, RECORD_COLUMNS, CardFields, Reading, Record, Scalar
+from favor.records.schema import IMAGES_COLUMN, MACHINE_COLUMNS, RECORD_COLUMNS, CardFields, Reading, Record, Scalar
 
 # The suffixes of a metric's columns, and the field of its reading that each holds.
 ENDS = {"": "value", "_low": "low", "_high": "high"}
@@ -34,6 +34,8 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
         values["stretch"] = [_text(record.environment.get("stretch")) for record in records]
         for metric in ROUND_KEYS:
             values[f"{metric}_rounds"] = [_quiet_rounds(record, metric) for record in records]
+    if any("evaluation_images" in record.environment for record in records):
+        values[IMAGES_COLUMN] = [_count(record.environment.get("evaluation_images")) for record in records]
     for column, key in MACHINE_COLUMNS.items():
         values[column] = [record.environment.get(key) for record in records]
     for key in dict.fromkeys(chain.from_iterable(record.conditions for record in records)):
@@ -66,6 +68,10 @@ def _quiet_rounds(record: Record, metric: str) -> str | None:
     busy = str(record.environment.get("busy_rounds", "")).split()
     rounds = enumerate(text.split() if text else (), start=1)
     return " ".join("nan" if str(number) in busy else value for number, value in rounds) or None
+
+
+def _count(value: Scalar | None) -> float | None:
+    return float(value) if type(value) is int and value > 0 else None
 
 
 def _text(value: Scalar | None) -> str | None:

@@ -41,6 +41,8 @@ RECORD_COLUMNS = (
 # Measurements of the same thing differ by the machine, its software and how it was used.
 MACHINE_COLUMNS = {f"environment.{key}": key for key in ("host", "device_name", "torch", "threads")}
 TABLE_COLUMNS = (*RECORD_COLUMNS, "flags", "machine")
+# How many images an accuracy of one's own was evaluated on.
+IMAGES_COLUMN = "environment.evaluation_images"
 # The columns of models that were measured in turns: the stretch that they share, and what every round gave.
 ROUND_COLUMNS = ("stretch", "throughput_rounds", "latency_p50_rounds")
 
@@ -397,6 +399,7 @@ TAKEN_COLUMNS = frozenset(
         *TABLE_COLUMNS,
         *ROUND_COLUMNS,
         *MACHINE_COLUMNS,
+        IMAGES_COLUMN,
         *(name + end for name in METRICS for end in ("", "_low", "_high", "_source")),
     }
 )
