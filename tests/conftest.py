@@ -1,5 +1,6 @@
 """What all tests start from."""
 
+import logging
 import signal
 
 import pytest
@@ -16,3 +17,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def own_device_locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that run at the same time do not wait for each other's measurements."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
+
+
+@pytest.fixture(autouse=True)
+def heard_warnings() -> None:
+    """A library that an earlier test imported may have disabled all loggers that were there (alembic, for MLflow)."""
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == "favor":
+            logging.getLogger(name).disabled = False
