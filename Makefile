@@ -13,9 +13,9 @@ run: $(BASE)
 test: unit clusters examples
 
 # One thread in each of the two workers: with more they would wait for each other. A file's tests stay in one worker, so that
-# what they share is made once. In the order of their names the hostile tests, which fork, come before those that start OpenVINO.
+# what they share is made once.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder tests --ignore=tests/cluster
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope tests --ignore=tests/cluster
 
 # A real Slurm and a real Ray on this machine. They start many processes at once, which would disturb the clocks of other tests.
 clusters: $(INSTALLED)

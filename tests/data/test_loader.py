@@ -1,6 +1,5 @@
 """The loader: each image once, the same for any number of processes and workers, broken images left out."""
 
-import logging
 import multiprocessing
 from pathlib import Path
 
@@ -134,12 +133,7 @@ def test_evaluation_is_the_same_from_files_and_from_memory_of_one_size(tmp_path:
     assert torch.equal(*results)
 
 
-def test_broken_images_are_left_out_counted_once_and_named(
-    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Libraries that earlier tests import may have turned logging down.
-    monkeypatch.setattr(logging.getLogger("favor.data"), "disabled", False)
-    caplog.set_level(logging.WARNING, "favor.data")
+def test_broken_images_are_left_out_counted_once_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for k in range(6):
         save_image(tmp_path / "a" / f"{k}.png", k)
     torn = tmp_path / "a" / "2.png"

@@ -73,8 +73,8 @@ def test_a_case_that_kills_its_process_does_not_end_the_drill() -> None:
         if (folder / "file").read_bytes()[0] < 128:
             os.abort()
 
-    done = drill(Format("made up", write_one, lambda content, rng: rng.randbytes(5), read), 20)
-    assert sum(done.counts.values()) == 20
+    done = drill(Format("made up", write_one, lambda content, rng: rng.randbytes(5), read), 8)
+    assert sum(done.counts.values()) == 8
     assert set(done.counts) == {"accepted", "crash"}
 
 
