@@ -81,14 +81,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def first_few(names: Sequence[str], most: int) -> str:
+def first_few(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Names in a sentence, each once; the first of them where they are many.
 
     >>> first_few(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
     unique = list(dict.fromkeys(names))
-    return ", ".join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")
+    return separator.join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

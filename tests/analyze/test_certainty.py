@@ -817,13 +817,13 @@ def test_dominance_by_numbers_without_intervals_is_said_to_be_that(tmp_path: Pat
     append(tmp_path / "none", [measured(name, throughput=speed) for name, speed in accurate.items()])
     limits = ("--prefer", "throughput", "--min-accuracy", "70")
     shown = run("recommend", *limits, "--study", tmp_path / "none")
-    assert "by numbers without intervals dominates vit_s16, cvt_13" in shown
+    assert "dominates vit_s16, cvt_13 in numbers without intervals" in shown
     front = run("pareto", "top1", "throughput", "--study", tmp_path / "none")
     assert "1 of 3 models are on the front, by numbers without intervals;" in front
     speeds = accurate | {"swin_ti": around(90.0, 0.01), "vit_s16": around(60.0, 0.01)}
     append(tmp_path / "some", [measured(name, throughput=speed) for name, speed in speeds.items()])
     shown = run("recommend", *limits, "--study", tmp_path / "some")
-    assert "  dominates vit_s16; by numbers without intervals dominates cvt_13" in shown
+    assert "  dominates vit_s16; dominates cvt_13 in numbers without intervals" in shown
     front = run("pareto", "top1", "throughput", "--study", tmp_path / "some")
     assert "on the front, partly by numbers without intervals;" in front
     speeds = {name: around(speed, 0.01) for name, speed in accurate.items()}

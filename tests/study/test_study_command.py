@@ -467,8 +467,8 @@ def test_the_status_of_records_alone_names_the_newest_doubtful_ones(app, working
     status = run(app, "status", "bare").stdout
     assert "Doubtful: vit_s16@224 inference fp32: other programs were running" in status
     assert "vit_ti16" not in status
-    again = "`favor measure NAME --study bare --repeat flagged` repeats that of a model"
-    assert f"Doubtful measurements without a job: 1; {again}" in status
+    again = "repeat those of a model with `favor measure NAME --study bare --repeat flagged`"
+    assert f"1 doubtful measurement outside the study's jobs; {again}" in status
     (doubtful,) = json.loads(run(app, "status", "bare", "--json").stdout)["doubtful"]
     assert doubtful["job"] == "vit_s16@224 inference fp32"
 

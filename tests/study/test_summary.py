@@ -73,7 +73,7 @@ def test_vit_has_its_place_and_those_that_beat_it_are_named():
     small = standing["vit_s16", "throughput"]
     assert (small.place, small.of, small.on_front, small.beaten_by) == (4, 6, False, ("swin_ti",))
     assert small.without_intervals == ("swin_ti",)
-    assert "vit_s16: 4th of 6 by throughput (by numbers without intervals beaten by swin_ti);" in "".join(
+    assert "vit_s16: 4th of 6 by throughput (beaten by swin_ti in numbers without intervals);" in "".join(
         answer_told(STUDY, found_of_study()).sentences
     )
     tiny = standing["vit_ti16", "throughput"]

@@ -117,11 +117,12 @@ def comparable(
     order = source_order(assembled[f"{metric}_source"])
     by_setting = {number: order[chooses & (code == number)] for number in dict.fromkeys(code[chooses])}
     kept = min(by_setting, key=lambda number: _preference(by_setting[number], settings[number]), default=None)
+    setting = None if kept is None else settings[kept]
     elsewhere = has_number if kept is None else has_number & (code != kept)
     if not elsewhere.any():
-        return assembled, None if kept is None else settings[kept], 0
+        return assembled, setting, 0
     blanked = {column: assembled[column].mask(elsewhere) for column in _own_columns(metric, assembled)}
-    return assembled.assign(**blanked), None if kept is None else settings[kept], int(elsewhere.sum())
+    return assembled.assign(**blanked), setting, int(elsewhere.sum())
 
 
 def _preference(orders: np.ndarray, setting: Setting) -> tuple[bool, float, int, str]:

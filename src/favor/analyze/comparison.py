@@ -24,9 +24,9 @@ from favor.analyze.trainings import (
     trainings,
 )
 from favor.metrics import DEVICE_METRICS, METRICS
-from favor.text import plural
+from favor.text import first_few, plural
 
-_MOST_TOLD = 6  # timm's results have more than a hundred pipelines
+_MOST_NAMED = 6  # timm's results have more than a hundred pipelines
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +171,7 @@ class Comparison:
                 others.setdefault(pipeline, str(training))
             elif training.setting != self.basis and (training.own or pipeline != self.basis.pipeline):
                 left_out.append(f"{training.setting} ({plural(training.models, 'model')})")
-
-        def few(texts: list[str]) -> str:
-            more = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
-            return "; ".join(texts[:_MOST_TOLD]) + more
-
-        note += f"; other pipelines: {few(list(others.values()))} (choose with --pipeline NAME)" if others else ""
-        return f"{note}; left out, not comparable: {few(left_out)}" if left_out else note
+        if others:
+            pipelines = first_few(list(others.values()), _MOST_NAMED, "; ")
+            note += f"; other pipelines: {pipelines} (choose with --pipeline NAME)"
+        return f"{note}; left out, not comparable: {first_few(left_out, _MOST_NAMED, '; ')}" if left_out else note

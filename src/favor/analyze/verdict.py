@@ -107,13 +107,13 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
     sources = {text_in(row, f"{column}_source") for _, row in some.iterrows()}
     flags = [text_in(row, f"{column}_flags") for _, row in some.iterrows()]
     budget, repeat = BUDGET, ""
-    if sources != {"measured"}:
+    if sources <= {"imported", "published"}:
+        # The command below runs here, and not on the machine of those who published.
+        elsewhere = f"another machine{_device_of(some, column)}"
+        why = f"{what} was measured on {elsewhere}; measuring it here decides for this machine only"
+    elif sources != {"measured"}:
         origins = " and ".join(sorted({said_source(source) for source in sources if source}))
         why = f"{what} is {origins}; measure it{f' on {device}' if device else ''}"
-        if sources <= {"imported", "published"}:
-            # The command below runs here, and not on the machine of those who published.
-            elsewhere = f"another machine{_device_of(some, column)}"
-            why = f"{what} was measured on {elsewhere}; measuring it here decides for this machine only"
     elif doubts := {disturbance(flag) for flag in flags} - {None}:
         doubt = "was measured while the machine was busy" if "busy" in doubts else "contradicts other measurements"
         why, repeat = f"{what} {doubt}; repeat it", " --repeat flagged"

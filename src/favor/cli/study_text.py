@@ -13,7 +13,7 @@ from favor.study.plan import Job
 from favor.study.progress import JobState, doubts_of
 from favor.study.resolved import ResolvedStudy
 from favor.terminal import note
-from favor.text import first_few, ordinal
+from favor.text import first_few, ordinal, plural
 from favor.units import format_span
 
 if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
@@ -242,8 +242,8 @@ def _print_doubts(
     for title, record in _titled(doubtful, jobless):
         emit_line(f"Doubtful: {title}: {'; '.join(doubts_of(record))}")
     if jobless:
-        again = f"`favor measure NAME --study {folder} --repeat flagged` repeats that of a model"
-        emit_line(f"Doubtful measurements without a job: {len(jobless)}; {again}")
+        again = f"repeat those of a model with `favor measure NAME --study {folder} --repeat flagged`"
+        emit_line(f"{plural(len(jobless), 'doubtful measurement')} outside the study's jobs; {again}")
     if doubtful:
         done = sum(state.status == "done" and state.job.phase != "count" for state in states)
         # On a cluster, a finished job is submitted again only if the user asks for it.
