@@ -1,6 +1,6 @@
 """Make favor's example data and docs/cpu-study.md from a finished study of all models of Table 5.
 
-favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     45 minutes, then a second
+favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     3 hours, then a second
 """
 
 import argparse
