@@ -86,7 +86,7 @@ def docs_folder() -> Path:
 def door(
     plugin: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE.py", help="Load models from your own file; repeatable. Also `FAVOR_PLUGINS`."),
+        typer.Option(metavar="FILE.py", help="Load models from your own file; repeatable (or set `FAVOR_PLUGINS`)."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[

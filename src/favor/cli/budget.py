@@ -7,6 +7,7 @@ import typer
 
 from favor.cli.console import emit_json, emit_line, emit_table, examples
 from favor.terminal import note
+from favor.text import plural
 
 if TYPE_CHECKING:
     from favor.analyze.budget import BudgetResult, LateFlip, Reached
@@ -82,7 +83,7 @@ def _print(result: "BudgetResult", margin: float) -> None:
     _print_flips(result, margin)
     for curve in result.curves:
         if curve.finished and curve.unfinished_seeds:
-            note(f"note: {curve.run}: {_seeds(curve.unfinished_seeds)} unfinished, left out of the mean")
+            note(f"note: {curve.run}: {plural(curve.unfinished_seeds, 'seed')} unfinished, left out of the mean")
         elif not curve.finished:
             note(f"note: {curve.run} is unfinished: {_progress(curve)}")
     if len({curve.machine for curve in result.curves}) > 1:
@@ -169,9 +170,8 @@ def _print_flips(result: "BudgetResult", margin: float) -> None:
     if comparison is None:
         note("note: no two runs can be compared over this budget")
         return
-    pairs = f"{comparison.pairs} pair{'' if comparison.pairs == 1 else 's'}"
     ties = f" (leads of {margin:g} point{'' if margin == 1 else 's'} or less are ties)" if margin else ""
-    emit_line(f"Late flips: {len(comparison.flips)} of {pairs}{ties}.")
+    emit_line(f"Late flips: {len(comparison.flips)} of {plural(comparison.pairs, 'pair')}{ties}.")
     for flip in comparison.flips[:_SHOWN_FLIPS]:
         emit_line(_flip_sentence(flip, BUDGETS[result.over].unit))
     if len(comparison.flips) > _SHOWN_FLIPS:
@@ -189,10 +189,6 @@ def _flip_sentence(flip: "LateFlip", unit: str) -> str:
 def _progress(curve: "LearningCurve") -> str:
     planned = "" if curve.planned_epochs is None else f" of {curve.planned_epochs:g}"
     return f"{curve.last.epochs:g}{planned} epochs"
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed{'' if count == 1 else 's'}"
 
 
 def _with_unit(value: float | None, unit: str) -> str:

@@ -14,7 +14,7 @@ from favor.cli.evidence import (
     Studies,
     Unfinished,
     all_records,
-    compared_rows,
+    tell_left_out,
 )
 from favor.cli.zoo import AsJson
 from favor.terminal import note
@@ -49,6 +49,7 @@ def compare_command(
 ) -> None:
     """Compare two models in every metric, or two families or classes at equal cost, with statistical tests."""
     from favor.analyze import Scope, compare, matched_every_way
+    from favor.analyze.comparison import comparable_rows
     from favor.analyze.deviations import deviations
     from favor.cli import decision_text
 
@@ -59,7 +60,8 @@ def compare_command(
     compared = table[table[by].isin([a, b])]
     scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
     machine = device or _usual_machine(table, scope, compared, by)
-    rows, comparison = compared_rows(table, [], scope, machine, None, of=compared if len(compared) else table)
+    rows, comparison = comparable_rows(table, [], scope, machine, None, of=compared if len(compared) else table)
+    tell_left_out(comparison, rows, [], machine)
     flags = deviations(table, rows) if "top1" in rows.columns else {}
     if group is not None and by == group:
         flagged = {name: flags[name] for name in rows.loc[rows[group].isin([a, b]), "name"] if name in flags}

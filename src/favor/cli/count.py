@@ -44,7 +44,7 @@ def count_command(
     phase: Annotated[
         str, typer.Option(help="inference, or training (one step: forward pass, cross entropy, backward pass).")
     ] = "inference",
-    by_op: Annotated[bool, typer.Option("--by-op", help="Also count each operator, for the whole batch.")] = False,
+    by_op: Annotated[bool, typer.Option("--by-op", help="Also show each operator, for the whole batch.")] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="Break down the peak memory of a training step on a GPU.")
     ] = False,
@@ -55,7 +55,7 @@ def count_command(
     attention: Annotated[
         str | None,
         typer.Option(
-            help="For --memory: fused (default), or plain: attention weights in memory, as before PyTorch 2.0."
+            help="For --memory: fused (default), or plain (keeps the attention matrix, as before PyTorch 2.0)."
         ),
     ] = None,
     study: StudyFolder = None,

@@ -20,7 +20,6 @@ from favor.cli.evidence import (
     Studies,
     Unfinished,
     all_records,
-    compared_rows,
     how_to_measure,
     tell_left_out,
     tell_simulated,
@@ -131,7 +130,7 @@ def recommend_command(
     guide: Annotated[bool, typer.Option("--guide", help="Show the benchmark's flow chart instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend a model under your limits, with the reason and how certain it is."""
+    """Recommend a model under your limits, and say why and how certain the answer is."""
     from favor.analyze import Comparison, Request, recommend
     from favor.analyze import guide as flow_chart
     from favor.analyze.deviations import deviations
@@ -182,7 +181,7 @@ def recommend_command(
 def pareto_command(
     metrics: Annotated[list[str] | None, typer.Argument(help="Two or more metrics (default: top1 throughput).")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Drop only models that another beats in every metric (the paper's rule).")
+        bool, typer.Option("--strict", help="Drop a model only if another beats it in every metric (the paper's rule).")
     ] = False,
     everyone: Annotated[
         bool, typer.Option("--all", help="Also show the other models, with their distance to the front.")
@@ -197,7 +196,7 @@ def pareto_command(
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the Pareto front: the models that no other beats in one metric without being worse in another."""
+    """Show the Pareto front: the models that no other dominates (at least as good in all metrics, better in one)."""
     from favor.analyze import Scope, front_of
     from favor.analyze.origins import origin_notes
     from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
@@ -247,6 +246,7 @@ def correlate_command(
 ) -> None:
     """Show how well one metric predicts another: Pearson and Spearman correlations with 95 % intervals."""
     from favor.analyze import Scope, correlate, correlate_datasets, correlate_devices
+    from favor.analyze.comparison import comparable_rows
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
     from favor.cli import decision_text
@@ -264,7 +264,8 @@ def correlate_command(
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
         named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
-        rows, _ = compared_rows(table, named, Scope(dataset, pipeline), device, among)
+        rows, comparison = comparable_rows(table, named, Scope(dataset, pipeline), device, among)
+        tell_left_out(comparison, rows, named, device)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
         tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
@@ -282,9 +283,12 @@ def disagree_command(
 ) -> None:
     """Show where cost indicators rank models differently, and which models are cheap by one and costly by another."""
     from favor.analyze import Scope, disagreement
+    from favor.analyze.comparison import comparable_rows
     from favor.cli import decision_text
 
-    rows, _ = compared_rows(all_records(study, device), indicators or [], Scope(any_pipeline=True), device, among)
+    table, asked = all_records(study, device), indicators or []
+    rows, comparison = comparable_rows(table, asked, Scope(any_pipeline=True), device, among)
+    tell_left_out(comparison, rows, asked, device)
     rows = rows[rows["img_size"] == img_size]
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)

@@ -20,10 +20,10 @@ from favor.evidence import BestWeights
 from favor.metrics import METRICS
 from favor.terminal import note
 from favor.text import first_few, ordinal, plural
-from favor.units import format_quantity
+from favor.units import format_difference, format_quantity
 from favor.zoo.taxonomy import How
 
-WITHOUT_INTERVALS = "by numbers without intervals"
+WITHOUT_INTERVALS = "numbers without intervals"
 _SHOWN = 10
 
 
@@ -137,19 +137,19 @@ def by_numbers(verb: str, names: Sequence[str], without_intervals: Collection[st
     """Which models one dominates, or is beaten by; those apart for which a number has no interval.
 
     >>> by_numbers("dominates", ["vit_s16", "swin_ti"], ["swin_ti"], 10)
-    'dominates vit_s16; by numbers without intervals dominates swin_ti'
+    'dominates vit_s16; dominates swin_ti in numbers without intervals'
     """
     with_intervals = [name for name in names if name not in without_intervals]
     others = [name for name in names if name in without_intervals]
     texts = [f"{verb} {first_few(with_intervals, most)}"] if with_intervals else []
-    return "; ".join([*texts, *([f"{WITHOUT_INTERVALS} {verb} {first_few(others, most)}"] if others else [])])
+    return "; ".join([*texts, *([f"{verb} {first_few(others, most)} in {WITHOUT_INTERVALS}"] if others else [])])
 
 
 def _relaxation(way: Relaxation) -> str:
     moved = []
     for limit in way.limits:
-        from_, by = (format_quantity(size, limit.unit) for size in (limit.limit, abs(limit.rounded - limit.limit)))
-        moved.append(f"{limit.option} from {from_} to {limit.text} (by {by})")
+        by = format_difference(abs(limit.rounded - limit.limit), limit.unit)
+        moved.append(f"{limit.option} from {format_quantity(limit.limit, limit.unit)} to {limit.text} (by {by})")
     if way.undecided_between:
         return f"{', '.join(moved)} may give {' or '.join(way.undecided_between)} (undecided)"
     return f"{', '.join(moved)} gives {_sized(way.name, way.img_size)}"
@@ -204,7 +204,7 @@ def _without_intervals(front: Front) -> str:
     """What to say of a front of numbers without intervals; nothing if all have one or are exact."""
     if not front.without_intervals:
         return ""
-    return f", {'partly ' * (front.without_intervals < len(front.result.rows))}{WITHOUT_INTERVALS}"
+    return f", {'partly ' * (front.without_intervals < len(front.result.rows))}by {WITHOUT_INTERVALS}"
 
 
 def _point(front: Front, point: ParetoPoint, has_chances: bool) -> list[str]:

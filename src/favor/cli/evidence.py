@@ -12,7 +12,7 @@ from favor.terminal import note
 if TYPE_CHECKING:
     import pandas as pd
 
-    from favor.analyze import Comparison, Scope
+    from favor.analyze import Comparison
 
 Studies = Annotated[
     list[Path] | None,
@@ -55,32 +55,6 @@ def all_records(
     for problem in problems:
         note(f"warning: {problem}")
     return table
-
-
-def compared_rows(
-    table: "pd.DataFrame",
-    metrics: list[str],
-    scope: "Scope",
-    device: str | None,
-    among: str | None,
-    of: "pd.DataFrame | None" = None,
-) -> "tuple[pd.DataFrame, Comparison]":
-    """One row per model, in the setting that suits the models in `of`, else those that match `among`.
-
-    Notes on stderr say which numbers were left out.
-    """
-    from favor.analyze import Comparison
-    from favor.analyze.selection import fitting
-    from favor.metrics import metric
-
-    for name in metrics:
-        metric(name)
-    models = of if of is not None else None if among is None else fitting(table, among)
-    comparison = Comparison(table, scope, of=models)
-    rows = fitting(comparison.compare(metrics, device).rows, among)
-    tell_left_out(comparison, rows, metrics, device)
-    # A metric without any number on the device still gets a column.
-    return rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)]), comparison
 
 
 def tell_left_out(comparison: "Comparison", rows: "pd.DataFrame", metrics: list[str], device: str | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOAD_EXAMPLES = examples(
     ("favor load vit_s16 --p99 500ms", "the largest rate of random arrivals with 99 % of the answers within 500 ms"),
     ("favor load vit_ti16 swin_ti --p99 200ms --runtime openvino --study mine", "two models in OpenVINO, saved"),
-    ("favor load vit_s16 --p99 500ms --scenario multi-stream", "several images at once, query after query"),
+    ("favor load vit_s16 --p99 500ms --scenario multi-stream", "several images per query, one query after another"),
     ("favor load vit_s16 --scenario offline --json", "all images at once, without a limit, for programs"),
     ("favor load vit_s16 --p99 500ms --budget 10min", "longer than two minutes, for a narrower interval"),
 )

@@ -32,7 +32,7 @@ MEASURE_EXAMPLES = examples(
     ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     (
         "favor measure --for 'min-accuracy=84 prefer=latency' --among timm --study my-study",
-        "only what could be the answer",
+        "only models that could be the answer",
     ),
     ("favor measure swin_ti --fit-memory 8GiB --json", "the largest batch that fits, for programs"),
     ("favor measure vit_s16 --precision amp --runtime compile --device cuda", "on a GPU"),
@@ -87,7 +87,8 @@ Question = Annotated[
     typer.Option(
         "--for",
         metavar="QUESTION",
-        help="Measure only what can answer a question, such as 'min-accuracy=84 prefer=latency', until it is certain.",
+        help="Measure only models that could answer a question, such as 'min-accuracy=84 prefer=latency', until "
+        "the answer is certain.",
     ),
 ]
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
@@ -356,7 +357,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
         ("threads", f"{diagnosis.threads} (physical cores that this process may use)"),
         ("load", f"other programs use {diagnosis.others:.2f} cores; load average {diagnosis.load_average:.2f}"),
         ("busy", "yes: times measured now get the flag `busy`" if diagnosis.busy else "no"),
-        ("memory", f"{_gib(diagnosis.free_memory)} free of {_gib(diagnosis.total_memory)}"),
+        ("memory", _free_memory(diagnosis.free_memory, diagnosis.total_memory)),
         ("memory limit", f"enforced {limited}"),
         ("clock", f"resolution {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns per reading"),
         ("timer noise", f"{work} of work: interquartile range {timer.middle_half_percent:.1f} % of the median"),
@@ -364,7 +365,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
         ("--runtime compile", diagnosis.compiler or "no C++ compiler found, which it needs on the CPU"),
     ]
     for device in diagnosis.devices:
-        memory = f"{_gib(device.free_memory)} free of {_gib(device.total_memory)}"
+        memory = _free_memory(device.free_memory, device.total_memory)
         rows.append((f"device {device.kind}", f"{device.name}, recorded as {device.label!r}, {memory}"))
         rows += [
             (f"energy: {meter.name}", f"{'usable' if meter.usable else 'no'}: {meter.why}") for meter in device.energy
@@ -372,7 +373,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
     emit_table("What can be measured here", ("", "Found"), rows)
 
 
-def _gib(size: int) -> str:
+def _free_memory(free: int, total: int) -> str:
     from favor.units import format_quantity
 
-    return format_quantity(size, "B")
+    return f"{format_quantity(free, 'B')} free of {format_quantity(total, 'B')}"

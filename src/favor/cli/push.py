@@ -34,7 +34,7 @@ def push_command(
     ],
     to: Annotated[str, typer.Option("--to", metavar="hub:USER/NAME", help="Repository; created if it does not exist.")],
     private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the files below runs/push instead.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the files to runs/push; upload nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Upload a trained model or a study to the Hugging Face Hub, with a card that says how it was measured.
@@ -94,9 +94,16 @@ def _tables(study: Path, records: "tuple[Record, ...]") -> list[tuple[str, str]]
         if record.task == "accuracy" and record.status == "ok" and "dataset" in record.conditions
     }
     tables = []
+    told: set[str] = set()
+
+    def tell_once(text: str) -> None:
+        if text not in told:
+            note(text)
+        told.add(text)
+
     for dataset in trained_on or ("imagenet-1k",):
         try:
-            tables.append((f"Results on {dataset}", paper_table([study], None, Scope(dataset))))
+            tables.append((f"Results on {dataset}", paper_table([study], None, Scope(dataset), tell=tell_once)))
         except RequestError as error:
             note(f"no table for {dataset}: {error}")
     return tables

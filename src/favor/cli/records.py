@@ -59,11 +59,12 @@ def table_command(
     markdown: Annotated[bool, typer.Option("--markdown", help="A table for a paper, in Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="A table for a paper, in LaTeX (booktabs).")] = False,
     metrics: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="--markdown, --latex: columns (default: the usual ones).")
+        str | None,
+        typer.Option(metavar="NAME,...", help="For --markdown and --latex: columns (default: the usual ones)."),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="--markdown, --latex: data set (default: the one the study trained on)."),
+        typer.Option(metavar="NAME", help="For --markdown and --latex: data set (default: the one trained on)."),
     ] = None,
     device: Device = None,
     pipeline: Pipeline = None,
@@ -114,9 +115,14 @@ RecordsAsJson = Annotated[bool, typer.Option("--json", help="Print the records a
 
 
 def paper_table(
-    studies: list[Path], metrics: str | None, scope: "Scope", device: str | None = None, latex: bool = False
+    studies: list[Path],
+    metrics: str | None,
+    scope: "Scope",
+    device: str | None = None,
+    latex: bool = False,
+    tell: "Callable[[str], None]" = note,
 ) -> str:
-    """A study's table for a paper; notes say what of the study is not in it."""
+    """A study's table for a paper; `tell` gets notes on what of the study is not in it."""
     from dataclasses import replace
 
     from favor.analyze import Comparison
@@ -130,7 +136,7 @@ def paper_table(
         metric(name)
     own, problems = load_reporting(*studies)
     for problem in problems:
-        note(f"warning: {problem}")
+        tell(f"warning: {problem}")
     scope = scope if scope.dataset else replace(scope, dataset=_own_dataset(own))
     table, _ = load_evidence(studies)
     compared = Comparison(table, scope, of=own).compare(wanted, device)
@@ -139,10 +145,10 @@ def paper_table(
     if not made.columns:
         raise RequestError(f"the study has none of {', '.join(wanted)}; name others with --metrics")
     if compared.run is not None:
-        note(f"setting: {compared.run}")
+        tell(f"setting: {compared.run}")
     if "top1" in wanted:
-        _tell_missing_accuracies(own, rows, scope)
-    _tell_other_machines(own, device)
+        _tell_missing_accuracies(own, rows, scope, tell)
+    _tell_other_machines(own, device, tell)
     return made.to_latex() if latex else made.to_markdown()
 
 
@@ -157,7 +163,9 @@ def _own_dataset(own: "pd.DataFrame") -> str:
     return chosen
 
 
-def _tell_missing_accuracies(own: "pd.DataFrame", rows: "pd.DataFrame", scope: "Scope") -> None:
+def _tell_missing_accuracies(
+    own: "pd.DataFrame", rows: "pd.DataFrame", scope: "Scope", tell: "Callable[[str], None]"
+) -> None:
     """Say which models of the study have an accuracy, or tried to get one, that is not in the table."""
     columns = ["name", "dataset", "top1", "final", "pipeline", "source", "status", "reason", "task"]
     trained = own.reindex(columns=columns)
@@ -172,18 +180,18 @@ def _tell_missing_accuracies(own: "pd.DataFrame", rows: "pd.DataFrame", scope: "
             why = "its training is unfinished (--unfinished includes it)"
         else:
             why = f"it is from another pipeline: {group['pipeline'].iloc[-1]} (--any-pipeline includes it)"
-        note(f"{name}: its accuracy is left out because {why}")
+        tell(f"{name}: its accuracy is left out because {why}")
     failed = trained[
         (trained["task"] == "accuracy") & (trained["status"] != "ok") & ~trained["name"].isin(of_set["name"])
     ]
     for name, group in failed.groupby("name"):
-        note(f"{name}: no accuracy because its training failed: {group['reason'].iloc[-1]}")
+        tell(f"{name}: no accuracy because its training failed: {group['reason'].iloc[-1]}")
 
 
-def _tell_other_machines(own: "pd.DataFrame", device: str | None) -> None:
+def _tell_other_machines(own: "pd.DataFrame", device: str | None, tell: "Callable[[str], None]") -> None:
     machines = sorted(own["machine"].dropna().unique()) if "machine" in own.columns else []
     if device is None and len(machines) > 1:
-        note(f"the costs are from one machine; the study has {'; '.join(machines)} (choose with --device NAME)")
+        tell(f"the costs are from one machine; the study has {'; '.join(machines)} (choose with --device NAME)")
 
 
 def import_timm(
@@ -208,7 +216,7 @@ def import_csv(
     study: IntoStudy = None,
     as_json: RecordsAsJson = False,
 ) -> None:
-    """Import other people's results that you wrote into a CSV file, to compare them with your own.
+    """Import results of others from a CSV file that you wrote, to compare them with your own.
 
     Columns: `model` and `source` (where the numbers are from), any metrics of `docs/metrics.md` in their units, and
     what they depend on: `dataset` and `pipeline` for accuracies, `device` for speed and memory. docs/records.md has an

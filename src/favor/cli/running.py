@@ -22,7 +22,7 @@ RepeatOption = Annotated[
     typer.Option("--repeat", metavar="failed|flagged|all", help="Repeat failed jobs, jobs with flags, or all jobs."),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait for another process that uses the device or study; on Slurm, for the jobs.")
+    bool, typer.Option("--wait", help="Wait until the device and the study are free; on Slurm, until the jobs end.")
 ]
 
 

@@ -86,7 +86,7 @@ def simulate_command(
     num_classes: NumClasses = 1000,
     optimizer: Annotated[str, typer.Option(help="Optimizer of the training step: lamb, adamw, adam or sgd.")] = "lamb",
     attention: Annotated[
-        str, typer.Option(help="fused, or plain: attention weights in memory, as before PyTorch 2.0.")
+        str, typer.Option(help="fused, or plain (keeps the attention matrix in memory, as before PyTorch 2.0).")
     ] = "fused",
     runtime: Annotated[
         str, typer.Option(metavar="eager|compile", help="eager PyTorch, or compiled by torch.compile (inference only).")

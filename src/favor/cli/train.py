@@ -83,7 +83,7 @@ Pretrained = Annotated[
     bool, typer.Option("--pretrained", help="Use the model's published weights; `favor show NAME` lists them.")
 ]
 Weights = Annotated[
-    str | None, typer.Option("--weights", metavar="TAG", help="Which published weights; implies --pretrained.")
+    str | None, typer.Option("--weights", metavar="TAG", help="Tag of the published weights; implies --pretrained.")
 ]
 Trained = Annotated[
     Path,
@@ -225,8 +225,8 @@ def evaluate_command(
 ) -> None:
     """Evaluate a checkpoint in its inference form: top-1, top-5 and loss on the evaluation images.
 
-    For a run on a folder of images, these are the run's own evaluation images. If `--data` names another folder that
-    has no split, all of its images are used.
+    For a run on a folder of images, these are the run's own evaluation images. For another folder (`--data`), and with
+    `--pretrained`, they are those in `val/`, or all images if the folder has no split; `train/` is not needed.
     """
     wait_asleep(os.environ)
     from favor.analyze.intervals import accuracy_interval
@@ -285,7 +285,9 @@ def _with_bar(batches: "EvaluationLoader") -> "Iterator[Batch]":
 def predict_command(
     checkpoint: Trained,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the answers to a CSV file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write the predictions to a CSV file.")
+    ] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
     device: DeviceName = None,

@@ -47,11 +47,11 @@ class Device(BaseModel):
     memory_gib: Positive
     launch_us: Positive = Field(description="time that the host takes to launch one operator")
     sustained: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
-        description="share of the peak that large products sustain: below 1 if power or heat limit the clock; of fast "
-        "tensor cores, models use less than that in half precision"
+        description="share of the peak that large matrix products sustain: below 1 if power or heat limits the clock; "
+        "in half precision, models use an even smaller share of fast tensor cores"
     )
     sustained_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
-        description="relative standard deviation of `sustained`: small where it was measured, large where guessed"
+        description="relative standard deviation of `sustained`: small if it was measured, large if it is a guess"
     )
     sustained_bandwidth: Annotated[float, Field(gt=0.0, le=1.5)] = Field(
         default=1.0,
@@ -60,8 +60,8 @@ class Device(BaseModel):
     )
     bandwidth_deviation: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=0.13,
-        description="relative standard deviation of `sustained_bandwidth`: small where a card with this memory was "
-        "measured; by default what a card with unknown memory leaves open",
+        description="relative standard deviation of `sustained_bandwidth`: small if a card with this type of memory "
+        "was measured; the default is for types of memory that nobody measured",
     )
     sources: tuple[str, ...] = Field(min_length=1)
 

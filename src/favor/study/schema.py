@@ -32,8 +32,7 @@ from favor.training.request import SAVE_EVERY
 from favor.training.trackers import TRACKERS
 from favor.units import parse_quantity
 
-StudyPhase = Literal["count", "inference", "training", "load", "accuracy"]
-STUDY_PHASES: tuple[StudyPhase, ...] = ("count", "inference", "training", "load", "accuracy")
+STUDY_PHASES = ("count", "inference", "training", "load", "accuracy")
 
 AT_LEAST_ONE = Field(min_length=1)
 EXECUTORS = ("local", "slurm", "ray")
@@ -184,20 +183,20 @@ class MeasureOptions(StudyPart):
         None, description="int8: calibration images, as NAME or NAME:PATH such as folder:photos."
     )
     checkpoint: Annotated[str, AT_LEAST_ONE] | None = Field(
-        None, description="int8: a checkpoint, a run's folder or hub:USER/NAME to quantize; gives the change of top-1."
+        None, description="int8: trained weights (file, run's folder or hub:USER/NAME); measures the change in top-1."
     )
     attention: Annotated[str, _one_of("attention", ATTENTION)] = Field(
-        "fused", description="fused, or plain: the attention matrix in memory, as before PyTorch 2.0."
+        "fused", description="fused, or plain (keeps the attention matrix in memory, as before PyTorch 2.0)."
     )
     optimizer: Annotated[str, _one_of("optimizer", OPTIMIZERS)] = Field(
         "lamb", description="Optimizer of the training step: lamb, adamw, adam or sgd."
     )
-    reference_batch: Count = Field(REFERENCE_BATCH, description="Batch size for the hours per epoch.")
-    epoch_images: Count = Field(IMAGENET_IMAGES, description="Images per epoch; the default is ImageNet-1k.")
+    reference_batch: Count = Field(REFERENCE_BATCH, description="Batch size for which hours per epoch are given.")
+    epoch_images: Count = Field(IMAGENET_IMAGES, description="Images per epoch; the default is that of ImageNet-1k.")
     energy: bool = Field(True, description="Measure energy if a meter is available.")
-    fit_memory: Bytes | None = Field(None, description="Find the largest batch in this much memory, such as 8GiB.")
+    fit_memory: Bytes | None = Field(None, description="Find the largest batch that fits into this size, such as 8GiB.")
     memory_limit: Bytes | None = Field(None, description="Memory limit of each worker, such as 4GiB.")
-    time_limit: Seconds | None = Field(None, description="Time limit of each worker, in seconds or such as 5min.")
+    time_limit: Seconds | None = Field(None, description="Time limit of each worker, in seconds or with a unit (5min).")
     grid_intensity: Rate | None = Field(None, description="Carbon intensity of your grid in gCO2e/kWh.")
     price_per_hour: Rate | None = Field(None, description="Price of the device per hour.")
 
@@ -216,7 +215,7 @@ class Stage(StudyPart):
     data: str | None = Field(None, description="Data set, as NAME or NAME:PATH (default: the recipe's).")
     epochs: Count | None = Field(None, description="Number of epochs (default: the recipe's).")
     minutes: Minutes | None = Field(
-        None, description="Train for this many minutes instead; a short test of the speed sets the number of steps."
+        None, description="Train for this many minutes instead; favor measures the speed and sets the number of steps."
     )
     set: Texts = Field((), description="Override a value of the recipe, as KEY=VALUE; repeatable.")
     init: str | None = Field(None, description="Start from the weights of this checkpoint.")
@@ -256,9 +255,9 @@ class Load(StudyPart):
     p99: LatencyLimit | None = Field(None, description="Latency limit for 99 % of the answers, such as 50ms.")
     scenario: Annotated[str, _one_of("scenario", SCENARIOS)] = Field(
         "server",
-        description="server (queries arrive at random), single-stream, multi-stream (one after another) or offline.",
+        description="server (random arrivals), single-stream or multi-stream (one query after another), or offline.",
     )
-    budget: Seconds = Field(LOAD_BUDGET, description="Seconds per model, all probes together.")
+    budget: Seconds = Field(LOAD_BUDGET, description="Seconds per model, for the whole search.")
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:

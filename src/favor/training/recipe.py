@@ -41,7 +41,7 @@ class Recipe(BaseModel):
     img_size: int = Field(ge=1)
 
     epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1, description="images per optimizer step, over all processes and accumulation")
+    batch_size: int = Field(ge=1, description="images per optimizer step, over all processes and micro-batches")
     optimizer: Literal["adam", "adamw", "lamb", "sgd"]
     lr: Positive
     eps: Positive = 1e-8
@@ -56,10 +56,10 @@ class Recipe(BaseModel):
     clip_grad: Positive | None = Field(default=None, description="largest norm of the gradient; null: no limit")
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
-        description="factor on the learning rate of each twelfth of the network below the head; null: none",
+        description="factor on the learning rate for every twelfth of the network below the head; null: none",
     )
     patience: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="epochs without a better result after which training ends; null: never"
+        default=None, description="stop after this many epochs without a better result; null: never"
     )
 
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -68,7 +68,7 @@ class Recipe(BaseModel):
         default="fp32", description="amp: PyTorch's default on the device, float16 on GPUs and bfloat16 on CPUs"
     )
 
-    crop_padding: int = Field(default=0, ge=0, description="pixels of reflection around an image before a random crop")
+    crop_padding: int = Field(default=0, ge=0, description="pixels of reflection padding before a random crop")
     eval_crop_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     interpolation: Literal["bicubic", "bilinear"] | None = Field(
         default=None, description="how images are resized; null: bicubic"
