@@ -40,7 +40,6 @@ class Simulation:
 
     kind = label = "simulated"
     name = "a simulated device"
-    place = torch.device("cpu")
 
     def __init__(self, seconds: Callable[[int], float], largest: int, noise: float, seed: int) -> None:
         self.seconds, self.largest, self.noise = seconds, largest, noise

@@ -107,9 +107,6 @@ def processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
-# ---------------------------------------------------------------------------------------------------- JPEGs
-
-
 def upscaled(whole: ImageFiles, count: int, folder: Path, change: Callable[[int, int], float]) -> Path:
     """Some of the images as JPEGs in a folder, resized by a factor."""
     for sample in range(min(count, len(whole))):
@@ -245,9 +242,6 @@ def decoding_epoch(files: list[str]) -> Epoch:
             simplejpeg.decode_jpeg(content, "RGB")
 
     return epoch
-
-
-# ---------------------------------------------------------------------------------------------------- in memory
 
 
 class InArray(Dataset[tuple[torch.Tensor, int]]):

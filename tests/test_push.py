@@ -192,6 +192,17 @@ def test_a_study_is_pushed_as_records_with_a_table(tmp_path: Path, login: FakeHu
     assert login.files["datasets/me/a-study/records.jsonl"] == (study / "records.jsonl").read_bytes()
 
 
+def test_a_study_on_two_data_sets_is_pushed_with_two_tables_and_each_note_once(tmp_path: Path, login: FakeHub) -> None:
+    study = tmp_path / "mine"
+    made_run(study)
+    top1 = {"top1": reading("top1", 70.0, method="")}
+    append(study, [Record("vit_xs4", CardFields(), "accuracy", "measured", {"dataset": "cifar10"}, top1)])
+    result = CliRunner().invoke(app, ["push", str(study), "--to", "hub:me/a-study"])
+    assert result.exit_code == 0, result.output
+    assert login.files["datasets/me/a-study/README.md"].decode().count("## Results on") == 2
+    assert result.stderr.count("setting: ") == 1
+
+
 def test_a_dry_run_writes_the_files_and_uploads_nothing(
     tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,8 @@ def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -
     "unknown model 'linfomer_s16'; did you mean 'linformer_s16'?"
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
+    cutoff = 0.5 if len(name) == 2 else 0.6  # half of t5 is in t4
+    close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)]
     text = f"unknown {what} {shown(name)}"
     if close:
         text += "; did you mean " + " or ".join(repr(match) for match in close) + "?"

@@ -123,6 +123,15 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{number} {unit}"
 
 
+def format_difference(size: float, unit: str) -> str:
+    """The size of a difference for people: percentages differ by points.
+
+    >>> format_difference(9.21, "%"), format_difference(0.05, "s")
+    ('9.21 points', '50.0 ms')
+    """
+    return f"{size:.2f} points" if unit == "%" else format_quantity(size, unit)
+
+
 def option_text(value: float, unit: str) -> str:
     """The shortest text without spaces that `parse_quantity` reads as exactly this number, of equal ones the integer.
 

@@ -9,7 +9,7 @@ from favor.analyze.assembling import assemble, comparable, with_failures
 from favor.analyze.devices import device_kind
 from favor.analyze.run_settings import RunSettings
 from favor.analyze.setting import Setting
-from favor.analyze.trainings import Scope, accuracy_basis
+from favor.analyze.trainings import Scope, trainings
 from favor.errors import RequestError
 
 WideTable = Callable[..., pd.DataFrame]
@@ -89,7 +89,7 @@ def test_an_accuracy_comes_from_the_basis_alone(wide_table: WideTable) -> None:
         {"name": "swin_s", "top1": 92.7, "dataset": "cars"},
         {"name": "deit", "top1": 79.8, "pipeline": "original", "pretraining": None},
     )
-    basis = accuracy_basis(table, "imagenet-1k")
+    basis = trainings(table, "imagenet-1k")[0].setting
     assert basis == Setting("imagenet-1k", "wtf-deit3", "imagenet-21k", distillation=False, img_size=224)
     assembled = assemble(table, basis=basis).set_index("name")
     assert assembled["top1"]["swin_s"] == 84.87
@@ -103,13 +103,13 @@ def test_on_another_data_set_the_pipeline_that_was_measured_is_the_basis(wide_ta
         {"name": f"v{i}", "top1": 60.0, "dataset": "cifar10", "pipeline": "vix", "pretraining": None} for i in range(4)
     ]
     own = [{**row, "pipeline": "short", "source": "measured"} for row in rows[:2]]
-    assert accuracy_basis(wide_table(*rows), "cifar10").pipeline == "vix"
-    assert accuracy_basis(wide_table(*rows, *own), "cifar10").pipeline == "short"
+    assert trainings(wide_table(*rows), "cifar10")[0].setting.pipeline == "vix"
+    assert trainings(wide_table(*rows, *own), "cifar10")[0].setting.pipeline == "short"
 
 
 def test_an_unknown_data_set_is_refused_with_those_that_are_known(wide_table: WideTable) -> None:
     with pytest.raises(RequestError, match="did you mean 'imagenet-1k'"):
-        accuracy_basis(wide_table({"name": "a", "top1": 1.0}), "imagenet1k")
+        trainings(wide_table({"name": "a", "top1": 1.0}), "imagenet1k")
 
 
 def test_failed_rows_and_the_input_stay_out_of_it(wide_table: WideTable) -> None:

@@ -232,6 +232,7 @@ def test_a_limit_relaxed_as_the_answer_says_is_kept(study: Path, asked: list[str
         (["--max-params", "30MB"], "write for example 30M"),
         (["--prefer", "latancy"], "did you mean 'latency'"),
         (["--device", "rtx309"], "did you mean 'rtx3090'"),
+        (["--device", "t5"], "did you mean 't4'"),
         (["--dataset", "imagenet"], "unknown data set with accuracies 'imagenet'"),
     ],
 )

@@ -53,6 +53,16 @@ def test_the_answer_says_how_long_measuring_takes(wide_table: WideTable) -> None
     assert answer.next_minutes == 2 * (10 + 3.5 * 20) / 60
 
 
+def test_only_models_within_the_limits_that_measuring_does_not_change_are_to_be_measured(
+    wide_table: WideTable,
+) -> None:
+    own = [measured("fast", latency_p50=0.05), measured("slow", latency_p50=0.5)]
+    table = wide_table(*trained(fast=80.0, slow=82.0), *own)
+    limits = (Limit.named("min_accuracy", 81.0), Limit.named("max_latency", 0.01))
+    assert recommend(table, Request("throughput", limits)).next_steps[0].startswith("favor measure slow --study")
+    assert recommend(table, Request("throughput", (Limit.named("min_accuracy", 83.0),))).next_steps == ()
+
+
 def test_energy_needs_a_meter(wide_table: WideTable) -> None:
     answer = recommend(wide_table(*trained(fast=80.0, slow=82.0)), Request(prefer="energy"))
     assert any("favor doctor" in note for note in answer.notes)

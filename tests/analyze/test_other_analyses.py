@@ -81,9 +81,9 @@ def test_the_larger_model_is_weighed_against_the_larger_image() -> None:
     assert by_speed.larger_model.cost_factor == pytest.approx(2.5)
     assert by_speed.larger_image.cost_factor == pytest.approx(4.0)
     assert by_speed.larger_image.gain_per_doubling == pytest.approx(1.5)
-    assert (by_speed.verdict, by_speed.clear) == ("larger model", True)
+    assert by_speed.verdict == "larger model"
     by_memory = model_or_image(scaled(), "vit_ti16", "vit_s16", "inference_memory")
-    assert (by_memory.verdict, by_memory.clear) == ("larger model", False)
+    assert by_memory.verdict == "larger model"
     turned = model_or_image(scaled().assign(top1=[74.0, 81.0, 82.0]), "vit_ti16", "vit_s16", "inference_memory")
     assert turned.verdict == "larger image"
     with pytest.raises(RequestError, match="vit_ti16@512"):
@@ -104,16 +104,12 @@ def test_depth_and_width_cross_where_their_curves_do() -> None:
     by_params, by_latency = result.curves
     assert [round(cost, 1) for cost in by_params.crossings] == [10.0]
     assert (by_params.leads, by_latency.leads) == (("width", "depth"), ("width",))
-    assert not result.indicators_agree
     assert result.verdict == "who is ahead depends: by params width, depth from 10 on; by latency_p50 width"
     alone = depth_or_width(table, ["d0", "d1", "d2"], ["w0", "w1", "w2"], ["latency_p50"])
-    assert (alone.indicators_agree, alone.verdict) == (True, "width is ahead by every indicator")
+    assert alone.verdict == "width is ahead by every indicator"
     same = depth_or_width(table, ["d0", "d1", "d2"], ["d0", "d1", "d2"], ["params"])
-    assert (same.indicators_agree, same.verdict) == (False, "who is ahead depends: by params neither is ahead")
-    assert by_params.a_ahead == pytest.approx(0.5, abs=0.01)
+    assert same.verdict == "who is ahead depends: by params neither is ahead"
     assert by_params.quality_gap == pytest.approx(0.0, abs=0.1)
-    assert by_latency.b_ahead == pytest.approx(1.0, abs=0.01)
-    assert (by_latency.low, by_latency.high) == (pytest.approx(1.0), pytest.approx(10.0))
     with pytest.raises(RequestError, match="share no range"):
         depth_or_width(table.assign(params=[*cost, *(cost * 1e6)]), ["d0", "d1"], ["w0", "w1"], ["params"])
 
@@ -127,11 +123,10 @@ def test_the_front_of_a_year_holds_the_models_up_to_it() -> None:
             "throughput": [100.0, 150.0, 90.0, 120.0, 999.0],
         }
     )
-    result = evolution(table)
-    assert [front.year for front in result.years] == [2020, 2021, 2022]
-    assert [set(front.members) for front in result.years] == [{"old"}, {"old", "mid"}, {"mid", "new"}]
-    assert result.years[2].dropped == ("old",)
-    assert result.without_year == 1
+    fronts = evolution(table)
+    assert [front.year for front in fronts] == [2020, 2021, 2022]
+    assert [set(front.members) for front in fronts] == [{"old"}, {"old", "mid"}, {"mid", "new"}]
+    assert fronts[2].dropped == ("old",)
 
 
 def test_accuracy_per_parameter_is_ordered_by_accuracy_and_set_against_the_median() -> None:
@@ -153,8 +148,6 @@ def test_the_line_of_memory_over_flops_has_the_intervals_of_least_squares() -> N
     fit = memory_from_flops(table)
     expected = stats.linregress(table["ops_mixed"] / 1e9, table["train_memory"] / 1e9)
     assert (fit.slope, fit.intercept) == (pytest.approx(expected.slope), pytest.approx(expected.intercept))
-    assert fit.slope_low < 25.43 < fit.slope_high
-    assert fit.intercept_low < 25.5 < fit.intercept_high
     estimate = fit.predict(10e9)
     assert estimate.low < 279.8e9 < estimate.high
     assert estimate.high - estimate.low == pytest.approx(2 * stats.t.ppf(0.975, 38) * fit.residual * 1e9, rel=0.03)

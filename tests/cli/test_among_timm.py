@@ -1,6 +1,7 @@
 """`favor recommend --among timm`: timm's networks with their published weights, as one question."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,17 @@ def test_without_a_speed_it_says_what_to_run() -> None:
     text = said("--among", "timm", "--prefer", "latency", "--min-accuracy", "84", code=1)
     assert 'favor measure --for "prefer=latency min-accuracy=84" --among timm --study my-study' in text
     assert "--device t4" in text
+
+
+def test_an_accuracy_that_no_network_has_is_to_be_relaxed_and_nothing_is_to_be_measured_for_it() -> None:
+    asked = ("--among", "timm", "--prefer", "throughput", "--min-accuracy", "99")
+    text = said(*asked, "--device", "t4", code=1)
+    assert re.search(r"Relax one limit: min_accuracy from 99.00 % to [\d.]+ % \(by [\d.]+ points\) gives timm:", text)
+    assert "favor measure" not in text
+    text = said(*asked, code=1)  # not even a speed is known
+    told = r"no model meets min_accuracy, whatever is measured; relax min_accuracy to [\d.]+ % \(timm:\w+\)"
+    assert re.search(told, text)
+    assert "favor measure" not in text
 
 
 def test_the_most_accurate_network_needs_no_speed() -> None:

@@ -47,6 +47,14 @@ def test_show_knows_the_weights_of_any_network_of_timm() -> None:
     assert (found["source"], found["top1"]) == ("timm/levit_256.fb_dist_in1k", 81.506)
 
 
+def test_show_claims_no_rule_for_the_image_sizes_of_timm_s_networks() -> None:
+    assert "fixed when the model is built (default 224)" in said("show", "timm:levit_128s")
+    assert "not fixed (default 224)" in said("show", "timm:resnet18")
+    sizes = json.loads(said("show", "timm:levit_128s", "--json"))["image_sizes"]
+    assert sizes == {"default": 224, "multiple_of": None, "at_least": None, "only": []}
+    assert "multiples of 16 from 16 px (default 224)" in said("show", "vit_s16")
+
+
 def test_an_accuracy_is_a_record_of_the_pipeline_of_its_weights() -> None:
     records = accuracy_records("vit_s16", CardFields(family="vit"), ARCHITECTURES["vit_s16"])
     pipelines = {record.conditions["pipeline"] for record in records}

@@ -7,6 +7,7 @@ import pickle
 import tarfile
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from favor.data.idx import open_fashion_mnist
 from favor.data.in_memory import InMemory
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.names import SETS, find, parse
-from favor.data.opening import open_data
+from favor.data.opening import open_data, open_for_evaluation
 from favor.data.shards import has_shards, open_shards
 from favor.data.sources import ImageSource
 from favor.data.tiny_imagenet import open_tiny_imagenet
@@ -733,6 +734,31 @@ def test_a_set_is_found_below_the_root_and_a_cut_of_it_says_so(tmp_path: Path, m
     write_cifar10(tmp_path / "cifar-10-batches-bin", compressed=False)
     assert find(parse("cifar10")) == tmp_path / "cifar-10-batches-bin"
     assert open_data("cifar10").name == "cifar10[100+20]"
+
+
+def test_an_evaluation_needs_no_training_images_and_takes_the_whole_of_a_known_set_if_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(SETS["imagenet-1k"], num_classes=2, size=(8, 4))
+    monkeypatch.setattr("favor.data.names.SETS", {**SETS, "imagenet-1k": small})
+    for folder, splits in {"both": ("train", "val"), "val-only": ("val",), "unsplit": (".",)}.items():
+        write_folders(tmp_path / folder, splits)
+
+    def opened(folder: str, whole: bool, name: str = "imagenet-1k") -> tuple[str, int]:
+        data = open_for_evaluation(f"{name}:{tmp_path / folder}", ("ant", "bee"), whole=whole)
+        return data.name, len(data.evaluation)
+
+    for whole in (True, False):
+        assert opened("val-only", whole) == ("imagenet-1k", 4)
+        assert opened("both", whole) == ("imagenet-1k[4+4]", 4)
+    assert opened("unsplit", whole=True) == ("imagenet-1k", 4)
+    assert opened("unsplit", whole=False) == ("imagenet-1k[2+2]", 2)  # as in a training
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in (tmp_path / "unsplit").rglob("*.png"):
+            archive.write(file, file.relative_to(tmp_path))
+    assert opened("photos.zip", whole=True, name="folder") == ("folder", 4)
+    with pytest.raises(RequestError, match="has val/ but none of train"):
+        open_data(f"imagenet-1k:{tmp_path / 'val-only'}")
 
 
 def test_folders_with_another_number_of_classes_are_not_taken_for_a_known_set(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from favor.metrics import METRICS
 from favor.records.published import pareto_optimal
 from favor.report.data import escaped
 from favor.report.questions import LIMITS
-from favor.units import format_outward, format_quantity
+from favor.units import format_difference, format_outward, format_quantity
 from report.made_up import HOSTILE_NAME
 
 Visit = Callable[..., Any]
@@ -358,7 +358,7 @@ def relaxed(way: Relaxation) -> tuple[str, set[str]]:
     """A way to relax limits as the page tells it, and the models that it may give."""
     moved = [
         f"{limit.option} from {format_quantity(limit.limit, limit.unit)} to {limit.text} "
-        f"(by {format_quantity(abs(limit.rounded - limit.limit), limit.unit)})"
+        f"(by {format_difference(abs(limit.rounded - limit.limit), limit.unit)})"
         for limit in way.limits
     ]
     return f"{', '.join(moved)} {'may give' if way.undecided_between else 'gives'}", {*way.undecided_between} or {
@@ -412,8 +412,18 @@ def test_a_model_that_is_the_best_in_most_draws_only_is_explained_as_by_the_comm
 def test_dominance_by_numbers_without_intervals_is_told_as_such(visit: Visit, decision_page: Path) -> None:
     tab = visit(decision_page, "prefer=throughput&device=a100&dataset=imagenet-1k")
     reasons = tab.locator("#answer .why li").all_inner_texts()
-    assert any(reason.startswith("by numbers without intervals dominates ") for reason in reasons)
-    assert not any(reason.startswith("dominates ") for reason in reasons)
+    dominated = [reason for reason in reasons if reason.startswith("dominates ")]
+    assert len(dominated) == 1
+    assert dominated[0].endswith(" in numbers without intervals")
+
+
+def test_the_page_says_which_number_a_limit_is_tested_against(visit: Visit, decision_page: Path) -> None:
+    notes = visit(decision_page, "max_latency=150&max_params=30").locator("#answer .notes li").all_inner_texts()
+    tested = [note for note in notes if note.startswith("Tested: ")]
+    assert tested == [
+        "Tested: max_latency 150 ms against latency (median): the median of single images; --max-p99 limits the 99th "
+        "percentile"
+    ]
 
 
 def test_limits_on_p99_and_process_memory_are_asked_for_where_they_are_recorded(

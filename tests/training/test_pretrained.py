@@ -1,5 +1,6 @@
 """Published weights in `favor predict`, `evaluate`, `finetune` and `train`, with their own preprocessing."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,12 @@ from typer.testing import CliRunner
 import favor
 from fake_hub import FakeHub
 from favor.cli import app
-from favor.data.framing import center_cut
+from favor.data.framing import Framing, center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.errors import RequestError
 from favor.machine.device import find_device
 from favor.training.initial_weights import Start, start_from
-from favor.training.predict import open_classifier
+from favor.training.predict import Classifier, open_classifier
 from favor.training.preprocessing import framing_for, normalization_for, recipe_keys_for
 from favor.training.recipe import load_recipe
 from favor.zoo.checkpoints import checkpoint, imagenet_classes
@@ -93,6 +94,31 @@ def test_evaluate_refuses_data_of_other_classes(fake_hub: FakeHub) -> None:
     result = CliRunner().invoke(app, ["evaluate", "vit_ti16", "--pretrained", "--data", "digits", "--device", "cpu"])
     assert isinstance(result.exception, RequestError)
     assert "has 1000 classes (n01440764, n01443537, n01484850, ...), digits has 10 classes" in str(result.exception)
+
+
+@pytest.mark.parametrize("split", [".", "val"])
+def test_evaluate_takes_all_images_for_published_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    classes, png, folder = imagenet_classes(checkpoint("vit_ti16")), io.BytesIO(), tmp_path / "imagenet-1k"
+    Image.new("RGB", (8, 8)).save(png, "png")
+    for name in classes:
+        (folder / split / name).mkdir(parents=True)
+        for number in range(2):
+            (folder / split / name / f"{number}.png").write_bytes(png.getvalue())
+    framing, normalization = Framing(8), normalization_for(checkpoint("vit_ti16"))
+    guessed = Classifier(
+        *("vit_ti16", classes, "imagenet-1k", None, framing, normalization, torch.device("cpu")),
+        run=lambda images: torch.eye(1000)[:1].expand(len(images), -1),
+        training="with weights",
+    )
+    monkeypatch.setattr("favor.training.predict.open_classifier", lambda *_: guessed)
+    words = ("evaluate", "vit_ti16", "--pretrained", "--device", "cpu", "--workers", "0", "--json")
+    found = json.loads(run(*words, "--data", f"imagenet-1k:{folder}"))
+    assert (found["dataset"], found["images"], found["top1"]["value"]) == ("imagenet-1k[0+2000]", 2000, 0.1)
+    monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
+    result = CliRunner().invoke(app, list(words))
+    assert "was trained on imagenet-1k, but imagenet-1k[0+2000] was found; choose with --data" in str(result.exception)
 
 
 @pytest.mark.parametrize(

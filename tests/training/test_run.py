@@ -26,7 +26,7 @@ from torch import nn
 import favor
 from favor.analyze.budget import late_flips
 from favor.analyze.learning_curves import learning_curves
-from favor.analyze.trainings import accuracy_basis
+from favor.analyze.trainings import results, trainings
 from favor.data.loader import BatchPlan, Share
 from favor.data.opening import open_data
 from favor.errors import RequestError, WorkError
@@ -114,7 +114,7 @@ def test_a_run_leaves_a_record_an_epoch_and_the_last_one_is_its_result(done: tup
 
 def test_a_study_of_runs_can_be_ranked_and_its_curves_compared(done: tuple[Path, Outcome]) -> None:
     table = favor.load_records(done[0])
-    basis = accuracy_basis(table, "digits")
+    basis = trainings(results(table), "digits")[0].setting
     assert basis.pipeline == "laptop-digits@1 epochs=2 batch_size=240 lr=0.003 warmup_epochs=0.5"
     assert (basis.pretraining, basis.distillation, basis.img_size) == ("none", False, 32)
     other = table.assign(name="other", top1=table["top1"] + [1.0, -1.0])

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -206,10 +207,39 @@ def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> Non
 
 def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(WorkError, match="not in the cache .* HF_HUB_OFFLINE=1 .* or give a local file") as error:
+    with pytest.raises(
+        WorkError, match="not in the cache .* HF_HUB_OFFLINE=1 .*; unset it, or run `hf download"
+    ) as error:
         favor.create_model("resnet18", pretrained=True)
     assert "\n" not in str(error.value)
     assert not fake_hub.asked
+
+
+def test_what_is_downloaded_is_said_once_and_not_again_from_the_cache(
+    fake_hub: FakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    published(fake_hub)
+    said = ["downloading the weights resnet18.a1_in1k from timm/resnet18.a1_in1k on the Hugging Face Hub"]
+    for _ in range(2):
+        favor.create_model("resnet18", pretrained=True)
+        assert [record.getMessage() for record in caplog.records] == said
+
+
+def test_without_a_network_the_folder_that_the_error_names_helps_in_another_cache(
+    tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = published(fake_hub)
+    favor.create_model("resnet18", pretrained=True)
+    nobody = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(WorkError, match="run `hf download timm/resnet18.a1_in1k` on a machine with") as error:
+        favor.create_model("resnet18", pretrained=True)
+    told = re.search(r"copy (\S+) from its cache into (\S+)$", str(error.value))
+    assert told is not None
+    shutil.copytree(tmp_path / "hub" / told[1], Path(told[2]) / told[1], symlinks=True)
+    assert torch.equal(favor.create_model("resnet18", pretrained=True).fc.weight, theirs.fc.weight)
 
 
 def test_a_hub_that_does_not_answer_is_one_line_with_the_cause(
@@ -219,10 +249,10 @@ def test_a_hub_that_does_not_answer_is_one_line_with_the_cause(
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
-    with pytest.raises(WorkError, match=r"refused\); check the network, .* HF_HUB_OFFLINE=1, or give a local") as error:
+    with pytest.raises(WorkError, match=r"refused\); check the network, or run `hf download timm/") as error:
         favor.create_model("resnet18", pretrained=True)
     assert "\n" not in str(error.value)
-    assert not caplog.records
+    assert [record.name for record in caplog.records] == ["favor.zoo"]  # nothing of huggingface_hub's own
 
 
 def test_every_checkpoint_of_the_zoo_tells_its_recipe_unless_its_tag_names_only_data_and_teacher() -> None:

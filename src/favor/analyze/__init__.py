@@ -6,57 +6,42 @@ scipy is imported inside the functions that need it, because it takes longer to 
 """
 
 from favor.analyze.accuracy_per_parameter import accuracy_per_parameter
-from favor.analyze.assembling import assemble, comparable
 from favor.analyze.compare import compare
-from favor.analyze.comparison import Compared, Comparison
+from favor.analyze.comparison import Comparison
 from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
 from favor.analyze.disagreement import disagreement
-from favor.analyze.effects import (
-    effect_of_condition,
-    paired_effect,
-)
 from favor.analyze.evolution import evolution
 from favor.analyze.front import front_of
 from favor.analyze.guide import GuideEntry, guide, guide_entries
 from favor.analyze.limits import Limit
-from favor.analyze.matched import matched, matched_every_way
+from favor.analyze.matched import matched_every_way
 from favor.analyze.memory_from_flops import memory_from_flops
 from favor.analyze.pareto import pareto
-from favor.analyze.ranking import PREFERENCES, Request
+from favor.analyze.ranking import Request
 from favor.analyze.recommend import recommend
 from favor.analyze.scaling import depth_or_width, model_or_image
-from favor.analyze.setting import Setting
-from favor.analyze.trainings import Scope, accuracy_basis
+from favor.analyze.trainings import Scope
 
 __all__ = [
-    "PREFERENCES",
-    "Compared",
     "Comparison",
     "GuideEntry",
     "Limit",
     "Request",
     "Scope",
-    "Setting",
-    "accuracy_basis",
     "accuracy_per_parameter",
-    "assemble",
-    "comparable",
     "compare",
     "correlate",
     "correlate_datasets",
     "correlate_devices",
     "depth_or_width",
     "disagreement",
-    "effect_of_condition",
     "evolution",
     "front_of",
     "guide",
     "guide_entries",
-    "matched",
     "matched_every_way",
     "memory_from_flops",
     "model_or_image",
-    "paired_effect",
     "pareto",
     "recommend",
 ]

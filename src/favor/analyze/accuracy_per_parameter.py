@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from favor.analyze.selection import Excluded, complete_rows, numbers
+from favor.analyze.selection import complete_rows, numbers
 from favor.errors import RequestError
 
 
@@ -17,7 +17,6 @@ class ParameterEfficiency:
 
     name: str
     top1: float
-    params: float
     per_parameter: float
     of_median: float
 
@@ -28,7 +27,6 @@ class AccuracyPerParameter:
 
     models: tuple[ParameterEfficiency, ...]
     median: float
-    excluded: Excluded
 
 
 def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
@@ -38,7 +36,7 @@ def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     >>> f"{accuracy_per_parameter(table).models[0].per_parameter:.1e}"
     '3.7e-06'
     """
-    usable, excluded = complete_rows(table, ["top1", "params"])
+    usable, _ = complete_rows(table, ["top1", "params"])
     usable = usable.sort_values("top1", kind="stable")
     top1, params = numbers(usable, "top1"), numbers(usable, "params")
     if len(params) and params.min() <= 0:
@@ -47,7 +45,7 @@ def accuracy_per_parameter(table: pd.DataFrame) -> AccuracyPerParameter:
     ratios = top1 / params
     median = float(pd.Series(ratios).median())
     models = tuple(
-        ParameterEfficiency(str(name), float(accuracy), float(count), float(ratio), float(ratio) / median)
-        for name, accuracy, count, ratio in zip(usable["name"], top1, params, ratios, strict=True)
+        ParameterEfficiency(str(name), float(accuracy), float(ratio), float(ratio) / median)
+        for name, accuracy, ratio in zip(usable["name"], top1, ratios, strict=True)
     )
-    return AccuracyPerParameter(models, median, excluded)
+    return AccuracyPerParameter(models, median)

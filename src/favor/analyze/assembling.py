@@ -29,7 +29,7 @@ from favor.analyze.setting import (
     on_like_device,
     source_order,
 )
-from favor.analyze.trainings import DEFAULT_SCOPE, LEAST_TO_COMPARE, Scope, results
+from favor.analyze.trainings import DEFAULT_SCOPE, LEAST_TO_COMPARE, Scope, is_early, results
 from favor.metrics import METRICS
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
@@ -182,7 +182,7 @@ def _comparable_qualities(
     if scope.dataset is not None and "dataset" in candidates.columns:
         candidates = candidates[candidates["dataset"] == scope.dataset]
     code, settings = numbered_settings(candidates, QUALITY_CONDITIONS)
-    early = (column_of(candidates, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
+    early = is_early(candidates)
     candidates = candidates.assign(
         _order=source_order(candidates["source"]), _setting=code, _early=early, _seed=column_of(candidates, _SEED)
     )

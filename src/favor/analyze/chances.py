@@ -23,9 +23,7 @@ class BestInDraws(NamedTuple):
         return np.where(self.is_known, self.shares, np.nan)
 
 
-def draw_best(
-    rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000, seed: int = 0
-) -> BestInDraws | None:
+def draw_best(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int = 1000) -> BestInDraws | None:
     """How often each row is the best of those that meet all limits; None without rows or draws.
 
     A row with a number of unknown uncertainty takes part, but its share is no probability. Ties go to the earlier row.
@@ -39,7 +37,7 @@ def draw_best(
     if not len(rows) or not draws:
         return None
     known = np.logical_and.reduce([has_known_uncertainty(rows, column) for column in involved])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = {column: draw(rows, column, draws, rng) for column in involved}
     return BestInDraws(shares_of_best(drawn, objective, limits), known)
 

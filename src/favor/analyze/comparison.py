@@ -11,6 +11,7 @@ from favor.analyze.assembling import assemble, comparable, is_quality, with_metr
 from favor.analyze.intervals import with_quality_intervals
 from favor.analyze.quantized import with_quantized_accuracy
 from favor.analyze.run_settings import RunSettings
+from favor.analyze.selection import fitting
 from favor.analyze.setting import Setting, recorded_devices
 from favor.analyze.trained_as import with_benchmark_rows
 from favor.analyze.trainings import (
@@ -23,7 +24,7 @@ from favor.analyze.trainings import (
     results,
     trainings,
 )
-from favor.metrics import DEVICE_METRICS, METRICS
+from favor.metrics import DEVICE_METRICS, METRICS, metric
 from favor.text import first_few, plural
 
 _MOST_NAMED = 6  # timm's results have more than a hundred pipelines
@@ -175,3 +176,23 @@ class Comparison:
             pipelines = first_few(list(others.values()), _MOST_NAMED, "; ")
             note += f"; other pipelines: {pipelines} (choose with --pipeline NAME)"
         return f"{note}; left out, not comparable: {first_few(left_out, _MOST_NAMED, '; ')}" if left_out else note
+
+
+def comparable_rows(
+    table: pd.DataFrame,
+    metrics: Sequence[str],
+    scope: Scope,
+    device: str | None,
+    among: str | None,
+    of: pd.DataFrame | None = None,
+) -> tuple[pd.DataFrame, Comparison]:
+    """One row per model that matches `among`, in the setting that suits them, or the models in `of`.
+
+    A metric without any number on the device still gets a column.
+    """
+    for name in metrics:
+        metric(name)
+    models = of if of is not None else None if among is None else fitting(table, among)
+    comparison = Comparison(table, scope, of=models)
+    rows = fitting(comparison.compare(metrics, device).rows, among)
+    return rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)]), comparison

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,12 +60,6 @@ class CorrelationResult:
             if {pair.x, pair.y} == {x, y}:
                 return pair
         raise unknown_name("pair of columns", f"{x}, {y}", [f"{pair.x}, {pair.y}" for pair in self.pairs])
-
-    def matrix(self, kind: Literal["pearson", "spearman"]) -> tuple[tuple[float | None, ...], ...]:
-        """The symmetric matrix of a coefficient, in the order of `columns`."""
-        return tuple(
-            tuple(1.0 if x == y else getattr(self.pair(x, y), kind) for y in self.columns) for x in self.columns
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""

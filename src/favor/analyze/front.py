@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.assembling import with_failures
-from favor.analyze.comparison import Comparison
+from favor.analyze.comparison import Comparison, comparable_rows
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.pareto import ParetoPoint, ParetoResult, pareto
 from favor.analyze.recommendation import Reading, reading_of
 from favor.analyze.selection import fitting
 from favor.analyze.trainings import Scope
-from favor.metrics import QUALITIES, metric
+from favor.metrics import QUALITIES
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +58,7 @@ def front_of(
     strict: bool = False,
 ) -> Front:
     """The front of a wide table; a model with the accuracy of another configuration is flagged and not on the front."""
-    for name in metrics:
-        metric(name)
-    comparison = Comparison(table, scope, of=None if among is None else fitting(table, among))
-    rows = fitting(comparison.compare(metrics, device).rows, among)
-    # A metric without any number on the device still gets a column.
-    rows = rows.reindex(columns=[*rows.columns, *(name for name in metrics if name not in rows.columns)])
+    rows, comparison = comparable_rows(table, metrics, scope, device, among)
     rows = fitting(with_failures(rows, table, metrics), among)
     flags = deviations_by_row(table, rows) if set(QUALITIES) & set(metrics) else None
     return Front(pareto(rows, metrics, strict=strict, flags=flags), rows, comparison)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.flags import DISTURBED, UNSTEADY, is_contradictory, is_disturbed, is_unsteady, marked
-from favor.analyze.selection import numbers
+from favor.analyze.selection import numbers, numbers_or_nan
 from favor.analyze.setting import Setting, column_of
 from favor.errors import RequestError, shown
 from favor.metrics import METRICS, QUALITIES, Metric
@@ -255,13 +255,13 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
         bounds = {"_low": value - np.hypot(below, half), "_high": value + np.hypot(above, half)}
         estimated = np.zeros(len(table), dtype=bool)
         for end, bound in bounds.items():
-            given = numbers(table, metric + end) if metric + end in table.columns else np.full(len(table), np.nan)
+            given = numbers_or_nan(table, metric + end)
             estimated |= np.isnan(given) & known
             columns[metric + end] = np.where(np.isnan(given) & known, bound, given)
         if not np.isnan(images).all():
             by_images = np.divide(below**2, below**2 + half**2, out=np.zeros(len(table)), where=below > 0)
             # A table that has its intervals already keeps what they share.
-            before = numbers(table, f"{metric}_shared") if f"{metric}_shared" in table.columns else np.zeros(len(table))
+            before = numbers_or_nan(table, f"{metric}_shared")
             columns[f"{metric}_shared"] = np.where(estimated, SAME_IMAGES * by_images, np.nan_to_num(before))
     return table.assign(**{name: ends for name, ends in columns.items() if not np.isnan(ends).all()})
 
@@ -271,7 +271,7 @@ def _test_images(table: pd.DataFrame, metric: str, dataset: str | None) -> np.nd
     if METRICS[metric].unit != "%":
         return np.full(len(table), np.nan)
     of_dataset = float(TEST_IMAGES.get(dataset or "", np.nan))
-    own = numbers(table, f"{metric}_images") if f"{metric}_images" in table.columns else np.full(len(table), np.nan)
+    own = numbers_or_nan(table, f"{metric}_images")
     return np.where(np.isnan(own), of_dataset, own)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from favor.analyze.selection import complete_rows
+from favor.analyze.selection import complete_rows, numbers_or_nan
 from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, condition_of
 from favor.errors import RequestError
 
@@ -182,7 +182,7 @@ def _curve(changes: tuple[tuple[str, str], ...], rows: pd.DataFrame, price_per_h
         finished=bool(finished),
         planned_epochs=None if planned is None or pd.isna(planned) else float(planned),
         changes=changes,
-        grid_intensity=None if np.isnan(intensity := _numbers(rows, "grid_intensity")[-1]) else float(intensity),
+        grid_intensity=None if np.isnan(intensity := numbers_or_nan(rows, "grid_intensity")[-1]) else float(intensity),
         points=_mean_over_seeds(label, used),
     )
 
@@ -195,25 +195,21 @@ def _spent(rows: pd.DataFrame, price_per_hour: float | None) -> pd.DataFrame:
     rows = rows.drop_duplicates("epochs", keep="last").sort_values("epochs")
     epochs = rows["epochs"].to_numpy(dtype=float)
     since = np.diff(epochs, prepend=0.0)
-    epoch_images = _numbers(rows, "epoch_images")
+    epoch_images = numbers_or_nan(rows, "epoch_images")
     images = epochs * epoch_images
-    hours = np.cumsum(since * _numbers(rows, "train_device_hours_per_epoch"))
+    hours = np.cumsum(since * numbers_or_nan(rows, "train_device_hours_per_epoch"))
     return pd.DataFrame(
         {
             "top1": rows["top1"].to_numpy(dtype=float),
             "epochs": epochs,
             "images": images,
-            "steps": images / _numbers(rows, "batch_size"),
+            "steps": images / numbers_or_nan(rows, "batch_size"),
             "hours": hours,
-            "energy": np.cumsum(since * epoch_images * _numbers(rows, "train_energy_per_image")),
-            "money": hours * (_numbers(rows, "price_per_hour") if price_per_hour is None else price_per_hour),
+            "energy": np.cumsum(since * epoch_images * numbers_or_nan(rows, "train_energy_per_image")),
+            "money": hours * (numbers_or_nan(rows, "price_per_hour") if price_per_hour is None else price_per_hour),
             "final": rows["final"].to_numpy(dtype=bool),
         }
     )
-
-
-def _numbers(rows: pd.DataFrame, column: str) -> np.ndarray:
-    return column_of(rows, column).to_numpy(dtype=float, na_value=np.nan)
 
 
 def _mean_over_seeds(label: str, seeds: Sequence[pd.DataFrame]) -> tuple[CurvePoint, ...]:

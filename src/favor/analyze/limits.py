@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.intervals import Z, deviations, is_linear
-from favor.analyze.selection import numbers
+from favor.analyze.selection import numbers_or_nan
 from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.units import checked_number, format_outward, format_quantity, parse_quantity
@@ -97,7 +97,7 @@ class Limit:
 
     def values_of(self, rows: pd.DataFrame) -> np.ndarray:
         """The rows' numbers that the limit is about, NaN where unknown."""
-        return numbers(rows, self.column) if self.column in rows.columns else np.full(len(rows), np.nan)
+        return numbers_or_nan(rows, self.column)
 
     def kept_by(self, values: np.ndarray) -> np.ndarray:
         """Mask of the values that meet the limit; an unknown value does not."""

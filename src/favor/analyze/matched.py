@@ -145,8 +145,7 @@ def _overall(a: str, b: str, comparisons: list[MatchedComparison]) -> str:
         return f"{b} is better than {a} under every match tested ({', '.join(verdicts)})"
     if distinct == {"worse"}:
         return f"{a} is better than {b} under every match tested ({', '.join(verdicts)})"
+    by_match = ", ".join(f"{match}: {verdict}" for match, verdict in verdicts.items())
     if {"better", "worse"} <= distinct:
-        return f"the answer depends on what is held equal: for {b}, " + ", ".join(
-            f"{k}: {v}" for k, v in verdicts.items()
-        )
-    return f"undecided between {a} and {b}: " + ", ".join(f"{match}: {verdict}" for match, verdict in verdicts.items())
+        return f"the answer depends on what is held equal: for {b}, {by_match}"
+    return f"undecided between {a} and {b}: {by_match}"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
-from favor.analyze.selection import Excluded, complete_rows, numbers
+from favor.analyze.selection import complete_rows, numbers
 from favor.errors import RequestError
 from favor.metrics import metric
 
@@ -28,22 +28,17 @@ class MemoryEstimate:
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """Memory [GB] = slope * operations [G] + intercept, over n rows at one batch size; intervals at 95 %."""
+    """Memory [GB] = slope * operations [G] + intercept, over n rows at one batch size."""
 
     memory: str
     batch_size: int | None
     n: int
     slope: float
-    slope_low: float
-    slope_high: float
     intercept: float
-    intercept_low: float
-    intercept_high: float
     correlation: float
     residual: float
     mean_operations: float
     spread_operations: float
-    excluded: Excluded
 
     def predict(self, operations: float) -> MemoryEstimate:
         """The memory that the line expects for a model with so many operations."""
@@ -63,9 +58,7 @@ def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> Memo
     >>> round(memory_from_flops(table).slope, 1)
     25.0
     """
-    from scipy.special import stdtrit
-
-    usable, excluded = complete_rows(table, ["ops_mixed", memory])
+    usable, _ = complete_rows(table, ["ops_mixed", memory])
     batch_size = _only_batch_size(usable) if "batch_size" in metric(memory).conditions else None
     x, y = numbers(usable, "ops_mixed") / _GIGA, numbers(usable, memory) / _GIGA
     n = len(x)
@@ -75,23 +68,16 @@ def memory_from_flops(table: pd.DataFrame, memory: str = "train_memory") -> Memo
     slope = float(((x - center) * y).sum()) / spread
     intercept = float(y.mean()) - slope * center
     residual = math.sqrt(float(((y - slope * x - intercept) ** 2).sum()) / (n - 2))
-    t = float(stdtrit(n - 2, 0.5 + CONFIDENCE / 2))
-    half_slope, half_intercept = (t * residual * math.sqrt(share) for share in (1 / spread, 1 / n + center**2 / spread))
     return MemoryFit(
         memory=memory,
         batch_size=batch_size,
         n=n,
         slope=slope,
-        slope_low=slope - half_slope,
-        slope_high=slope + half_slope,
         intercept=intercept,
-        intercept_low=intercept - half_intercept,
-        intercept_high=intercept + half_intercept,
         correlation=float(np.corrcoef(x, y)[0, 1]),
         residual=residual,
         mean_operations=center,
         spread_operations=spread,
-        excluded=excluded,
     )
 
 

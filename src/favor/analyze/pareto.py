@@ -15,7 +15,7 @@ import pandas as pd
 
 from favor.analyze.dominance import least_value_below, nondominated
 from favor.analyze.intervals import draw, has_intervals, has_known_uncertainty
-from favor.analyze.selection import Excluded, complete_rows, numbers
+from favor.analyze.selection import Excluded, complete_rows, numbers, numbers_or_nan
 from favor.errors import RequestError
 from favor.metrics import METRICS, metric
 
@@ -145,7 +145,7 @@ def pareto(
         strict=strict,
         rows=usable["_row"].to_numpy(),
         names=usable["name"].to_numpy() if "name" in usable else usable["_row"].to_numpy(),
-        img_sizes=numbers(usable, "img_size") if "img_size" in usable else np.full(len(usable), np.nan),
+        img_sizes=numbers_or_nan(usable, "img_size"),
         values=values,
         sources=tuple(usable[f"{name}_source"].to_numpy() if f"{name}_source" in usable else None for name in metrics),
         member=member,

@@ -196,6 +196,15 @@ class _Decision:
             unbroken &= limit.kept_by(values) | np.isnan(values)
         return rows[unbroken]
 
+    @property
+    def _fixed_limits(self) -> list[Limit]:
+        """The limits on what no measurement changes: accuracy and parameters."""
+        return [limit for limit in self.limits if not METRICS[limit.metric].depends_on_device]
+
+    @property
+    def _within_fixed_limits(self) -> pd.DataFrame:
+        return self.not_breaking(self.eligible, self._fixed_limits)
+
     def relax(self, draws: int) -> Relax:
         """How to move the limits, where no model meets them, and what that gives."""
         nearest = relax(self.eligible, self.limits)
@@ -342,6 +351,8 @@ class _Decision:
         notes += self._device_notes()
         notes += self._load_notes()
         notes += self._certainty_notes(verdict)
+        if self.undecided():
+            notes += self._fixed_limits_note()
         if verdict.favored is None:
             notes += meter_note(deciding_metrics(self.ranking, self.request))
         if len(self.flagged):
@@ -352,6 +363,15 @@ class _Decision:
         if not self.request.of_timm and (more := _others_of_timm(comparison, self.request)):
             notes.append(f"{plural(more, 'network')} of timm with records can be ranked, too: --among timm")
         return notes
+
+    def _fixed_limits_note(self) -> list[str]:
+        """Which limits to relax where measuring what is missing would not help."""
+        way = None if len(self._within_fixed_limits) else relax(self.eligible, self._fixed_limits).together
+        if way is None:
+            return []
+        moved = " and ".join(f"{limit.option} to {limit.text}" for limit in way.limits)
+        options = " and ".join(map(str, self._fixed_limits))
+        return [f"no model meets {options}, whatever is measured; relax {moved} ({way.name})"]
 
     def _sources_note(self) -> list[str]:
         """How many numbers were measured, published and simulated, where they differ."""
@@ -447,7 +467,7 @@ class _Decision:
     def next_steps(self, pool: pd.DataFrame, table: pd.DataFrame) -> NextSteps:
         """What to run so that this decision rests on the user's own measurements."""
         shown = pool if len(pool) else self.not_breaking(self.eligible, self.limits)
-        rows = (shown if len(shown) else self.eligible).head(self.request.top)
+        rows = (shown if len(shown) else self._within_fixed_limits).head(self.request.top)
         return next_steps(rows, self.ranking, self.request, table)
 
 

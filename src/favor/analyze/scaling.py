@@ -17,6 +17,8 @@ from favor.errors import RequestError, unknown_name
 from favor.metrics import metric as glossary_entry
 from favor.units import format_quantity
 
+_QUALITY = "top1"
+
 
 @dataclass(frozen=True)
 class ScalingStep:
@@ -32,37 +34,23 @@ class ScalingStep:
 class ModelOrImage:
     """The larger model at the small image against the small model at the larger image, from the same start.
 
-    `verdict` names the way that gains more per doubling of the cost; `clear` says that it also gains more at less cost.
+    `verdict` names the way that gains more per doubling of the cost.
     """
 
-    small: str
-    large: str
-    img_size: int
-    larger_img_size: int
-    cost: str
-    quality: str
     larger_model: ScalingStep
     larger_image: ScalingStep
     verdict: Literal["larger model", "larger image", "equal"]
-    clear: bool
 
 
 @dataclass(frozen=True)
 class CurveComparison:
     """Two ways to scale, as curves of quality over one cost indicator, over the range of cost that both cover.
 
-    `low` and `high` are the cheap and the dear end of that range and `crossings` where the lead changes, cheapest
-    first, all in the metric's unit. `leads` is who is ahead, from the cheap end on, at first and after each crossing.
-    `a_ahead` and `b_ahead` are shares of the range (in log cost), `quality_gap` is the mean lead of a over b.
+    `crossings` are where the lead changes, cheapest first, in the unit of the cost. `leads` is who is ahead, from the
+    cheap end on, at first and after each crossing. `quality_gap` is the mean lead of depth over width.
     """
 
     cost: str
-    a: str
-    b: str
-    low: float
-    high: float
-    a_ahead: float
-    b_ahead: float
     crossings: tuple[float, ...]
     leads: tuple[str, ...]
     quality_gap: float
@@ -80,11 +68,9 @@ class CurveComparison:
 
 @dataclass(frozen=True)
 class DepthOrWidth:
-    """The curves by every cost indicator; the indicators agree where one ladder is ahead all along by each of them."""
+    """The curves by every cost indicator, and who is ahead: by all of them, or by which and where."""
 
-    quality: str
     curves: tuple[CurveComparison, ...]
-    indicators_agree: bool
     verdict: str
 
 
@@ -98,26 +84,24 @@ def model_or_image(
     larger_img_size: int = 384,
 ) -> ModelOrImage:
     """Whether to take the next larger model or the larger image, by one cost indicator."""
-    quality = "top1"
-    require_columns(table, ["name", "img_size", cost, quality], "scaling")
-    usable, _ = complete_rows(table, [cost, quality])
-    start = _point(usable, small, img_size, cost, quality)
-    model = _step(f"{large}@{img_size}", start, _point(usable, large, img_size, cost, quality), cost)
-    image = _step(f"{small}@{larger_img_size}", start, _point(usable, small, larger_img_size, cost, quality), cost)
-    better, worse = (model, image) if model.gain_per_doubling >= image.gain_per_doubling else (image, model)
-    verdict: Literal["larger model", "larger image", "equal"] = "larger model" if better is model else "larger image"
+    require_columns(table, ["name", "img_size", cost, _QUALITY], "scaling")
+    usable, _ = complete_rows(table, [cost, _QUALITY])
+    start = _point(usable, small, img_size, cost)
+    model = _step(f"{large}@{img_size}", start, _point(usable, large, img_size, cost), cost)
+    image = _step(f"{small}@{larger_img_size}", start, _point(usable, small, larger_img_size, cost), cost)
+    is_model = model.gain_per_doubling > image.gain_per_doubling
+    verdict: Literal["larger model", "larger image", "equal"] = "larger model" if is_model else "larger image"
     if model.gain_per_doubling == image.gain_per_doubling:
         verdict = "equal"
-    clear = better.gain >= worse.gain and better.cost_factor <= worse.cost_factor and verdict != "equal"
-    return ModelOrImage(small, large, img_size, larger_img_size, cost, quality, model, image, verdict, clear)
+    return ModelOrImage(model, image, verdict)
 
 
-def _point(table: pd.DataFrame, name: str, img_size: int, cost: str, quality: str) -> tuple[float, float]:
+def _point(table: pd.DataFrame, name: str, img_size: int, cost: str) -> tuple[float, float]:
     rows = table[(table["name"] == name) & (table["img_size"] == img_size)]
     if not len(rows):
         known = [f"{row_name}@{size:g}" for row_name, size in zip(table["name"], table["img_size"], strict=True)]
-        raise unknown_name(f"model with {cost} and {quality}", f"{name}@{img_size}", known)
-    return float(rows[cost].mean()), float(rows[quality].mean())
+        raise unknown_name(f"model with {cost} and {_QUALITY}", f"{name}@{img_size}", known)
+    return float(rows[cost].mean()), float(rows[_QUALITY].mean())
 
 
 def _step(to: str, start: tuple[float, float], end: tuple[float, float], cost: str) -> ScalingStep:
@@ -131,21 +115,19 @@ def _step(to: str, start: tuple[float, float], end: tuple[float, float], cost: s
 
 
 def depth_or_width(
-    table: pd.DataFrame, depth: Sequence[str], width: Sequence[str], costs: Sequence[str], *, quality: str = "top1"
+    table: pd.DataFrame, depth: Sequence[str], width: Sequence[str], costs: Sequence[str]
 ) -> DepthOrWidth:
     """Compare two ladders of models (deeper and deeper, wider and wider) as curves over each cost indicator."""
-    curves = tuple(_compare_curves(table, depth, width, cost, quality) for cost in costs)
+    curves = tuple(_compare_curves(table, depth, width, cost) for cost in costs)
     stories = {curve.leads for curve in curves}
     agree = len(stories) == 1 and len(curves[0].leads) == 1
     by_cost = "; ".join(curve.sentence() for curve in curves)
     verdict = f"{curves[0].leads[0]} is ahead by every indicator" if agree else f"who is ahead depends: {by_cost}"
-    return DepthOrWidth(quality, curves, agree, verdict)
+    return DepthOrWidth(curves, verdict)
 
 
-def _compare_curves(
-    table: pd.DataFrame, a: Sequence[str], b: Sequence[str], cost: str, quality: str
-) -> CurveComparison:
-    curves = [_curve(table, names, cost, quality) for names in (a, b)]
+def _compare_curves(table: pd.DataFrame, depth: Sequence[str], width: Sequence[str], cost: str) -> CurveComparison:
+    curves = [_curve(table, names, cost) for names in (depth, width)]
     low, high = max(curve[0][0] for curve in curves), min(curve[0][-1] for curve in curves)
     if low >= high:
         raise RequestError(f"the two ladders share no range of {cost}")
@@ -158,23 +140,17 @@ def _compare_curves(
     sign = glossary_entry(cost).sign
     return CurveComparison(
         cost=cost,
-        a="depth",
-        b="width",
-        low=math.exp(sign * low),
-        high=math.exp(sign * high),
-        a_ahead=float((lead > 0).mean()),
-        b_ahead=float((lead < 0).mean()),
         crossings=tuple(math.exp(sign * (grid[led[i]] + grid[led[i + 1]]) / 2) for i in changes),
         leads=tuple("depth" if lead[first] > 0 else "width" for first in firsts),
         quality_gap=float(lead.mean()),
     )
 
 
-def _curve(table: pd.DataFrame, names: Sequence[str], cost: str, quality: str) -> tuple[np.ndarray, np.ndarray]:
+def _curve(table: pd.DataFrame, names: Sequence[str], cost: str) -> tuple[np.ndarray, np.ndarray]:
     """Log cost (rising) and quality of a ladder; a cost for which higher is better is turned round."""
-    rows, _ = complete_rows(table[table["name"].isin(list(names))], [cost, quality])
+    rows, _ = complete_rows(table[table["name"].isin(list(names))], [cost, _QUALITY])
     if len(rows) < 2:
-        raise RequestError(f"a ladder of models needs two or more with {cost} and {quality}, found {len(rows)}")
+        raise RequestError(f"a ladder of models needs two or more with {cost} and {_QUALITY}, found {len(rows)}")
     log_cost = glossary_entry(cost).sign * np.log(numbers(rows, cost))
     order = np.argsort(log_cost)
-    return log_cost[order], numbers(rows, quality)[order]
+    return log_cost[order], numbers(rows, _QUALITY)[order]

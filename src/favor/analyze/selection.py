@@ -1,6 +1,6 @@
 """The rows of a table that an analysis can use, and the number of those left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -33,6 +33,11 @@ def numbers(table: pd.DataFrame, column: str) -> np.ndarray:
     return table[column].to_numpy(dtype=float, na_value=np.nan)
 
 
+def numbers_or_nan(table: pd.DataFrame, column: str) -> np.ndarray:
+    """A column as floats, all of them NaN if the table does not have it."""
+    return numbers(table, column) if column in table.columns else np.full(len(table), np.nan)
+
+
 def complete_rows(table: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, Excluded]:
     """The rows that succeeded and have a finite number in every column, and the count of the others."""
     succeeded = (table["status"] == "ok").to_numpy() if "status" in table.columns else np.ones(len(table), dtype=bool)
@@ -42,6 +47,11 @@ def complete_rows(table: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataF
     excluded = Excluded(failed=int((~succeeded).sum()), missing=int((succeeded & ~complete).sum()))
     usable = succeeded & complete
     return (table if usable.all() else table[usable]), excluded
+
+
+def known_of(table: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """Those of the metrics that any row has."""
+    return [metric for metric in metrics if metric in table.columns and table[metric].notna().any()]
 
 
 def labels(table: pd.DataFrame) -> np.ndarray:

@@ -81,11 +81,9 @@ def outlook(
     objective: str,
     limits: Sequence[Limit],
     budget: float,
-    *,
-    seed: int = 0,
 ) -> Outlook:
     """What is known of the answer after some measurements, and which one comes next; the last ones take `budget`."""
-    rng = np.random.default_rng([seed, len(measured)])
+    rng = np.random.default_rng([0, len(measured)])
     involved = list(dict.fromkeys([objective, *(limit.metric for limit in limits)]))
     failed = [at for at, measurement in measured.items() if not measurement.values]
     drawn = {}

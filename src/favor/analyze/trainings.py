@@ -78,11 +78,6 @@ def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
     return [training for _, _, training in sorted(ranked, key=lambda candidate: candidate[0])]
 
 
-def accuracy_basis(table: pd.DataFrame, dataset: str, pipeline: str | None = None) -> Setting:
-    """The setting that accuracies must share: the deciding one, or the best of the requested pipeline."""
-    return chosen_setting(trainings(results(table), dataset), pipeline)
-
-
 def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
     if pipeline is None:
         return ranked[0].setting
@@ -95,21 +90,21 @@ def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
 
 def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
     """The table with the qualities of finished trainings only, without those of earlier epochs."""
-    early = _is_early(table)
+    early = is_early(table)
     if unfinished or not early.any():
         return table
     qualities = [f"{name}{end}" for name in QUALITIES for end in ("", "_low", "_high") if f"{name}{end}" in table]
     return table.assign(**{name: table[name].mask(early) for name in qualities})
 
 
-def _is_early(table: pd.DataFrame) -> np.ndarray:
+def is_early(table: pd.DataFrame) -> np.ndarray:
     """Mask of the rows of epochs before the last."""
     return (column_of(table, "final") == False).fillna(False).to_numpy(dtype=bool)  # noqa: E712
 
 
 def in_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
     """The accuracies of unfinished trainings that would be compared if they were included."""
-    early = _is_early(table)
+    early = is_early(table)
     if scope.dataset is None or not has_accuracy(table[early], scope.dataset):
         return table[:0]
     rows = quality_rows(table, scope.dataset)
@@ -160,7 +155,7 @@ def quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]
     rows = trained[trained["dataset"] == dataset]
     if not len(rows):
-        if (_is_early(table) & (table["dataset"] == dataset)).any():
+        if (is_early(table) & (table["dataset"] == dataset)).any():
             raise RequestError(f"all trainings on {dataset} are unfinished; --unfinished includes them")
         names = [str(name) for name in trained["dataset"].dropna().unique()]
         raise unknown_name("data set with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")

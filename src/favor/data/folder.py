@@ -6,7 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from favor.data.class_folders import Listing, check_classes, class_folders, listed, split, splits_of
+from favor.data.class_folders import (
+    EVALUATION_FOLDERS,
+    Listing,
+    check_classes,
+    class_folders,
+    first_folder,
+    listed,
+    split,
+    splits_of,
+)
 from favor.data.image_files import FolderPlaces, ImageFiles, upright
 from favor.data.sources import Splits
 from favor.errors import RequestError, shown
@@ -37,6 +46,17 @@ def open_own_images(root: Path) -> Splits:
     train, _ = splits_of(root)
     check_classes(train or root, splits.classes, splits.train.labels.tolist())
     return splits
+
+
+def open_evaluation_images(root: Path, classes: tuple[str, ...] | None = None) -> Splits:
+    """Class folders without training images: those below `val`, or without a split all of them.
+
+    `classes` may have more than the folders; by default they are those of the folders.
+    """
+    folder = first_folder(root, EVALUATION_FOLDERS) or splits_of(root)[1] or root
+    classes = classes or class_folders(folder)
+    nothing = ImageFiles(FolderPlaces(folder, []), np.empty(0, dtype=np.int64))
+    return Splits(classes, nothing, images_by_class(folder, classes))
 
 
 def open_with_evaluation(root: Path, classes: tuple[str, ...], evaluation: Iterable[str]) -> Splits:

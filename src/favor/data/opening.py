@@ -1,14 +1,16 @@
 """From `--data NAME[:PATH]` to a loaded data set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from favor.data.archive import ARCHIVE_ENDINGS, is_archive, unpacked
 from favor.data.cifar import open_cifar10, open_cifar100
+from favor.data.class_folders import EVALUATION_FOLDERS, TRAIN_FOLDERS, first_folder
 from favor.data.digits import open_digits
 from favor.data.download import downloaded
-from favor.data.folder import open_folder, open_own_images
+from favor.data.folder import open_evaluation_images, open_folder, open_own_images
 from favor.data.idx import open_fashion_mnist
 from favor.data.image_files import upright
 from favor.data.matlab_lists import open_cars, open_flowers102
@@ -28,6 +30,25 @@ def open_data(text: str) -> DataSet:
     >>> len(digits.train), len(digits.evaluation), digits.num_classes
     (1437, 360, 10)
     """
+    return _open(text, _READERS)
+
+
+def open_for_evaluation(text: str, classes: tuple[str, ...], *, whole: bool) -> DataSet:
+    """The data set on which a model of these classes is evaluated: of class folders, those below `val` are enough.
+
+    Without a split, all images of a user's own folder are evaluated; those of a known set only if `whole`.
+    """
+
+    def known_set(root: Path) -> Splits:
+        train, evaluation = (first_folder(root, names) for names in (TRAIN_FOLDERS, EVALUATION_FOLDERS))
+        return open_evaluation_images(root) if train is None and (evaluation or whole) else open_folder(root)
+
+    own = partial(open_evaluation_images, classes=classes)
+    readers: dict[str, Callable[[Path], Splits]] = {**dict.fromkeys(_IN_CLASS_FOLDERS, known_set), "folder": own}
+    return _open(text, _READERS | {name: partial(_shards_or, read) for name, read in readers.items()})
+
+
+def _open(text: str, readers: Mapping[str, Callable[[Path], Splits]]) -> DataSet:
     request = parse(text)
     known = request.known
     place = place_of(request)
@@ -39,7 +60,7 @@ def open_data(text: str) -> DataSet:
             endings = ", ".join(ARCHIVE_ENDINGS)
             raise RequestError(f"data set {text}: {place} is neither a folder nor an archive ({endings})")
         index = read_index(root)
-        splits = _READERS[known.name](root) if index is None else _open_indexed(request, root, index)
+        splits = readers[known.name](root) if index is None else _open_indexed(request, root, index)
     except OSError as error:  # such as an unreadable folder or a failing disk
         raise WorkError(f"data set {text}: {one_line(error)}") from error
     _check_classes(request, splits, place)
@@ -59,8 +80,8 @@ def _open_indexed(request: DataRequest, root: Path, index: ShardIndex) -> Splits
     return open_indexed(root, index)
 
 
-def _open_folder_or_shards(root: Path) -> Splits:
-    return open_shards(root) if has_shards(root) else open_folder(root)
+def _shards_or(class_folders: Callable[[Path], Splits], root: Path) -> Splits:
+    return open_shards(root) if has_shards(root) else class_folders(root)
 
 
 def _check_classes(request: DataRequest, splits: Splits, place: Path) -> None:
@@ -78,14 +99,18 @@ def _check_classes(request: DataRequest, splits: Splits, place: Path) -> None:
 
 
 def _named(known: NamedSet, splits: Splits, place: str) -> DataSet:
-    """Name a subset of a known set as such, so that its results are never taken for those of the whole."""
+    """Name a subset of a known set as such, so that its results are never taken for those of the whole.
+
+    Without training images, the number of evaluation images tells.
+    """
     size = len(splits.train), len(splits.evaluation)
-    whole = known.size is None or size == known.size
+    whole = known.size is None or size in (known.size, (0, known.size[1]))
     name = known.name if whole else f"{known.name}[{size[0]}+{size[1]}]"
     return DataSet(name, splits.classes, splits.train, splits.evaluation, place)
 
 
 _INSIDE: dict[str, Callable[[], Splits]] = {"digits": open_digits, "synthetic": open_synthetic}
+_IN_CLASS_FOLDERS = ("places365", "imagenet-1k", "imagenet-21k")
 _READERS: dict[str, Callable[[Path], Splits]] = {
     "cifar10": open_cifar10,
     "cifar10-mini": open_cifar10,
@@ -94,8 +119,6 @@ _READERS: dict[str, Callable[[Path], Splits]] = {
     "tiny-imagenet": open_tiny_imagenet,
     "flowers102": open_flowers102,
     "cars": open_cars,
-    "places365": _open_folder_or_shards,
-    "imagenet-1k": _open_folder_or_shards,
-    "imagenet-21k": _open_folder_or_shards,
-    "folder": lambda root: open_shards(root) if has_shards(root) else open_own_images(root),
+    **dict.fromkeys(_IN_CLASS_FOLDERS, partial(_shards_or, open_folder)),
+    "folder": partial(_shards_or, open_own_images),
 }

@@ -159,13 +159,6 @@ def time_end_to_end(
     Training calls this: the difference between the two is the time that the device waits for data. The
     loader must not run dry.
     """
-
-    def one() -> float:
-        device.synchronize()
-        start = clock.now()
-        step(next(batches))
-        device.synchronize()
-        return clock.now() - start
-
-    measured = quantile(collect(one, rule, clock).seconds, 0.5)
+    samples = collect(lambda: seconds_per_call(lambda: step(next(batches)), 1, device, clock), rule, clock)
+    measured = quantile(samples.seconds, 0.5)
     return EndToEnd(measured, max(0.0, measured.value - step_time))

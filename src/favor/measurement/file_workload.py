@@ -17,7 +17,7 @@ class FileInference:
         self._file = exported.file(1)
         self._session: FileSession = open_file(self._file, choice)
         facts = self._session.facts
-        channel.environment({"provider": facts.provider, **{name: facts.versions[name] for name in facts.versions}})
+        channel.environment({"provider": facts.provider, **facts.versions})
         if exported.batch_sizes is not None:
             channel.environment({"fixed_batch_sizes": " ".join(map(str, exported.batch_sizes))})
 

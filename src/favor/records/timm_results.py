@@ -73,11 +73,6 @@ class CheckpointAccuracy:
     pretraining: str
     distilled: bool
 
-    @property
-    def architecture(self) -> str:
-        """The network, without the tag of the weights."""
-        return self.checkpoint.partition(".")[0]
-
 
 @cache
 def _shipped() -> Mapping[str, tuple[Mapping[str, str], ...]]:

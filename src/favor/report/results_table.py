@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.selection import known_of
 from favor.analyze.setting import column_of
 from favor.metrics import METRICS
 from favor.report.figures.axes import axis_of
@@ -77,7 +78,7 @@ class ResultsTable:
 
 def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> ResultsTable:
     """The table of assembled rows (see `favor.analyze.Comparison`), of the metrics that have a number."""
-    known = [metric for metric in metrics if metric in rows.columns and rows[metric].notna().any()]
+    known = known_of(rows, metrics)
     rows = rows[rows[known].notna().any(axis=1)]
     axes = {metric: axis_of(metric, rows[metric]) for metric in known}
     columns = tuple(Column(metric, axes[metric].title, axes[metric].unit or "1") for metric in known)

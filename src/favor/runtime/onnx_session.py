@@ -44,15 +44,7 @@ class OnnxRuntimeSession:
                 f"{file}: ONNX Runtime cannot start its CUDA provider and would use {used}; install the CUDA libraries "
                 "that it needs, or use --device cpu"
             )
-        self.facts = Facts(
-            runtime=runtime.name,
-            provider=used,
-            precision=choice.precision,
-            threads=options.intra_op_num_threads,
-            memory=runtime.memory,
-            versions=versions(runtime),
-            preparation=time.perf_counter() - started,
-        )
+        self.facts = Facts(used, versions(runtime), time.perf_counter() - started)
 
     @property
     def shapes(self) -> Shapes:

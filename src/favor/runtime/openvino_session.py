@@ -27,10 +27,9 @@ class OpenVinoSession:
 
     def __init__(self, file: Path, choice: Choice) -> None:
         runtime = choice.check()
-        threads = choice.cpu_threads
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
-            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_NUM_THREADS": choice.cpu_threads,
             "NUM_STREAMS": 1,
         }
         core = openvino_core()
@@ -39,15 +38,7 @@ class OpenVinoSession:
             self._model = core.compile_model(core.read_model(file), "CPU", settings)
         except (RuntimeError, UnicodeDecodeError) as error:  # its messages repeat names of the file, of any bytes
             raise WorkError(f"{file}: OpenVINO cannot open it: {reason(error)}") from error
-        self.facts = Facts(
-            runtime=runtime.name,
-            provider="CPU",
-            precision=choice.precision,
-            threads=threads,
-            memory=runtime.memory,
-            versions=versions(runtime),
-            preparation=time.perf_counter() - started,
-        )
+        self.facts = Facts("CPU", versions(runtime), time.perf_counter() - started)
 
     @property
     def shapes(self) -> Shapes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from favor.errors import RequestError, WorkError, one_line
-from favor.runtime.names import Memory, Runtime, check
+from favor.runtime.names import Runtime, check
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,11 +54,7 @@ class Facts:
     `preparation` are the seconds that opening the file or compiling took.
     """
 
-    runtime: str
     provider: str
-    precision: str
-    threads: int
-    memory: Memory
     versions: Mapping[str, str]
     preparation: float
 

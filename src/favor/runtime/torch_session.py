@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from favor.errors import WorkError
 from favor.machine.device import find_device
-from favor.machine.precision import Precision, resolve_precision
+from favor.machine.precision import Precision
 from favor.runtime.names import versions
 from favor.runtime.session import Choice, Facts, Images, first_line
 from favor.trace.workload import compile_model
@@ -23,8 +23,7 @@ class TorchSession:
         self._device = find_device(choice.device)
         if choice.threads is not None:
             torch.set_num_threads(choice.threads)
-        precision = resolve_precision(choice.precision, self._device.kind)
-        self._precision = Precision.named(precision, self._device.kind)
+        self._precision = Precision.named(choice.precision, self._device.kind)
         weights = fuse(model).to(self._device.torch_device, self._precision.weights)
         compiled = choice.runtime == "compile"
         self._forward: Callable[[Tensor], object] = compile_model(weights) if compiled else weights
@@ -33,15 +32,8 @@ class TorchSession:
             self.run(images)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise WorkError(f"torch.compile: {first_line(error)}") from error
-        self.facts = Facts(
-            runtime=runtime.name,
-            provider=f"inductor {self._device.label}" if compiled else self._device.label,
-            precision=precision,
-            threads=torch.get_num_threads(),
-            memory=runtime.memory,
-            versions=versions(runtime),
-            preparation=time.perf_counter() - started,
-        )
+        provider = f"inductor {self._device.label}" if compiled else self._device.label
+        self.facts = Facts(provider, versions(runtime), time.perf_counter() - started)
 
     def run(self, images: Images) -> Tensor:
         device = self._device.torch_device

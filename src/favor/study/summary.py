@@ -17,6 +17,7 @@ from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.reasons import dominated_by, without_intervals
 from favor.analyze.recommendation import Choice, Reading, Recommendation, reading_of
+from favor.analyze.selection import known_of
 from favor.analyze.setting import QUANTIZED
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.errors import RequestError
@@ -112,7 +113,7 @@ def compared_models(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
 def _figures(choice: Choice, rows: pd.DataFrame, study: ResolvedStudy) -> dict[str, Reading]:
     """The known numbers of a favored model: the study's, if it ran in the same runtime, and those that decided."""
     of_model = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
-    present = [name for name in METRICS if name in of_model.columns and of_model[name].notna().any()]
+    present = known_of(of_model, METRICS)
     same_run = choice.runtime in (None, study.runtimes[0]) and choice.precision != QUANTIZED
     readings = {
         name: reading_of(of_model.iloc[0], name) for name in present if same_run or not METRICS[name].depends_on_device
@@ -209,7 +210,7 @@ def _beating(row: pd.Series, rows: pd.DataFrame, metric: str) -> tuple[str, ...]
 
 def _disagreement(rows: pd.DataFrame, study: ResolvedStudy) -> DisagreementResult | None:
     """How the study's indicators disagree; None if its models have fewer than two of them."""
-    indicators = [name for name in study.report.indicators if name in rows.columns and rows[name].notna().any()]
+    indicators = known_of(rows, study.report.indicators)
     sizes = rows["img_size"].dropna()
     if len(indicators) < LEAST_TO_COMPARE or not len(sizes):
         return None

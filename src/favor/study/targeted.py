@@ -171,10 +171,8 @@ class Step:
     """The next measurement, the chance that its model is the answer, and how many models could still be it."""
 
     candidate: Candidate
-    budget: float
     chance: float
     open: int
-    number: int
 
 
 @dataclass(frozen=True)
@@ -209,13 +207,13 @@ def measure_for(
     objective = objective_of(request)
     number_of = {(candidate.name, candidate.img_size): at for at, candidate in enumerate(candidates)}
     measured = {number_of[key]: measured_in(record) for key, record in known.items() if key in number_of}
-    for number in range(1, 3 * len(candidates) + 1):
+    for _ in range(3 * len(candidates)):
         view = outlook(candidates, measured, objective, request.limits, budget)
         at = view.following
         if at is None:
             break
         candidate = candidates[at]
-        tell(Step(candidate, view.budget, view.chances[at], sum(chance > 0.001 for chance in view.chances), number))
+        tell(Step(candidate, view.chances[at], sum(chance > 0.001 for chance in view.chances)))
         measured[at] = measured_in(measure(candidate.name, candidate.img_size, view.budget), view.budget)
     return Answered(tuple(candidates), measured, view)
 

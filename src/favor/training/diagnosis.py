@@ -39,7 +39,7 @@ def diagnose(model: nn.Module, batch: Batch, precision: Precision) -> Diagnosis:
     """Run a batch again and check the output of every module."""
     device = next(model.parameters()).device
     layer = None
-    if bool(torch.isfinite(batch.images).all()):
+    if _is_finite(batch.images):
         with torch.no_grad(), precision.context(device):
             layer = _first_bad_layer(model, batch.images)
     named = list(model.named_parameters())

@@ -29,7 +29,7 @@ class Start:
     `img_size` and `classes` are those that the weights were trained with, if known.
     """
 
-    pretraining: str
+    pretraining: str = "none"
     weights: Mapping[str, Tensor] | None = None
     img_size: int | None = None
     classes: tuple[str, ...] | None = None
@@ -55,11 +55,6 @@ def _start_at_zero(model: nn.Module, untrained: tuple[str, ...]) -> None:
         if isinstance(head, nn.Linear) and f"{name}.weight" in untrained:
             for parameter in head.parameters():
                 nn.init.zeros_(parameter)
-
-
-def fresh_start() -> Start:
-    """The model's own first weights."""
-    return Start("none")
 
 
 def start_from(path: Path, model: str) -> Start:

@@ -12,21 +12,12 @@ from torch import Tensor, nn
 
 from favor.data.augment import Batch, Normalization
 from favor.data.broken import BrokenImages
-from favor.data.class_folders import (
-    CONVERT,
-    EVALUATION_FOLDERS,
-    IMAGE_ENDINGS,
-    first_folder,
-    images_below,
-    splits_of,
-)
-from favor.data.folder import images_by_class
+from favor.data.class_folders import CONVERT, IMAGE_ENDINGS, images_below
 from favor.data.framing import Framing
-from favor.data.image_files import FolderPlaces, ImageFiles, upright
+from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.data.loader import EvaluationLoader, fetched_in_order
 from favor.data.names import parse
-from favor.data.opening import open_data, place_of
-from favor.data.shards import has_shards
+from favor.data.opening import open_data, open_for_evaluation, place_of
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
 from favor.machine.device import Device
@@ -225,7 +216,7 @@ def evaluate_checkpoint(
     if pretrained is not False:
         place_of(parse(data or "imagenet-1k"))  # a missing data set is refused before weights are downloaded
     trained = open_classifier(path, device, pretrained)
-    known = _evaluated_on(path, trained, data)
+    known = _evaluated_on(path, trained, data, published=pretrained is not False)
     if known.classes != trained.classes:
         raise RequestError(
             f"{path} has {some(trained.classes)}, {known.name} has {some(known.classes)}; "
@@ -247,21 +238,23 @@ def evaluate_checkpoint(
     return trained, known, scores
 
 
-def _evaluated_on(path: Path, trained: Classifier, data: str | None) -> DataSet:
-    """The data set to evaluate on: the model's own with its split, or another; all of a folder that is not split."""
+def _evaluated_on(path: Path, trained: Classifier, data: str | None, published: bool) -> DataSet:
+    """The data set to evaluate on: the model's own with its split, or another; all of a folder that is not split.
+
+    Published weights were not trained here, so no image of a known set is held out.
+    """
+    opened = partial(open_for_evaluation, classes=trained.classes, whole=published)
     if data is None:
-        return own_data(path, trained.dataset, trained.classes)
-    request, kept = parse(data), run_data_of(path)
-    if request.known.name != "folder" or request.path is None or not request.path.is_dir() or has_shards(request.path):
-        return open_data(data)
-    if kept is not None and parse(kept.data).path == request.path.resolve():
+        return own_data(path, trained.dataset, trained.classes, opened)
+    request, kept = parse(data), None if published else run_data_of(path)
+    if kept and request.known.needs_path and request.path and parse(kept.data).path == request.path.resolve():
         return open_run_data(kept, trained.classes)
-    evaluation = first_folder(request.path, EVALUATION_FOLDERS) or splits_of(request.path)[1]
-    images = upright(images_by_class(evaluation or request.path, trained.classes))
-    return DataSet(request.known.name, trained.classes, images, images, str(request.path))
+    return opened(data)
 
 
-def own_data(path: Path, dataset: str, classes: tuple[str, ...]) -> DataSet:
+def own_data(
+    path: Path, dataset: str, classes: tuple[str, ...], opened: Callable[[str], DataSet] = open_data
+) -> DataSet:
     """The data set that a model was trained on; a different one is refused.
 
     A folder is found through the `data.json` beside the checkpoint, with the evaluation images of the training.
@@ -271,7 +264,7 @@ def own_data(path: Path, dataset: str, classes: tuple[str, ...]) -> DataSet:
         if kept is None:
             raise RequestError(f"{path} was trained on {dataset}; say where it is now: --data folder:PATH")
         return open_run_data(kept, classes)
-    known = open_data(dataset.partition("[")[0])
+    known = opened(dataset.partition("[")[0])
     if known.name != dataset:
         raise RequestError(f"{path} was trained on {dataset}, but {known.name} was found; choose with --data")
     return known

@@ -30,7 +30,7 @@ from favor.training.clocks import Clocks
 from favor.training.distributed import Processes, device_of_this_process, joined, workers_of_this_process
 from favor.training.energy import training_energy
 from favor.training.epoch_record import Subject, failure_record
-from favor.training.initial_weights import Start, fresh_start, start_from
+from favor.training.initial_weights import Start, start_from
 from favor.training.loop import Ending, Parts, Progress, learn
 from favor.training.preprocessing import augmentation_of, framing_of, normalization_of
 from favor.training.randomness import draw_drop_path_by_sample, seed_all
@@ -190,7 +190,7 @@ def _has_ended(setting: Setting, checkpoint: Checkpoint) -> bool:
 def _setting(request: TrainingRequest, device: Device, processes: Processes) -> Setting:
     data = open_data(request.data)
     plan = BatchPlan(len(data.train), request.recipe.batch_size, request.accumulation or 1, processes.share)
-    start = start_from(request.init, request.model) if request.init else fresh_start()
+    start = start_from(request.init, request.model) if request.init else Start()
     side = request.recipe.img_size
     images = (in_memory_if_small(source, side) for source in (data.train, data.evaluation))
     return Setting(request, device, processes, data, start, plan, BrokenImages(), *images)

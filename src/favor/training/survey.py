@@ -18,7 +18,7 @@ from favor.machine.clock import Clock, WallClock
 from favor.machine.device import Device
 from favor.machine.memory import bytes_of
 from favor.machine.stopping import StoppingRule, collect, quantile
-from favor.machine.timing import time_end_to_end
+from favor.machine.timing import seconds_per_call, time_end_to_end
 from favor.training.recipe import Recipe
 from favor.training.state import Survey
 from favor.training.step import Learner
@@ -38,10 +38,9 @@ def survey(
     device: Device,
     budget: float,
     accumulation: int | None,
-    clock: Clock | None = None,
 ) -> Survey:
     """Survey a training; `accumulation` is searched unless given, `budget` is in seconds per timing."""
-    clock = clock or WallClock()
+    clock = WallClock()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else PyTorch's profiler writes to stderr
     if accumulation is None:
         accumulation = needed_accumulation(plan, _memory_line(learner_for(plan), loader_for(plan), plan, device))
@@ -56,15 +55,8 @@ def survey(
     step(held)  # the first step allocates the optimizer's state
     peak = device.peak_of(lambda: step(held), _held_tensors(learner, held))
     rule = StoppingRule(budget=max(budget, 1e-9))
-
-    def one() -> float:
-        device.synchronize()
-        start = clock.now()
-        step(held)
-        device.synchronize()
-        return clock.now() - start
-
-    in_memory = quantile(collect(one, rule, clock).seconds, 0.5)
+    samples = collect(lambda: seconds_per_call(lambda: step(held), 1, device, clock), rule, clock)
+    in_memory = quantile(samples.seconds, 0.5)
     with_data = time_end_to_end(step, batches, in_memory.value, device, clock, rule)
     return Survey(
         accumulation=accumulation,

@@ -21,6 +21,8 @@ class ImageSizes:
     multiple_of: int = 16
     at_least: int = 16
     only: tuple[int, ...] = ()
+    fixed: bool | None = None
+    """Of a network of timm, which states no rule: whether it is built for one size and takes no other."""
 
     def check(self, name: str, img_size: tuple[int, int]) -> None:
         """Refuse a size that the model cannot take."""
@@ -42,6 +44,8 @@ class ImageSizes:
     def __str__(self) -> str:
         if self.only:
             return ", ".join(str(choice) for choice in self.only) + " px"
+        if self.fixed is not None:
+            return "fixed when the model is built" if self.fixed else "not fixed"
         return f"{f'multiples of {self.multiple_of}' if self.multiple_of > 1 else 'any size'} from {self.at_least} px"
 
 
@@ -73,6 +77,7 @@ class Card:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values with stable keys, for JSON."""
+        sizes = self.image_sizes
         return {
             "name": self.name,
             "family": self.family,
@@ -85,10 +90,10 @@ class Card:
             "complexity": self.complexity,
             "changes": self.changes,
             "image_sizes": {
-                "default": self.image_sizes.default,
-                "multiple_of": self.image_sizes.multiple_of,
-                "at_least": self.image_sizes.at_least,
-                "only": list(self.image_sizes.only),
+                "default": sizes.default,
+                "multiple_of": sizes.multiple_of if sizes.fixed is None else None,
+                "at_least": sizes.at_least if sizes.fixed is None else None,
+                "only": list(sizes.only),
             },
             "notes": list(self.notes),
             "aliases": list(self.aliases),

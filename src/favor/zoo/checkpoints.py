@@ -17,6 +17,8 @@ from favor.zoo.cards import HUB, TIMM
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+_log = logging.getLogger("favor.zoo")
+
 _VIT = {
     "ti16": ("vit_tiny_patch16_224", "vit_tiny_patch16_384"),
     "s16": ("vit_small_patch16_224", "vit_small_patch16_384"),
@@ -327,7 +329,7 @@ def _file(chosen: Checkpoint) -> str:
 
 def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
     """The first of several files of a repository, which may be followed by `@` and a revision."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
     repository, _, revision = source.partition("@")
@@ -335,13 +337,19 @@ def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
     level = logger.level
     logger.setLevel(logging.ERROR)  # it tells of every attempt, and the last one raises
     try:
+        cached = [try_to_load_from_cache(repository, name, revision=revision or None) for name in names]
+        if not constants.HF_HUB_OFFLINE and not any(isinstance(file, str) for file in cached):
+            # A warning, since without a network half a minute passes before the error.
+            _log.warning("downloading %s from %s on the Hugging Face Hub", what, source)
         return _first_of(repository, names, revision or None)
     except Exception as error:  # whatever the network and its library raise
-        local = "give a local file: `favor finetune FILE --model NAME`, favor.load_weights(model, state)"
+        folder, cache = f"models--{repository.replace('/', '--')}", constants.HF_HUB_CACHE
+        command = f"hf download {repository}{f' --revision {revision}' if revision else ''}"
+        copying = f"run `{command}` on a machine with a network and copy {folder} from its cache into {cache}"
         if constants.HF_HUB_OFFLINE:
             raise WorkError(
                 f"{what} from {repository}: not in the cache of the Hugging Face Hub, and HF_HUB_OFFLINE=1 allows no "
-                f"download; unset it, or {local}"
+                f"download; unset it, or {copying}"
             ) from error
         if isinstance(error, RepositoryNotFoundError | RevisionNotFoundError | RemoteEntryNotFoundError):
             raise WorkError(
@@ -351,8 +359,7 @@ def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
         cause = error.__cause__ or error
         raise WorkError(
             f"{what} cannot be downloaded from {repository} on the Hugging Face Hub ({type(cause).__name__}: "
-            f"{one_line(cause)}); check the network, copy the cache of another machine and set HF_HUB_OFFLINE=1, or "
-            f"{local}"
+            f"{one_line(cause)}); check the network, or {copying}"
         ) from error
     finally:
         logger.setLevel(level)

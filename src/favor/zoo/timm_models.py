@@ -132,8 +132,9 @@ def build_timm_with_one_head(
 
 
 def timm_defaults(architecture: str) -> ImageSizes:
-    """The image size that timm names for an architecture."""
-    return ImageSizes(default=_config(architecture).input_size[-1], multiple_of=1, at_least=1)
+    """What timm says of an architecture's image size: the default, and whether the network takes one size only."""
+    config = _config(architecture)
+    return ImageSizes(default=config.input_size[-1], multiple_of=1, at_least=1, fixed=config.fixed_input_size)
 
 
 def resample_timm(owner: Any, name: str, weight: Tensor, like: Tensor) -> Tensor | None:

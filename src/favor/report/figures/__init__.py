@@ -44,10 +44,10 @@ _OTHER_PAPERS = ("misnomer", "vix")  # the pipelines of the other two papers' pu
 def all_figures(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> list[Figure]:
     """Every figure of the three papers, from a table of all records: published, counted, and the reader's own."""
     finished = results(table, scope.unfinished)
-    makers = [
+    makers: list[Maker] = [
         *_benchmark(_without_other_papers(finished), scope),
         *_misnomer(finished, table, scope),
-        *_x_formers(finished, scope),
+        partial(x_formers_figure, finished, scope),
     ]
     return [make() for make in track(makers, "figures")]
 
@@ -101,10 +101,6 @@ def _misnomer(table: pd.DataFrame, every_epoch: pd.DataFrame, scope: Scope) -> l
         partial(indicator_scatter_figure, costs),
         partial(patch_sizes_figure, evidence),
     ]
-
-
-def _x_formers(table: pd.DataFrame, scope: Scope) -> list[Maker]:
-    return [partial(x_formers_figure, table, scope)]
 
 
 def _without_other_papers(table: pd.DataFrame) -> pd.DataFrame:

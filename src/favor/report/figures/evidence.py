@@ -16,7 +16,7 @@ from favor.analyze.comparison import (
     with_metrics,
 )
 from favor.analyze.deviations import deviations
-from favor.analyze.selection import complete_rows
+from favor.analyze.selection import complete_rows, known_of
 from favor.analyze.setting import Setting, by_run_setting, column_of, source_order
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
@@ -105,13 +105,8 @@ def evidence_of(
     # A data set that the pipeline asked for was not run on shows what there is.
     pipeline = scope.pipeline if scope.pipeline and chosen and _ran(finished, chosen, scope.pipeline) else None
     scope = replace(scope, dataset=chosen, pipeline=pipeline, all_sizes=True)
-    present = [name for name in metrics if name in table.columns and table[name].notna().any()]
+    present = known_of(table, metrics)
     return Evidence(table, Comparison(_about(table, present), scope, metrics=present))
-
-
-def known_of(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """Those of the metrics that any row has."""
-    return [metric for metric in metrics if metric in rows.columns and rows[metric].notna().any()]
 
 
 def datasets_of(table: pd.DataFrame) -> list[str]:

@@ -8,9 +8,10 @@ import pandas as pd
 
 from favor.analyze import disagreement
 from favor.analyze.disagreement import DisagreementResult, PairDisagreement
+from favor.analyze.selection import known_of
 from favor.report.figures.axes import factor_scale, quantity
 from favor.report.figures.commands import QUICK, to_fill
-from favor.report.figures.evidence import Evidence, evidence_of, known_of, sources_sentence
+from favor.report.figures.evidence import Evidence, evidence_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered, one_plot

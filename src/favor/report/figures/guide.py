@@ -7,7 +7,6 @@ from typing import Any
 import altair as alt
 
 from favor.analyze import GuideEntry, guide
-from favor.analyze.guide import Guide
 from favor.records.published import GUIDE_CLASSES
 from favor.report.class_style import UNKNOWN_CLASS
 from favor.report.figures.evidence import Evidence
@@ -32,37 +31,23 @@ class Suggestion:
     models: str
 
 
-@dataclass(frozen=True)
-class GuideLines:
-    """The guide from top to bottom."""
-
-    suggestions: tuple[Suggestion, ...]
-
-
-def guide_lines(chart: Guide) -> GuideLines:
-    """The guide's branches as lines."""
-    return GuideLines(
-        tuple(
-            Suggestion(branch.constraint, branch.phase, entry.title, entry.how, ", ".join(entry.models[:4]))
-            for branch in chart.branches
-            for entry in branch.suggestions
-        )
-    )
-
-
 def guide_figure(evidence: Evidence) -> Figure:
     """Figure 6: the published part holds the classes that the figure's caption names, the reader's own all."""
     fronts = front_members(evidence)
     titles = evidence.titles
     entries = [entry for front in fronts for entry in _entries(front, evidence.base_size or 224, titles)]
-    info = guide_lines(guide(entries, evidence.rows(["top1"])))
+    lines = [
+        Suggestion(branch.constraint, branch.phase, entry.title, entry.how, ", ".join(entry.models[:4]))
+        for branch in guide(entries, evidence.rows(["top1"])).branches
+        for entry in branch.suggestions
+    ]
     outside = dict.fromkeys(member.name for front in fronts for member in front.members if _is_outside(member))
     left_out = f" On a front, but in no class of the taxonomy: {', '.join(outside)}." if outside else ""
     caption = (
         "Choose the main constraint, then the phase in which it matters; the models there are on that Pareto front "
         f"with accuracy.{left_out} {sources_of(fronts)}"
     )
-    chart = one_plot(_chart(info), height=_LINE_HEIGHT * len(info.suggestions))
+    chart = one_plot(_chart(lines), height=_LINE_HEIGHT * len(lines))
     return Figure("benchmark-guide", BENCHMARK, "Figure 6", "Which transformer to favor", caption, chart, None)
 
 
@@ -87,8 +72,7 @@ def _entries(front: FrontMembers, base_size: int, titles: Mapping[str, str]) -> 
     ]
 
 
-def _chart(info: GuideLines) -> alt.LayerChart:
-    lines = info.suggestions
+def _chart(lines: list[Suggestion]) -> alt.LayerChart:
     y_scale = alt.Scale(domain=[-0.5, len(lines) - 0.5], reverse=True, nice=False)
     x_scale = alt.Scale(domain=[0, 1], nice=False)
 

@@ -7,11 +7,12 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import compare, depth_or_width
+from favor.analyze.selection import known_of
 from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, factor_scale, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.commands import MISNOMER_IMAGENET, to_fill
-from favor.report.figures.evidence import Evidence, evidence_of, known_of, sources_sentence
+from favor.report.figures.evidence import Evidence, evidence_of, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.theme import (
     FIRST_SERIES,

@@ -30,12 +30,10 @@ class Years:
     x: Axis
     y: Axis
     fronts: tuple[YearFront, ...]
-    without_year: int
 
 
 def years_of(rows: pd.DataFrame) -> Years:
     """The fronts of models at one image size, so that a name is one point."""
-    result = evolution(rows, ("throughput", "top1"))
     x, y = axis_of("throughput", rows["throughput"]), axis_of("top1", rows["top1"])
     places = zip(rows["name"], rows["throughput"], rows["top1"], strict=True)
     at = {str(name): (x.shown(throughput), y.shown(top1)) for name, throughput, top1 in places}
@@ -45,10 +43,10 @@ def years_of(rows: pd.DataFrame) -> Years:
             tuple(sorted((FrontPoint(name, *at[name]) for name in front.members), key=lambda corner: corner.x)),
             front.added,
         )
-        for front in result.years
+        for front in evolution(rows)
         if front.added or front.dropped
     )
-    return Years(x, y, fronts, result.without_year)
+    return Years(x, y, fronts)
 
 
 def years_figure(evidence: Evidence) -> Figure:

@@ -101,7 +101,7 @@ function showAnswer(box, answer, chances) {
     ...(choices.length ? [choiceTable({ ...answer, choices }, chances)] : []),
     ...(answer.relax ? [relaxList(answer)] : []),
     ...(flagged.length ? [flaggedList(flagged, answer)] : []),
-    make("ul", { class: "notes" }, ...answer.notes.map((note) => make("li", {}, note))),
+    make("ul", { class: "notes" }, ...[...testedTexts(answer.question), ...answer.notes].map((note) => make("li", {}, note))),
     make("pre", { class: "command", tabindex: "0", "aria-label": "The same question as a command" }, commandFor(answer.question)),
   );
   box.dataset.favored = favored?.name ?? "";
@@ -120,6 +120,13 @@ function favoredHead(model, answer, chances) {
     make("p", { class: "soft" }, [model.title, model.style.title, model.year].filter(Boolean).join(" · ")),
     python === null ? null : make("code", {}, python),
   );
+}
+
+// Which number each limit is tested against, where its name alone does not tell.
+function testedTexts({ limits }) {
+  return limits
+    .filter(({ tested }) => tested)
+    .map(({ option, unit, title, tested }) => `Tested: ${option} ${state.asked.get(option)} ${unit} against ${title.toLowerCase()}: ${tested}`);
 }
 
 // Who may be the best, and where to read what to measure.
@@ -142,7 +149,7 @@ function dominatesTexts({ dominates, withoutIntervals }) {
   const sure = dominates.filter((row) => !withoutIntervals.includes(row));
   return [
     ...(sure.length ? [`dominates ${names(sure)}`] : []),
-    ...(withoutIntervals.length ? [`by numbers without intervals dominates ${names(withoutIntervals)}`] : []),
+    ...(withoutIntervals.length ? [`dominates ${names(withoutIntervals)} in numbers without intervals`] : []),
   ];
 }
 
@@ -190,9 +197,10 @@ function choiceTable({ choices, question, deciding, values }, drawn) {
 function relaxList(answer) {
   const { each, together, unknown } = answer.relax;
   const ways = relaxations(answer).map(({ limits, given, isOpen }) => {
-    const moved = limits.map(
-      ({ option, metric, from, value, text }) => `${option} from ${quantity(metric, from)} to ${text} (by ${quantity(metric, Math.abs(value - from))})`,
-    );
+    const moved = limits.map(({ option, metric, from, value, text }) => {
+      const by = formatDifference(Math.abs(value - from), METRICS.get(metric).unit);
+      return `${option} from ${quantity(metric, from)} to ${text} (by ${by})`;
+    });
     const names = [...new Set(given.map((row) => MODELS[row].name))].join(" or ");
     return `${moved.join(", ")} ${isOpen ? `may give ${names} (undecided)` : `gives ${MODELS[given[0]].label}`}`;
   });

@@ -13,6 +13,9 @@ function formatQuantity(value, unit) {
   return `${Math.abs(value) >= 999.5 ? grouped(fixed(value, 0)) : general(value, 3)} ${unit}`;
 }
 
+// As `favor.units.format_difference`.
+const formatDifference = (size, unit) => (unit === "%" ? `${fixed(size, 2)} points` : formatQuantity(size, unit));
+
 // As `favor.units.format_outward`: rounded upwards (1) or downwards (-1) only, so that a limit there holds the value.
 const formatOutward = (value, unit, outward) => roundedOutward(value, unit, outward).text;
 
