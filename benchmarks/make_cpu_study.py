@@ -1,17 +1,22 @@
 """Make favor's example data and docs/cpu-study.md from a finished study of all models of Table 5.
 
-favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     3 hours, then a second
+favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     2 hours, then a second
+
+With `--earlier STUDY`, the page also says how far the two studies agree.
 """
 
 import argparse
+import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from favor.analyze import Comparison, Scope, correlate, pareto
+from favor.analyze import Comparison, Limit, Request, Scope, correlate, pareto, recommend
 from favor.analyze.deviations import deviations
 from favor.analyze.pareto import ParetoResult
 from favor.analyze.reasons import dominated_by
@@ -36,6 +41,8 @@ PAPER_FRONT = ("vit_ti16", "vit_s16", "efficientformerv2_s0", "swiftformer_s", "
 PAPER_OFF_FRONT = ("vit_b16",)
 """Models that D.3 says are not on it."""
 
+REPEATED = ("throughput", "latency_p50", "latency_p99", "inference_memory", "train_step_time", "train_memory")
+LEAST_TO_CORRELATE = 5
 SHOWN = ("top1", "throughput", "latency_p50", "inference_memory", "train_step_time", "train_memory", "macs")
 TITLES = {
     "top1": "top-1",
@@ -52,6 +59,7 @@ TITLES = {
 class Study:
     """The study's models, one row each, with published accuracies; flagged are those of another configuration."""
 
+    table: pd.DataFrame
     rows: pd.DataFrame
     flagged: Mapping[str, str]
     front: ParetoResult
@@ -66,9 +74,12 @@ class Study:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path, help="the folder of the finished study")
-    records = shipped(read(parser.parse_args().study).records)
+    parser.add_argument("--earlier", type=Path, metavar="STUDY", help="the same study on another day")
+    asked = parser.parse_args()
+    records = shipped(read(asked.study).records)
+    earlier = read(asked.earlier).records if asked.earlier else ()
     write_whole(RECORDS, b"".join(to_line(record) for record in records))
-    write_whole(DOCUMENT, document(records).encode())
+    write_whole(DOCUMENT, document(records, earlier).encode())
     print(f"{len(records)} records in {RECORDS.relative_to(ROOT)}; {DOCUMENT.relative_to(ROOT)}", file=sys.stderr)
 
 
@@ -94,6 +105,7 @@ def study_of(records: Sequence[Record]) -> Study:
     sound = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
     measured = next(record for record in records if record.status == "ok")
     return Study(
+        table=table,
         rows=rows,
         flagged=flagged,
         front=pareto(sound, ["top1", "throughput"]),
@@ -102,10 +114,11 @@ def study_of(records: Sequence[Record]) -> Study:
     )
 
 
-def document(records: Sequence[Record]) -> str:
+def document(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
     """docs/cpu-study.md."""
     study = study_of(records)
-    parts = [_head(study, records), _front(study), _why(study), _table(study), _failures(study)]
+    agreement = _agreement(records, earlier) if earlier else ""
+    parts = [_head(study, records), _front(study), agreement, _why(study), _table(study), _failures(study)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -113,12 +126,14 @@ def _head(study: Study, records: Sequence[Record]) -> str:
     told = study.environment
     models = len({record.name for record in records})
     day = min(record.time or "" for record in records)[:10]
-    busy = sum("busy" in str(record.environment.get("flags", "")).split() for record in records)
     setting = (
         f"{models} models at 224 px, fp32, eager, {told['threads']} threads on {told['device_name']} "
         f"({told['instructions']}), torch {told['torch']}, timm {told['timm']}, {day}."
     )
-    disturbed = f"{busy} of {len(records)} measurements have the flag `busy`."
+    flags = [str(record.environment.get("flags") or "").split() for record in records]
+    counts = Counter(flag for of_record in flags for flag in of_record).most_common()
+    kinds = f" ({', '.join(f'{count} `{flag}`' for flag, count in counts)})" if counts else ""
+    disturbed = f"{sum(map(bool, flags))} of {len(records)} measurements have a flag{kinds}."
     return f"""# All models of Table 5 on two CPU cores
 
 {setting}
@@ -155,6 +170,74 @@ A model is on the front if no other model is at least as good in both and better
 (Intel i9-12900H) names some models of its front; its Table 7 (A100) names families.
 
 {markdown(["model", "top-1", "throughput", "here", "D.3, CPU", "Table 7, A100"], rows)}"""
+
+
+def _agreement(later: Sequence[Record], earlier: Sequence[Record]) -> str:
+    """How far two studies of the same machine agree: an error bar that the intervals of one study do not show."""
+    days = [min(record.time or "" for record in records)[:10] for records in (earlier, later)]
+    rows = []
+    for metric in REPEATED:
+        readings = [
+            {record.name: record.metrics[metric] for record in records if metric in record.metrics}
+            for records in (earlier, later)
+        ]
+        names = sorted(readings[0].keys() & readings[1].keys())
+        if len(names) < LEAST_TO_CORRELATE:
+            continue
+        before, after = (pd.Series([known[name].value for name in names], names) for known in readings)
+        ratio = after / before
+        off = (np.maximum(ratio, 1 / ratio) - 1).sort_values()
+        overlaps = [
+            max(a.low, b.low) <= min(a.high, b.high)
+            for a, b in ((readings[0][name], readings[1][name]) for name in names)
+            if None not in (a.low, a.high, b.low, b.high)
+        ]
+        rows.append(
+            [
+                METRICS[metric].title,
+                str(len(names)),
+                f"{before.rank().corr(after.rank()):.3f}",
+                f"{ratio.median() - 1:+.1%}",
+                f"{off.median():.1%}",
+                f"{off.iloc[-1]:.1%} ({off.index[-1]})",
+                f"{sum(overlaps)} of {len(overlaps)}" if overlaps else "",
+            ]
+        )
+    studies = [study_of(records) for records in (earlier, later)]
+    fronts = [set(study.front.members) for study in studies]
+    only = [", ".join(sorted(one - other)) or "none" for one, other in (fronts, fronts[::-1])]
+    answers = [_answers(study) for study in studies]
+    asked = [[question, *(answer[question] for answer in answers)] for question in answers[0]]
+    head = [
+        "metric",
+        "models",
+        "rank correlation",
+        "median change",
+        "median difference",
+        "largest",
+        "intervals overlap",
+    ]
+    return f"""## How far two studies agree
+
+The same study ran on the same machine on {days[0]} and {days[1]}.
+
+{markdown(head, rows)}
+
+Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on that of {days[0]}:
+{only[0]}. Only on that of {days[1]}: {only[1]}.
+
+{markdown(["favored", *days], asked)}"""
+
+
+def _answers(study: Study) -> dict[str, str]:
+    """What `favor recommend` answers to a few questions."""
+    answers = {}
+    for wish, least in itertools.product(("throughput", "latency"), (75.0, 80.0, 83.0)):
+        request = Request(wish, (Limit.named("min_accuracy", least),), DATASET, "cpu")
+        answer = recommend(study.table, request)
+        undecided = f"undecided: {', '.join(choice.name for choice in answer.undecided_between)}"
+        answers[f"{wish}, at least {least:g} %"] = undecided if answer.favored is None else answer.favored.name
+    return answers
 
 
 def _on_paper(name: str) -> str:

@@ -95,4 +95,4 @@ def test_a_case_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
 
 def test_the_docs_say_how_many_formats_there_are() -> None:
     text = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
-    assert f"all files that favor reads, {len((*FORMATS, RECORDS))} formats" in text
+    assert f"all {len((*FORMATS, RECORDS))} file formats that favor reads" in text

@@ -15,6 +15,7 @@ from favor.study.plan import jobs_of
 from study.made_up import ENVIRONMENT, a_record, a_study
 from study.test_summary import FIGURES
 
+METRICS = ("throughput", "latency_p50", "inference_memory")
 SOFTWARE = {"instructions": "AVX2", "timm": "1.0.30", "flags": "busy"}
 
 
@@ -30,9 +31,7 @@ def maker():
 def measured() -> list[Record]:
     found = []
     for job in jobs_of(a_study(names=(*FIGURES, "vit_b16"), phases=("inference", "training"))):
-        metrics = dict(
-            zip(("throughput", "latency_p50", "inference_memory"), FIGURES.get(job.name, (3, 0.4, 5e8)), strict=True)
-        )
+        metrics = dict(zip(METRICS, FIGURES.get(job.name, (3, 0.4, 5e8)), strict=True))
         own = metrics if job.phase == "inference" else None
         found.append(a_record(job, metrics=own, environment={**ENVIRONMENT, **SOFTWARE}))
     return found
@@ -69,9 +68,24 @@ def test_the_document_compares_the_fronts_and_says_who_beats_whom(maker):
     assert "- On the front here but not named in D.3: vit_b16, wavevit_s, swin_ti." in text
     assert "- vit_b16 is on the front here but not on the paper's." in text
     assert "| hivit_ti16 |  |  | not measured | yes |" in text
-    assert "14 of 14 measurements have the flag `busy`" in text
+    assert "14 of 14 measurements have a flag (14 `busy`)." in text
     assert "made-up-host" not in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
+
+
+def test_the_document_says_how_far_two_studies_agree(maker):
+    first = [record for record in measured() if record.name != "vit_b16"]
+    slower = {name: (0.9 * throughput, latency, memory) for name, (throughput, latency, memory) in FIGURES.items()}
+    second = [
+        a_record(job, "2026-11-18T01:00:00Z", metrics=dict(zip(METRICS, slower[job.name], strict=True)))
+        for job in jobs_of(a_study(names=tuple(FIGURES), phases=("inference",)))
+    ]
+    text = maker.document(maker.shipped(first), second)
+    assert "ran on the same machine on 2026-11-18 and 2026-11-16" in text
+    throughput = next(line for line in text.splitlines() if line.startswith("| Throughput |"))
+    assert throughput.startswith(f"| Throughput | {len(FIGURES)} | 1.000 | +11.1% | 11.1% | 11.1% (")
+    assert "Only on that of 2026-11-18:\nnone. Only on that of 2026-11-16: none." in text
+    assert "| throughput, at least 83 % | wavevit_s | wavevit_s |" in text
 
 
 def test_a_failure_is_in_the_document(maker):
