@@ -1,6 +1,7 @@
 """The four runtimes give the outputs of eager mode, and say how they got them."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -177,6 +178,18 @@ def test_int8_is_near_the_float_model_and_needs_images(
     calibration = images(64, 3, 8, 8, seed=3).split(1)
     found = session_of(model, x[:2], Choice(runtime, "int8"), tmp_path, calibration=calibration).run(x)
     assert 1e-4 < (found - expected).abs().max() < 0.15
+
+
+def test_quantizing_leaves_the_handlers_of_others_as_they_are(
+    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nncf.common.logging import nncf_logger
+
+    own = logging.NullHandler()  # such as pytest's, which it adds to every logger that does not propagate
+    monkeypatch.setattr(nncf_logger, "handlers", [own])
+    calibration = images(8, 3, 8, 8).split(1)
+    session_of(model, images(2, 3, 8, 8), Choice("openvino", "int8"), tmp_path, calibration=calibration)
+    assert own.level == logging.NOTSET
 
 
 def test_a_model_that_cannot_be_traced_is_refused_in_one_line(tmp_path: Path) -> None:

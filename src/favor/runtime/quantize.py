@@ -67,7 +67,7 @@ def quantize_openvino(onnx_file: Path, file: Path, batches: Sequence[Tensor]) ->
     import nncf
     import openvino
 
-    nncf.set_log_level(logging.ERROR)
+    logging.getLogger("nncf").setLevel(logging.ERROR)  # nncf.set_log_level would also change the handlers of others
     try:
         model = openvino_core().read_model(onnx_file)
         with redirect_stdout(sys.stderr):  # its progress bars; stdout is for data
