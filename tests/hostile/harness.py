@@ -35,7 +35,7 @@ GOOD = ("accepted", "refused")
 LONGEST_LINE = 1500
 SECONDS = 10.0
 MEGABYTES = 700
-# A fork of this process hangs where an earlier test has started threads, as OpenVINO does; one of a fresh server not.
+# Forking this process can hang if an earlier test has started threads, as OpenVINO does; a fresh server has none.
 _CLEAN = multiprocessing.get_context("forkserver")
 _CLEAN.set_forkserver_preload(["timm", "onnx", "scipy.io", "favor.study.cluster_queue", "favor.training.predict"])
 

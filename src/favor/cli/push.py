@@ -94,12 +94,12 @@ def _tables(study: Path, records: "tuple[Record, ...]") -> list[tuple[str, str]]
         if record.task == "accuracy" and record.status == "ok" and "dataset" in record.conditions
     }
     tables = []
-    told: set[str] = set()
+    printed: set[str] = set()
 
     def tell_once(text: str) -> None:
-        if text not in told:
+        if text not in printed:
             note(text)
-        told.add(text)
+        printed.add(text)
 
     for dataset in trained_on or ("imagenet-1k",):
         try:

@@ -40,7 +40,7 @@ RUN_EXAMPLES = "\n\n".join(
         "**Built-in studies**, with their duration on two cores",
         "`quick`  inference of 21 models, one or two of every class of the taxonomy: 6 minutes (the default)",
         "`runtimes`  ten models in four runtimes, in float32 and int8: 30 minutes",
-        "`full`  inference and training step of all 47 models of the benchmark's Table 5: 2 hours",
+        "`full`  inference and training step of all 47 models of the benchmark's Table 5: about 2 hours",
         "`misnomer-imagenet`  inference of the models of The Efficiency Misnomer, at ImageNet size: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
         "`laptop`  14 families trained on CIFAR-10 for 5 minutes each, and measured: 90 minutes",

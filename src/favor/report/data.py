@@ -82,7 +82,7 @@ def as_json(data: PageData) -> str:
                 "option": option,
                 "metric": metric,
                 "bound": option[:3],
-                "tested": Limit.named(option, factor).tested,
+                "tested": Limit.named(option, 0.0).tested,
                 "title": METRICS[metric].title,
                 "unit": unit,
                 "factor": factor,
