@@ -277,6 +277,33 @@ def test_a_contender_without_an_interval_is_named_and_to_be_measured(tmp_path: P
     assert re.search(r"favor measure .*cvt_13.* --repeat flagged", answer.to_decide.command or "")
 
 
+def test_a_rival_whose_number_is_busy_and_without_an_interval_leaves_the_answer_open(tmp_path: Path) -> None:
+    # Seen: vit_ti16 at 0.62 img/s instead of 37, from one call on a busy machine.
+    leader = measured("afno_ti16", "busy", throughput=around(40.0, 0.1))
+    brief = measured("vit_ti16", "busy throughput:wide", throughput=0.62)
+    append(tmp_path / "brief", [leader, brief])
+    answer = favor.recommend(prefer="throughput", study=tmp_path / "brief")
+    assert [choice.name for choice in answer.undecided_between] == ["afno_ti16", "vit_ti16"]
+    assert "vit_ti16 may be the best" in answer.undecided[0]
+    assert answer.to_decide is not None
+    assert (answer.to_decide.metric, "--repeat flagged" in (answer.to_decide.command or "")) == ("throughput", True)
+    # A limit that the rival does not meet, whatever its speed, decides; so does a longer measurement.
+    limited = favor.recommend(prefer="throughput", max_params="5.4M", study=tmp_path / "brief")
+    assert limited.favored is not None
+    append(tmp_path / "longer", [leader, measured("vit_ti16", throughput=around(37.0, 0.02))])
+    assert favor.recommend(prefer="throughput", study=tmp_path / "longer").undecided_between == ()
+
+
+def test_a_rival_that_may_meet_a_limit_after_all_leaves_the_answer_open(tmp_path: Path) -> None:
+    slow = measured("vit_s16", throughput=around(20.0, 0.02), latency_p50=around(0.05, 0.02))
+    brief = measured("swin_ti", "busy", throughput=around(40.0, 0.02), latency_p50=6.0)
+    append(tmp_path, [slow, brief])
+    answer = favor.recommend(prefer="throughput", max_latency="100ms", study=tmp_path)
+    assert {choice.name for choice in answer.undecided_between} == {"vit_s16", "swin_ti"}
+    assert answer.to_decide is not None
+    assert answer.to_decide.metric == "latency_p50"
+
+
 def test_a_contradiction_is_not_called_busy_and_an_exact_number_in_doubt_has_no_probability(tmp_path: Path) -> None:
     records = [
         measured("vit_s16", "inference_memory:contradictory", inference_memory=28e6),

@@ -99,3 +99,14 @@ def test_more_calls_end_with_their_budget_if_the_machine_becomes_slow_meanwhile(
     longer = with_more_calls(timing, slowed.at(1).run, device, clock, StoppingRule(budget=40.0), 368)
     assert 40 <= clock.now() - start < 46
     assert len(timing.seconds) < len(longer.seconds) < 368
+
+
+def test_calls_are_added_until_a_median_that_was_known_is_known_again(clock, device):
+    # The first 120 calls agree; the next ones alternate between two times, until enough of them are fast again.
+    unsteady = FakeWork(device, lambda batch: 0.1, [1.0] * 120 + [1.0, 1.06] * 70 + [1.06] * 120 + [1.0] * 400)
+    rule = StoppingRule(budget=20.0, least_samples=100)
+    timing = time_calls(unsteady.at(1).run, device, clock, rule)
+    assert timing.converged
+    longer = with_more_calls(timing, unsteady.at(1).run, device, clock, StoppingRule(budget=80.0), 368)
+    assert longer.converged
+    assert len(longer.seconds) > 368

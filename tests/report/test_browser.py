@@ -525,6 +525,26 @@ def test_a_doubtful_number_in_the_answer_says_so(visit: Visit, decision_page: Pa
     assert "contradictory measurements, so their numbers may be better or worse: switch_8_s16" in notes
 
 
+def shorten_slowest(data: dict[str, Any]) -> None:
+    """The slowest throughput was measured on a busy machine, too briefly for an interval."""
+    column = data["settings"][data["opening"]["setting"]]["columns"]["throughput"]
+    at = data["models"]["name"].index("vit_b16")
+    data["texts"].append("busy throughput:wide")
+    column["flags"] = [len(data["texts"]) - 1 if row == at else None for row in range(len(column["value"]))]
+    column["low"][at] = column["high"][at] = None
+
+
+def test_a_rival_whose_number_is_busy_and_without_an_interval_leaves_the_pages_answer_open(
+    visit: Visit, decision_page: Path
+) -> None:
+    sure = visit(decision_page, "prefer=throughput&min_accuracy=84.5")
+    favored = sure.locator("#answer").get_attribute("data-favored")
+    assert favored not in ("", "vit_b16")
+    tab = visit(with_data(decision_page, "brief.html", shorten_slowest), "prefer=throughput&min_accuracy=84.5")
+    assert tab.locator("#answer h3").first.inner_text() == f"Undecided between {favored}, vit_b16"
+    assert "vit_b16 may be the best (measured on a busy machine" in tab.locator("#answer").inner_text()
+
+
 def test_a_flag_and_a_missing_interval_are_seen_wherever_the_number_is(visit: Visit, decision_page: Path) -> None:
     tab = visit(with_data(decision_page, "flagged.html", flag_first_throughput))
     flagged = tab.locator("#plot .points .doubtful")

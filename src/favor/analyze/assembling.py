@@ -10,10 +10,12 @@ and `_epochs_high`, the shortest and the longest of these trainings; and `_unfin
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import take
 
 from favor.analyze.flags import flags_on
 from favor.analyze.selection import numbers
@@ -68,30 +70,136 @@ def assemble(
     training of a model counts. Costs on a device come first from the run `setting` if one is given. Without it and
     without a `device` they come from the device with the most measurements (or imported or published numbers).
     """
-    succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
-    succeeded = results(succeeded, scope.unfinished)
-    origin = {column: column_of(succeeded, column) for column in _ORIGIN}
-    sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
-    rows = sized[_MODEL].drop_duplicates()
-    # A number without an image size belongs to every size of its model; it gets its own row only if there is no size.
-    has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
-    rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
-    card = [column for column in _CARD if column in sized.columns]
-    rows = rows.join(sized.groupby("name", sort=False)[card].first(), on="name")
-    new_columns: dict[str, pd.Series] = {}
-    conditions = [column for column in sized.columns if column in _READ and sized[column].notna().any()]
-    for metric in [name for name in METRICS if name in sized.columns]:
-        # Filtering and sorting is several times faster with only the columns of this metric.
-        own = [*_MODEL, *_own_columns(metric, sized), *_ORIGIN]
-        read = () if METRICS[metric].group == "counted" else conditions
+    return Assembler(table, scope).assemble(basis, device, setting)
+
+
+class Assembler:
+    """A table, prepared to be assembled in one setting after the other: a page shows it in dozens of them."""
+
+    def __init__(self, table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> None:
+        succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
+        succeeded = results(succeeded, scope.unfinished)
+        origin = {column: column_of(succeeded, column) for column in _ORIGIN}
+        sized = succeeded.assign(img_size=column_of(succeeded, "img_size").astype(float), **origin)
+        rows = sized[_MODEL].drop_duplicates()
+        # A number without an image size belongs to every size of its model; it gets a row only if there is no size.
+        has_size = rows["img_size"].notna().groupby(rows["name"]).transform("any")
+        rows = rows[rows["img_size"].notna() | ~has_size].sort_values(_MODEL).reset_index(drop=True)
+        card = [column for column in _CARD if column in sized.columns]
+        self._scope, self._sized = scope, sized
+        self._rows = rows.join(sized.groupby("name", sort=False)[card].first(), on="name")
+        self._conditions = [column for column in sized.columns if column in _READ and sized[column].notna().any()]
+        self._costs: dict[str, _Costs] = {}
+
+    def assemble(self, basis: Setting | None, device: str | None, setting: Setting | None) -> pd.DataFrame:
+        """The rows, as the function `assemble` describes them."""
+        new_columns: dict[str, pd.Series] = {}
+        for metric in [name for name in METRICS if name in self._sized.columns]:
+            if is_quality(metric):
+                candidates, settings = _comparable_qualities(self._candidates(metric), metric, self._scope, basis)
+                order = candidates["_order"].to_numpy(dtype=float)
+                best = _Numbers(metric, candidates, candidates["_setting"].to_numpy(), settings, self._rows)
+            else:
+                if metric not in self._costs:
+                    self._costs[metric] = _Costs(metric, self._candidates(metric), self._rows)
+                order = self._costs[metric].order(device, setting)
+                best = self._costs[metric].numbers
+            new_columns |= best.of_rows(order)
+        return pd.concat([self._rows, pd.DataFrame(new_columns, index=self._rows.index)], axis=1)
+
+    def _candidates(self, metric: str) -> pd.DataFrame:
+        """The rows with a number; filtering is several times faster with only the columns of this metric."""
+        sized = self._sized
+        read = () if METRICS[metric].group == "counted" else self._conditions
         accuracy = ("top1",) if is_quality(metric) and "top1" in sized.columns else ()
-        candidates = sized.loc[np.isfinite(numbers(sized, metric)), list(dict.fromkeys([*own, *accuracy, *read]))]
-        if is_quality(metric):
-            candidates, settings = _comparable_qualities(candidates, metric, scope, basis)
-        else:
-            candidates, settings = _comparable_costs(candidates, own, metric, device, setting)
-        new_columns |= _best_of(candidates, metric, rows, settings)
-    return pd.concat([rows, pd.DataFrame(new_columns, index=rows.index)], axis=1)
+        columns = dict.fromkeys([*_MODEL, *_own_columns(metric, sized), *_ORIGIN, *accuracy, *read])
+        return sized.loc[np.isfinite(numbers(sized, metric)), list(columns)]
+
+
+class _Costs:
+    """The counts or costs of a metric, and which of them may represent a model in a setting."""
+
+    def __init__(self, metric: str, candidates: pd.DataFrame, rows: pd.DataFrame) -> None:
+        self._metric, self._candidates = metric, candidates
+        self._source_order = source_order(candidates["source"])
+        self._is_counted = METRICS[metric].group == "counted"
+        self._code, self._settings = (
+            (np.zeros(len(candidates), dtype=int), [Setting()])
+            if self._is_counted
+            else numbered_settings(candidates, RUN_CONDITIONS, metric)
+        )
+        self.numbers = _Numbers(metric, candidates, self._code, self._settings, rows)
+
+    def order(self, device: str | None, run: Setting | None) -> np.ndarray:
+        """By candidate, lower is better; infinite for those of another kind of device."""
+        order = self._source_order
+        if self._is_counted:
+            return order
+        wanted = run.device if run else device or _main_device(self._candidates, order)
+        same, alike = self._on(wanted)
+        order = order + np.where(same, 0.0, 0.5)
+        if run is not None:
+            # All numbers of the run setting come first, the best source before the others.
+            order = np.where(in_run_setting(self._distinct_settings, run)[self._code], 0.01 * order - 1.0, order)
+        if METRICS[self._metric].at_best_batch:
+            order = order + np.where(self._given_batch, 0.25, 0.0)
+        return np.where(same | alike, order, np.inf)
+
+    def _on(self, device: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Masks of the candidates on a device, and on one of the same kind."""
+        if device not in self._by_device:
+            self._by_device[device] = on_device(self._candidates, device), on_like_device(self._candidates, device)
+        return self._by_device[device]
+
+    @cached_property
+    def _by_device(self) -> dict[str | None, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    @cached_property
+    def _distinct_settings(self) -> pd.Series:
+        return pd.Series(self._settings, dtype=object)
+
+    @cached_property
+    def _given_batch(self) -> np.ndarray:
+        return given_batch(self._candidates)
+
+
+class _Numbers:
+    """The columns of a metric by candidate, and the row of a model that each candidate can stand for."""
+
+    def __init__(
+        self, metric: str, candidates: pd.DataFrame, code: np.ndarray, settings: Sequence[Setting], rows: pd.DataFrame
+    ) -> None:
+        self._index, self._count = rows.index, len(candidates)
+        self._columns = _renamed_columns(metric, candidates, code, settings)
+        models = pd.concat([rows[_MODEL], candidates[_MODEL]], ignore_index=True)
+        # Rows come first and are distinct, so that the number of their model is their position.
+        number = models.groupby(_MODEL, dropna=False, sort=False).ngroup().to_numpy()[len(rows) :]
+        self._row = np.where(number < len(rows), number, -1)
+        # A number without an image size stands for every size of its model that has none of its own.
+        self._of_any_size = candidates["img_size"].isna().to_numpy()
+        names, distinct = pd.factorize(models["name"])
+        self._name_of_row, self._name, self._names = names[: len(rows)], names[len(rows) :], len(distinct)
+
+    def of_rows(self, order: np.ndarray) -> dict[str, pd.Series]:
+        """The columns for the rows, each taken from its best candidate; the later of two that are equally good."""
+        best_first = np.lexsort((-np.arange(self._count), order))
+        best_first = best_first[np.isfinite(order[best_first])]
+        chosen = _first_by_key(best_first, self._row, len(self._index))
+        if self._of_any_size.any():
+            of_name = _first_by_key(best_first[self._of_any_size[best_first]], self._name, self._names)
+            chosen = np.where(chosen < 0, of_name[self._name_of_row], chosen)
+        found = {name: take(column, chosen, allow_fill=True) for name, column in self._columns.items()}
+        return {name: pd.Series(values, index=self._index) for name, values in found.items()}
+
+
+def _first_by_key(candidates: np.ndarray, key: np.ndarray, keys: int) -> np.ndarray:
+    """The first of the candidates for every key; -1 for a key without any."""
+    first = np.full(keys, -1)
+    backwards = candidates[::-1]
+    backwards = backwards[key[backwards] >= 0]
+    first[key[backwards]] = backwards  # of several candidates with one key, the last assignment stays
+    return first
 
 
 def comparable(
@@ -150,29 +258,6 @@ def with_failures(assembled: pd.DataFrame, table: pd.DataFrame, metrics: Sequenc
     ]
     rows = assembled.assign(status=np.where(failed, "failed", "ok"))
     return pd.concat([rows, unseen[[*_MODEL, *card]].assign(status="failed")], ignore_index=True)
-
-
-def _comparable_costs(
-    candidates: pd.DataFrame, own: Sequence[str], metric: str, device: str | None, run: Setting | None
-) -> tuple[pd.DataFrame, list[Setting]]:
-    """The rows whose count or cost may represent the model, with `_order` (lower is better) and `_setting`'s number.
-
-    They have the metric's own columns: the conditions are in the setting.
-    """
-    order = source_order(candidates["source"])
-    if METRICS[metric].group == "counted":
-        return candidates[own].assign(_order=order, _setting=0), [Setting()]
-    code, settings = numbered_settings(candidates, RUN_CONDITIONS, metric)
-    wanted = run.device if run else device or _main_device(candidates, order)
-    same = on_device(candidates, wanted)
-    order = order + np.where(same, 0.0, 0.5)
-    if run is not None:
-        # All numbers of the run setting come first, the best source before the others.
-        order = np.where(in_run_setting(pd.Series(settings, dtype=object), run)[code], 0.01 * order - 1.0, order)
-    if METRICS[metric].at_best_batch:
-        order = order + np.where(given_batch(candidates), 0.25, 0.0)
-    usable = same | on_like_device(candidates, wanted)
-    return candidates.loc[usable, own].assign(_order=order[usable], _setting=code[usable]), settings
 
 
 def _comparable_qualities(
@@ -239,28 +324,24 @@ def _latest_first(candidates: pd.DataFrame, *before: str) -> pd.DataFrame:
     return candidates.iloc[::-1].sort_values(["_order", *before], kind="stable")
 
 
-def _best_of(
-    candidates: pd.DataFrame, metric: str, rows: pd.DataFrame, settings: Sequence[Setting]
-) -> dict[str, pd.Series]:
-    """The metric's columns for the rows, each taken from its best candidate; the later of two that are equally good."""
+def _renamed_columns(
+    metric: str, candidates: pd.DataFrame, code: np.ndarray, settings: Sequence[Setting]
+) -> dict[str, Any]:
+    """The columns that the metric adds to assembled rows, as arrays."""
     renamed = {column: f"{metric}_{column}" for column in ("source", "provenance")}
     renamed |= {"pipeline": f"{metric}_pipeline"} if is_quality(metric) else {}
-    best = _latest_first(candidates).drop_duplicates(_MODEL).rename(columns=renamed)
-    best[f"{metric}_setting"] = pd.Series([settings[code] for code in best["_setting"]], index=best.index, dtype=object)
-    if best["flags"].notna().any():
-        best[f"{metric}_flags"] = [flags_on(metric, flags) for flags in best["flags"]]
-    if is_quality(metric) and _IMAGES in best.columns:
-        best[f"{metric}_images"] = best[_IMAGES]
-    if f"{metric}_rounds" in best.columns:
-        best[f"{metric}_stretch"] = best["stretch"]
-    columns = [column for column in _own_columns(metric, best) if column in best.columns]
-    of_row = rows[_MODEL].merge(best[[*_MODEL, *columns]], on=_MODEL, how="left").set_axis(rows.index)
-    of_any_size = best[best["img_size"].isna()].set_index("name")
-    if not len(of_any_size):
-        return {column: of_row[column] for column in columns}
+    named = candidates.rename(columns=renamed)
+    named[f"{metric}_setting"] = pd.Series([settings[number] for number in code], index=named.index, dtype=object)
+    if named["flags"].notna().any():
+        named[f"{metric}_flags"] = [flags_on(metric, flags) for flags in named["flags"]]
+    if is_quality(metric) and _IMAGES in named.columns:
+        named[f"{metric}_images"] = named[_IMAGES]
+    if f"{metric}_rounds" in named.columns:
+        named[f"{metric}_stretch"] = named["stretch"]
+    columns = {column: named[column] for column in _own_columns(metric, named)}
     return {
-        column: of_row[column].where(of_row[metric].notna(), rows["name"].map(of_any_size[column]))
-        for column in columns
+        name: column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
+        for name, column in columns.items()
     }
 
 

@@ -6,16 +6,21 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from favor.analyze.intervals import draw, has_known_uncertainty
+from favor.analyze.intervals import draw, has_known_uncertainty, says_nothing
 from favor.analyze.limits import Limit
 from favor.metrics import METRICS
 
 
 class BestInDraws(NamedTuple):
-    """By row, the share of draws in which it is best, and whether that is a probability: its uncertainty is known."""
+    """By row, the share of draws in which it is best, and whether that is a probability: its uncertainty is known.
+
+    `open_shares` is the share in which a row would be best if its numbers that say nothing were as good as can be; zero
+    for a row without such numbers.
+    """
 
     shares: np.ndarray
     is_known: np.ndarray
+    open_shares: np.ndarray
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -39,7 +44,23 @@ def draw_best(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, dr
     known = np.logical_and.reduce([has_known_uncertainty(rows, column) for column in involved])
     rng = np.random.default_rng(0)
     drawn = {column: draw(rows, column, draws, rng) for column in involved}
-    return BestInDraws(shares_of_best(drawn, objective, limits), known)
+    return BestInDraws(shares_of_best(drawn, objective, limits), known, _open_shares(rows, drawn, objective, limits))
+
+
+def _open_shares(
+    rows: pd.DataFrame, drawn: Mapping[str, np.ndarray], objective: str, limits: Sequence[Limit]
+) -> np.ndarray:
+    empty = {column: says_nothing(rows, column) for column in drawn}
+    is_open = np.logical_or.reduce(list(empty.values()))
+    if not is_open.any():
+        return np.zeros(len(rows))
+    at_best = {
+        column: np.where(empty[column], np.inf if METRICS[column.partition("@")[0]].better == "higher" else 0.0, values)
+        for column, values in drawn.items()
+    }
+    least = _costs_within(drawn, objective, limits).min(axis=1, keepdims=True)
+    costs = _costs_within(at_best, objective, limits)
+    return np.where(is_open, ((costs <= least) & (costs < np.inf)).mean(axis=0), 0.0)
 
 
 def shares_of_best(
@@ -49,9 +70,17 @@ def shares_of_best(
 
     `drawn` has one row per draw and one column per model, for every column of numbers that decides.
     """
-    cost = drawn[objective] * METRICS[objective].sign
-    keeps = np.ones(cost.shape, dtype=bool) if possible is None else np.broadcast_to(possible, cost.shape).copy()
+    costs = _costs_within(drawn, objective, limits)
+    if possible is not None:
+        costs = np.where(possible, costs, np.inf)
+    best = costs.argmin(axis=1)[(costs < np.inf).any(axis=1)]
+    return np.bincount(best, minlength=costs.shape[1]) / len(costs)
+
+
+def _costs_within(drawn: Mapping[str, np.ndarray], objective: str, limits: Sequence[Limit]) -> np.ndarray:
+    """The objective as a cost, by draw and model; infinite where a limit is not met."""
+    costs = drawn[objective] * METRICS[objective].sign
+    keeps = np.ones(costs.shape, dtype=bool)
     for limit in limits:
         keeps &= limit.kept_by(drawn[limit.column])
-    best = np.where(keeps, cost, np.inf).argmin(axis=1)[keeps.any(axis=1)]
-    return np.bincount(best, minlength=cost.shape[1]) / len(cost)
+    return np.where(keeps, costs, np.inf)

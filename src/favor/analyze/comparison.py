@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from favor.analyze.assembling import assemble, comparable, is_quality, with_metrics
+from favor.analyze.assembling import Assembler, assemble, comparable, is_quality, with_metrics
 from favor.analyze.intervals import with_quality_intervals
 from favor.analyze.quantized import with_quantized_accuracy
 from favor.analyze.run_settings import RunSettings
@@ -152,11 +152,15 @@ class Comparison:
             self._assembled[None] = with_quality_intervals(rows, self.scope.dataset)
         if run is not None and run not in self._assembled:
             if run not in self._costs:
-                self._costs[run] = assemble(with_metrics(self.table, DEVICE_METRICS), setting=run)
+                self._costs[run] = self._cost_assembler.assemble(None, None, run)
             costs, anywhere = self._costs[run], self._assembled[None]
             added = costs.columns.difference(anywhere.columns, sort=False)
             self._assembled[run] = pd.concat([anywhere, costs[added]], axis=1)
         return self._assembled[run]
+
+    @cached_property
+    def _cost_assembler(self) -> Assembler:
+        return Assembler(with_metrics(self.table, DEVICE_METRICS))
 
     def accuracy_note(self, sources: str) -> str:
         """Which accuracies are compared, for how many models, which pipelines can be chosen, and what is left out."""

@@ -61,8 +61,20 @@ def has_known_uncertainty(table: pd.DataFrame, metric: str) -> np.ndarray:
     >>> has_known_uncertainty(rows, "params").tolist(), has_known_uncertainty(rows, "throughput").tolist()
     ([True], [False])
     """
-    in_doubt = marked(column_of(table, f"{metric}_flags"), is_disturbed)
-    return _with_both_ends(table, metric) | (_is_exact(metric) & np.isfinite(numbers(table, metric)) & ~in_doubt)
+    exact = _is_exact(metric) & np.isfinite(numbers(table, metric)) & ~_is_in_doubt(table, metric)
+    return _with_both_ends(table, metric) | exact
+
+
+def says_nothing(table: pd.DataFrame, metric: str) -> np.ndarray:
+    """Mask of the rows whose number was measured on a busy machine, or contradicts others, and has no interval.
+
+    One call on a busy machine took 60 times as long as on a quiet one.
+    """
+    return _is_in_doubt(table, metric) & ~has_known_uncertainty(table, metric)
+
+
+def _is_in_doubt(table: pd.DataFrame, metric: str) -> np.ndarray:
+    return marked(column_of(table, f"{metric}_flags"), is_disturbed)
 
 
 def _with_both_ends(table: pd.DataFrame, metric: str) -> np.ndarray:

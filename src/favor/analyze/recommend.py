@@ -173,7 +173,11 @@ class _Decision:
         chances = {at: "unknown" if math.isnan(chance) else f"{chance:.0%}" for at, chance in verdict.chances.items()}
         names = [f"{choose(at).called} ({chances[at]}{what})" for at, what in beyond.items()]
         nobody = [f"no model that meets the limits ({verdict.nobody:.0%})"] if verdict.nobody >= LIKELY else []
-        return [f"undecided between {', '.join([*names, *nobody])}: none is the best in most draws from the intervals"]
+        why = "none is the best in most draws from the intervals"
+        if verdict.too_brief:
+            brief = " and ".join(choose(at).called for at in verdict.too_brief)
+            why = f"{brief} may be the best: measured on a busy machine or contradictory, and without an interval"
+        return [f"undecided between {', '.join([*names, *nobody])}: {why}"]
 
     def to_decide(self, verdict: Verdict, comparison: Comparison, draws: int) -> ToDecide | None:
         """What to measure if the answer is open."""

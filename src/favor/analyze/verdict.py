@@ -11,7 +11,7 @@ import pandas as pd
 
 from favor.analyze.chances import draw_best
 from favor.analyze.flags import disturbance
-from favor.analyze.intervals import deviations, has_known_uncertainty
+from favor.analyze.intervals import deviations, has_known_uncertainty, says_nothing
 from favor.analyze.limits import Limit
 from favor.analyze.origins import said_source
 from favor.analyze.ranking import Request
@@ -39,13 +39,15 @@ class Verdict:
     """By row, the probability of being the best (None if nothing can be drawn), and who wins.
 
     `contenders` are empty if one is favored. A model with a number of unknown uncertainty may be favored or among them,
-    but its probability is NaN. `nobody` is the share of draws in which no model meets all limits.
+    but its probability is NaN. `nobody` is the share of draws in which no model meets all limits. `too_brief` are the
+    contenders but for which a model would be favored: they were measured too briefly on a busy machine.
     """
 
     chances: dict[int, float] | None
     favored: int | None
     contenders: tuple[int, ...]
     nobody: float
+    too_brief: tuple[int, ...] = ()
 
 
 def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int) -> Verdict:
@@ -63,6 +65,13 @@ def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequen
     if not len(pool):
         return Verdict(chances, None, (), nobody)
     if shares[likely[0]] >= most and likely[0] in pool.index:
+        too_brief = tuple(
+            at
+            for at, share in zip(rows.index.tolist(), drawn.open_shares, strict=True)
+            if share >= LIKELY and at != likely[0]
+        )[: _MOST_CONTENDERS - 1]
+        if too_brief:
+            return Verdict(chances, None, (likely[0], *too_brief), nobody, too_brief)
         return Verdict(chances, likely[0], (), nobody)
     contenders = tuple(at for at in likely if shares[at] >= LIKELY)[:_MOST_CONTENDERS]
     return Verdict(chances, None, contenders, nobody)
@@ -78,7 +87,9 @@ def what_decides(
     draws: int,
 ) -> ToDecide:
     """The metric whose uncertainty keeps the answer open, and what to run to reduce it."""
-    column = _open_question(rows, objective, limits, draws=draws)
+    column = _doubtful(rows.loc[list(verdict.too_brief)], objective, limits) or _open_question(
+        rows, objective, limits, draws=draws
+    )
     limit = next((limit for limit in limits if limit.column == column and column != objective), None)
     some = rows.loc[list(verdict.contenders)]
     if METRICS[column.partition("@")[0]].group == "quality":
@@ -86,9 +97,17 @@ def what_decides(
     return _by_measuring(some, column, limit, request)
 
 
+def _doubtful(rows: pd.DataFrame, objective: str, limits: Sequence[Limit]) -> str | None:
+    """The first column with a number that says nothing."""
+    return next((column for column in _involved(objective, limits) if says_nothing(rows, column).any()), None)
+
+
+def _involved(objective: str, limits: Sequence[Limit]) -> list[str]:
+    return list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
+
+
 def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, draws: int) -> str:
     """The column whose exact values would make one model the best in most draws."""
-    involved = list(dict.fromkeys([objective, *(limit.column for limit in limits)]))
 
     def surest(column: str) -> float:
         known = rows.assign(**{f"{column}_{end}": rows[column] for end in ("low", "high")}).drop(
@@ -97,7 +116,7 @@ def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], 
         drawn = draw_best(known, objective, limits, draws=draws)
         return 0.0 if drawn is None else float(drawn.shares.max())
 
-    return max(involved, key=surest)
+    return max(_involved(objective, limits), key=surest)
 
 
 def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request: Request) -> ToDecide:

@@ -80,14 +80,17 @@ def with_more_calls(
 ) -> Timing:
     """The timing with single calls added until it has the `wanted` number, unless they would exceed the rule's budget.
 
-    Other load may slow them down: then they end with the budget.
+    A median that was known well enough stays so: calls are added until the rule is met again. Other load may slow them
+    down: then they end with the budget.
     """
     missing = wanted - len(timing.seconds)
     if missing <= 0 or missing * timing.quantile(0.5).value > rule.budget:
         return timing
     start, seconds = clock.now(), list(timing.seconds)
     with _no_garbage_collection():
-        while len(seconds) < wanted and clock.now() - start < rule.budget:
+        while clock.now() - start < rule.budget:
+            if len(seconds) >= wanted and (is_met(seconds, rule) or not timing.converged):
+                break
             seconds.append(seconds_per_call(run, 1, device, clock))
     return replace(timing, seconds=tuple(seconds), converged=is_met(seconds, rule))
 

@@ -250,9 +250,13 @@ function chancesUnder(answer, sets) {
   const tested = sets.map((set) => set.map((limit) => [limit, involved.indexOf(limit.metric)]));
   const factor = sign(deciding.objective);
   const random = normalNumbers(1);
-  const wins = sets.map(() => new Float64Array(rows.length));
+  const [wins, openWins] = [0, 1].map(() => sets.map(() => new Float64Array(rows.length)));
+  // Rows with a number that is in doubt and has no interval: it may be as good as can be.
+  const open = [...rows.keys()].filter((at) => drawn.some((metric) => metric.saysNothing[at]));
+  const perfect = involved.map((name) => (METRICS.get(name).better === "higher" ? Infinity : 0));
   for (let round = 0; round < DRAWS; round++) {
     const numbers = drawn.map((metric) => metric.draw(random));
+    const atBest = (metric, at) => (drawn[metric].saysNothing[at] ? perfect[metric] : numbers[metric][at]);
     tested.forEach((set, which) => {
       let best = -1;
       let least = Infinity;
@@ -261,10 +265,16 @@ function chancesUnder(answer, sets) {
         if (cost < least && set.every(([limit, metric]) => keeps(limit, numbers[metric][at]))) [best, least] = [at, cost];
       }
       if (best >= 0) wins[which][best] += 1;
+      for (const at of open) {
+        if (factor * atBest(0, at) <= least && set.every(([limit, metric]) => keeps(limit, atBest(metric, at)))) openWins[which][at] += 1;
+      }
     });
   }
   const isKnown = rows.map((_, at) => drawn.every((metric) => metric.isKnown[at]));
-  return wins.map((won) => new Map(rows.map((row, at) => [row, { share: won[at] / DRAWS, isKnown: isKnown[at] }])));
+  return wins.map(
+    (won, which) =>
+      new Map(rows.map((row, at) => [row, { share: won[at] / DRAWS, isKnown: isKnown[at], openShare: openWins[which][at] / DRAWS }])),
+  );
 }
 
 // For each way to relax the limits: the limits to write, and the model that they give, or those that it is undecided
@@ -352,7 +362,8 @@ function uncertaintyOf(metric, column, values, rows) {
       return linear ? value + moved : value * Math.exp(moved);
     });
   };
-  return { draw, below, above, isKnown: rows.map((row) => hasKnownUncertainty(metric, column, row)) };
+  const isKnown = rows.map((row) => hasKnownUncertainty(metric, column, row));
+  return { draw, below, above, isKnown, saysNothing: isKnown.map((known, at) => !known && isDisturbed(flags[at])) };
 }
 
 const isEnd = (end) => end !== null && end !== undefined;
@@ -366,8 +377,12 @@ function verdictOf({ pool }, chances) {
   if (chances === null || !pool.length) return { favored: pool[0] ?? null, contenders: [] };
   const likely = [...chances.keys()].sort((a, b) => chances.get(b).share - chances.get(a).share);
   const [surest] = likely;
-  if (chances.get(surest).share >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(surest)) return { favored: surest, contenders: [] };
-  return { favored: null, contenders: likely.filter((row) => chances.get(row).share >= LIKELY).slice(0, MOST_CONTENDERS) };
+  if (chances.get(surest).share >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(surest)) {
+    const tooBrief = [...chances.keys()].filter((row) => row !== surest && chances.get(row).openShare >= LIKELY).slice(0, MOST_CONTENDERS - 1);
+    if (tooBrief.length) return { favored: null, contenders: [surest, ...tooBrief], tooBrief };
+    return { favored: surest, contenders: [] };
+  }
+  return { favored: null, contenders: likely.filter((row) => chances.get(row).share >= LIKELY).slice(0, MOST_CONTENDERS), tooBrief: [] };
 }
 
 // A probability in words.

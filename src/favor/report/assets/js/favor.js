@@ -130,11 +130,15 @@ function testedTexts({ limits }) {
 }
 
 // Who may be the best, and where to read what to measure.
-function undecidedText({ contenders }, { pool }, chances) {
+function undecidedText({ contenders, tooBrief }, { pool }, chances) {
   const said = contenders.map((row) => `${MODELS[row].label} (${chanceText(chances.get(row))}${pool.includes(row) ? "" : ", just beyond a limit"})`);
   const nobody = 1 - [...chances.values()].reduce((sum, { share }) => sum + share, 0);
   if (nobody >= LIKELY) said.push(`no model that meets the limits (${fixed(100 * nobody, 0)} %)`);
-  return `None is the best in most draws from the intervals: ${said.join(", ")}. The command below also says what to measure to decide.`;
+  const brief = tooBrief.map((row) => MODELS[row].label).join(" and ");
+  const why = brief
+    ? `${brief} may be the best (measured on a busy machine or contradictory, and without an interval)`
+    : "None is the best in most draws from the intervals";
+  return `${why}: ${said.join(", ")}. The command below also says what to measure to decide.`;
 }
 
 function noneTitle({ undecided, question }, { contenders }) {
