@@ -244,9 +244,14 @@ def accuracy_interval(accuracy: float, images: float) -> tuple[float, float]:
     >>> [round(bound, 2) for bound in accuracy_interval(82.54, 50_000)]
     [82.2, 82.87]
     """
+    low, high = _wilson(np.array(accuracy), np.array(images))
+    return float(low), float(high)
+
+
+def _wilson(accuracy: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     share = accuracy / 100
     center = (share + Z**2 / (2 * images)) / (1 + Z**2 / images)
-    half = Z / (1 + Z**2 / images) * math.sqrt(share * (1 - share) / images + Z**2 / (4 * images**2))
+    half = Z / (1 + Z**2 / images) * np.sqrt(share * (1 - share) / images + Z**2 / (4 * images**2))
     return 100 * (center - half), 100 * (center + half)
 
 
@@ -261,8 +266,8 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
     for metric in [name for name in QUALITIES if name in table.columns]:
         value, half = numbers(table, metric), _half_width_over_seeds(table, metric)
         images = _test_images(table, metric, dataset)
-        ends = np.array([accuracy_interval(*pair) for pair in zip(value, images, strict=True)]).reshape(-1, 2)
-        below, above = np.nan_to_num(value - ends[:, 0]), np.nan_to_num(ends[:, 1] - value)
+        low, high = _wilson(value, images)
+        below, above = np.nan_to_num(value - low), np.nan_to_num(high - value)
         known = (half > 0) | ~np.isnan(images)
         bounds = {"_low": value - np.hypot(below, half), "_high": value + np.hypot(above, half)}
         estimated = np.zeros(len(table), dtype=bool)
