@@ -1,7 +1,6 @@
 """The study `misnomer` in miniature, from its own file: a few models on some digits, to the figures of the paper."""
 
 import json
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,12 +12,9 @@ from typer.testing import CliRunner
 from favor.cli import app
 from favor.data import opening
 from favor.evidence import load_evidence
-from favor.machine.process import Findings
 from favor.records import read
 from favor.report.figures import Figure, all_figures
-from favor.study import local_executor, running
-from favor.training.request import TrainingRequest
-from favor.training.run import train
+from study.in_this_process import in_this_process
 from study.some_digits import some_digits
 
 MODELS = ["vit_xs4_d2", "vit_xs4", "vit_xs4_w64", "universal_xs4_w96", "switch_xs4_w64"]
@@ -26,12 +22,6 @@ RECIPE = (
     "name: miniature\nversion: 1\ndoc: of this test\ndata: digits\nimg_size: 32\nepochs: 1\nbatch_size: 40\n"
     "optimizer: adamw\nlr: 1e-3\nweight_decay: 0.05\n"
 )
-
-
-def in_this_process(command: list[str], request: str, **_: object) -> Findings:
-    """Train here: a process for each training would take longer than the training."""
-    train(replace(TrainingRequest.from_json(request), survey_seconds=1e-9))
-    return Findings()
 
 
 def miniature(folder: Path) -> Path:
@@ -52,10 +42,7 @@ def miniature(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("misnomer")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_executor, "supervise", in_this_process)
-        # It waits for a quiet machine, and has its own tests.
-        patch.setattr(running, "_second_look", lambda *_: None)
+    with in_this_process(folder, {}) as patch:
         patch.setitem(opening._INSIDE, "digits", some_digits)
         done = CliRunner().invoke(app, ["run", str(miniature(folder)), "--study", str(folder / "study"), "--wait"])
     assert done.exit_code == 0, done.output

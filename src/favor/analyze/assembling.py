@@ -128,6 +128,7 @@ class _Costs:
             if self._is_counted
             else numbered_settings(candidates, RUN_CONDITIONS, metric)
         )
+        self._by_device: dict[str | None, tuple[np.ndarray, np.ndarray]] = {}
         self.numbers = _Numbers(metric, candidates, self._code, self._settings, rows)
 
     def order(self, device: str | None, run: Setting | None) -> np.ndarray:
@@ -140,7 +141,7 @@ class _Costs:
         order = order + np.where(same, 0.0, 0.5)
         if run is not None:
             # All numbers of the run setting come first, the best source before the others.
-            order = np.where(in_run_setting(self._distinct_settings, run)[self._code], 0.01 * order - 1.0, order)
+            order = np.where(in_run_setting(pd.Series(self._settings, dtype=object), run)[self._code], 0.01 * order - 1.0, order)
         if METRICS[self._metric].at_best_batch:
             order = order + np.where(self._given_batch, 0.25, 0.0)
         return np.where(same | alike, order, np.inf)
@@ -150,14 +151,6 @@ class _Costs:
         if device not in self._by_device:
             self._by_device[device] = on_device(self._candidates, device), on_like_device(self._candidates, device)
         return self._by_device[device]
-
-    @cached_property
-    def _by_device(self) -> dict[str | None, tuple[np.ndarray, np.ndarray]]:
-        return {}
-
-    @cached_property
-    def _distinct_settings(self) -> pd.Series:
-        return pd.Series(self._settings, dtype=object)
 
     @cached_property
     def _given_batch(self) -> np.ndarray:

@@ -24,7 +24,7 @@ _FIRST_COSTS = ("throughput", "latency_p50", "inference_memory", "params", "macs
 _FEW = 5  # times more models in all pipelines together: as with timm's networks
 _USUAL_DATASET = "imagenet-1k"
 # What ends a script element or a line of script, written so that JSON reads the same.
-_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+_ESCAPES = {sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ def escaped(content: object) -> str:
     '{"name":"\\\\u003c/script\\\\u003e"}'
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_ESCAPES)
+    for sign, written in _ESCAPES.items():  # many times faster than `translate` where few signs are replaced
+        text = text.replace(sign, written)
+    return text
 
 
 def _as_read() -> list[str]:

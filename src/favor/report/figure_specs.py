@@ -2,17 +2,15 @@
 
 import base64
 import gzip
-import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
-from typing import Any
 
 import altair as alt
+import msgspec
 import pandas as pd
 import vl_convert
 from altair.utils.schemapi import debug_mode
@@ -102,7 +100,7 @@ def drawing_of(figure: Figure) -> Drawing:
     spec = specification(figure.chart)
     return Drawing(
         *about,
-        spec=packed(json.dumps(spec, separators=(",", ":"), allow_nan=False)),
+        spec=packed(as_json(spec)),
         missing=None,
         wide="concat" in spec,
     )
@@ -110,13 +108,13 @@ def drawing_of(figure: Figure) -> Drawing:
 
 def specification(chart: alt.TopLevelMixin) -> dict[str, object]:
     """A chart's Vega-Lite specification, without Altair's own look, which would hide the page's theme."""
-    return {key: _as_json(value) for key, value in chart.to_dict(validate=False).items() if key != "config"}
+    return {key: value for key, value in chart.to_dict(validate=False).items() if key != "config"}
 
 
-def _as_json(value: Any) -> Any:
-    """What is not a number is null, which Vega leaves out; JSON has no other way to say it."""
-    if isinstance(value, dict):
-        return {key: _as_json(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_as_json(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def as_json(spec: Mapping[str, object]) -> str:
+    """A specification as JSON; what is not a number is null, which Vega leaves out.
+
+    >>> as_json({"x": float("nan"), "y": [1.0, float("inf")]})
+    '{"x":null,"y":[1.0,null]}'
+    """
+    return msgspec.json.encode(spec, enc_hook=float).decode()  # numbers of NumPy are floats
