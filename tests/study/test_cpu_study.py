@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,9 @@ def test_the_document_compares_the_fronts_and_says_who_beats_whom(maker):
     assert "- On the front here but not named in D.3: vit_b16, wavevit_s, swin_ti." in text
     assert "- vit_b16 is on the front here but not on the paper's." in text
     assert "| hivit_ti16 |  |  | not measured | yes |" in text
-    assert "14 of 14 measurements have a flag (14 `busy`)." in text
+    assert "14 of 14 measurements have a [flag](protocol.md#flags):" in text
+    assert "| `busy` | 14 |" in text
+    assert "Inference: 2026-11-16, training steps: 2026-11-16." in text
     assert "made-up-host" not in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
 
@@ -86,6 +89,18 @@ def test_the_document_says_how_far_two_studies_agree(maker):
     assert throughput.startswith(f"| Throughput | {len(FIGURES)} | 1.000 | +11.1% | 11.1% | 11.1% (")
     assert "Only on that of 2026-11-18:\nnone. Only on that of 2026-11-16: none." in text
     assert "| throughput, at least 83 % | wavevit_s | wavevit_s |" in text
+
+
+def test_a_phase_that_was_not_measured_again_says_nothing_about_agreement(maker):
+    first, later = measured(), []
+    for record in first:
+        again = record.task == "inference"
+        later.append(replace(record, time="2026-11-18T01:00:00Z") if again else record)
+    text = maker.document(maker.shipped(later), maker.shipped(first))
+    assert "Inference: 2026-11-18, training steps: 2026-11-16." in text
+    assert "ran on the same machine on 2026-11-16 and 2026-11-18" in text
+    assert "| Throughput | 7 |" in text
+    assert "| Training step |" not in text
 
 
 def test_a_failure_is_in_the_document(maker):
