@@ -305,7 +305,7 @@ _GLOSSARY = (
         "Training energy",
         "J",
         "lower",
-        "Energy of all steps of a training.",
+        "Energy of all steps of a training run.",
         conditions=("dataset", "pipeline"),
     ),
     _energy(
@@ -313,7 +313,7 @@ _GLOSSARY = (
         "Training carbon",
         "gCO2e",
         "lower",
-        "Energy of all steps of a training times the carbon intensity of the electricity.",
+        "Energy of all steps of a training run times the carbon intensity of the electricity.",
         conditions=("grid_intensity", "dataset", "pipeline"),
     ),
     _energy(
