@@ -224,6 +224,21 @@ def test_no_model_in_most_draws_is_undecided_with_what_to_measure_and_how_long(o
     assert re.search(r"To decide: .*: favor measure .* \(about \d+ min\)", shown)
 
 
+def test_the_time_to_decide_counts_from_the_time_that_was_spent(tmp_path: Path) -> None:
+    def suggested(spent: float) -> float:
+        speeds = {"vit_s16": 40.0, "swin_ti": 38.5, "cvt_13": 38.0}
+        close = [measured(name, throughput=around(speed, 0.2)) for name, speed in speeds.items()]
+        append(
+            tmp_path / str(spent),
+            [replace(record, environment={**record.environment, "budget": spent}) for record in close],
+        )
+        step = favor.recommend(prefer="throughput", study=tmp_path / str(spent)).to_decide
+        assert step is not None
+        return float(re.findall(r"--budget (\d+)", step.command or "")[0])
+
+    assert suggested(8.0) == pytest.approx(2 * suggested(4.0), rel=0.02)
+
+
 def test_a_number_near_its_limit_is_to_be_measured_until_it_is_clear(tmp_path: Path) -> None:
     append(
         tmp_path,
@@ -292,6 +307,13 @@ def test_a_rival_whose_number_is_busy_and_without_an_interval_leaves_the_answer_
     assert limited.favored is not None
     append(tmp_path / "longer", [leader, measured("vit_ti16", throughput=around(37.0, 0.02))])
     assert favor.recommend(prefer="throughput", study=tmp_path / "longer").undecided_between == ()
+
+
+def test_where_others_are_close_anyway_a_rival_that_says_nothing_is_measured_with_them(tmp_path: Path) -> None:
+    close = [measured(name, throughput=around(40.0, 0.1)) for name in ("vit_s16", "swin_ti")]
+    append(tmp_path, [*close, measured("cvt_13", "busy", throughput=0.6)])
+    answer = favor.recommend(prefer="throughput", study=tmp_path)
+    assert {choice.name for choice in answer.undecided_between} == {"vit_s16", "swin_ti", "cvt_13"}
 
 
 def test_a_rival_that_may_meet_a_limit_after_all_leaves_the_answer_open(tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_an_estimate_keeps_the_machine_of_its_service_times(wide_table: WideTabl
     assert row["max_qps"] == pytest.approx(predicted_load(0.010, 150.0, 4, 0.05))
 
 
+def test_an_estimate_from_simulated_times_is_in_their_setting(wide_table: WideTable) -> None:
+    rows = [{"name": name, "top1": top1} for name, top1 in (("one", 85.0), ("two", 83.0))]
+    simulated = {"source": "simulated", "device": "t4", "machine": "NVIDIA T4", "environment.device_name": "NVIDIA T4"}
+    times = [served("one", 0.045, 25.0, 2) | simulated, served("two", 0.010, 150.0, 4) | simulated]
+    answer = recommend(wide_table(*rows, *times), Request("throughput", (AT_20,), device="t4"))
+    assert not answer.undecided
+    assert answer.favored is not None
+    assert answer.favored.name == "two"
+    assert answer.favored.metrics["max_qps"].source == "predicted"
+
+
 def test_single_images_that_vary_leave_less_room() -> None:
     steady, varying = (predicted_load(0.010, 150.0, 4, 0.05, p99) for p99 in (0.010, 0.030))
     assert 0 < varying < steady

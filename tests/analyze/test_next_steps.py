@@ -1,6 +1,7 @@
 """What the answer advises to run: it must be able to decide."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
@@ -8,6 +9,7 @@ from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import Limit
 from favor.analyze.ranking import Request
 from favor.analyze.recommend import recommend
+from favor.study.targeted import question
 
 WideTable = Callable[..., pd.DataFrame]
 
@@ -83,3 +85,12 @@ def test_the_users_own_device_is_named_again_and_that_of_others_is_not(wide_tabl
     assert again["t4"] == "favor recommend --study my-study --prefer latency"
     on_host = recommend(table, Request("latency", device="lab 3")).next_steps[-1]
     assert on_host.endswith("--prefer latency --device 'lab 3'")
+
+
+def test_the_question_that_is_to_be_measured_leaves_the_load_to_favor_load(wide_table: WideTable) -> None:
+    table = wide_table({"name": "timm:fast", "top1": 80.0}, {"name": "timm:slow", "top1": 82.0})
+    limits = (replace(Limit.named("qps", 20.0), p99=0.05), Limit.named("min_accuracy", 70.0))
+    first, second, *_ = recommend(table, Request("throughput", limits)).next_steps
+    assert first == 'favor measure --for "prefer=throughput min-accuracy=70" --among timm --study my-study'
+    assert second.startswith("favor load timm:slow timm:fast --p99 50ms")
+    assert question("prefer=throughput min-accuracy=70", "timm").prefer == "throughput"

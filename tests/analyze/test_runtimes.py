@@ -182,6 +182,21 @@ def test_with_a_known_change_of_top1_it_decides_by_the_accuracy_in_integers() ->
     assert "int8" not in [choice.precision for choice in strict.choices]
 
 
+def test_where_only_int8_was_measured_the_answer_says_that_its_accuracy_is_unknown() -> None:
+    only = [ran(name, "openvino", "int8", latency_p50=0.02) for name in ("vit_s16", "swin_ti")]
+    with pytest.raises(RequestError, match="known accuracy in int8 .* measure with --checkpoint RUN"):
+        recommend(table(only), Request("latency", device="cpu"))
+
+
+def test_a_model_that_is_ranked_in_another_runtime_is_not_said_to_be_left_out() -> None:
+    eager = [ran("vit_s16", "eager", latency_p50=0.03), ran("swin_ti", "eager", latency_p50=0.04)]
+    answer = recommend(
+        table([*eager, ran("xcit_s12_p16", "openvino", latency_p50=0.02)]), Request("latency", device="cpu")
+    )
+    assert {choice.name for choice in answer.choices} == {"vit_s16", "swin_ti", "xcit_s12_p16"}
+    assert not [note for note in answer.notes if "whose latency_p50 is not from" in note]
+
+
 def test_memory_that_is_measured_in_two_ways_is_not_compared() -> None:
     rows = [ran("vit_s16", "eager", inference_memory=5e8), ran("swin_ti", "eager", inference_memory=6e8)]
     process = [ran("vit_s16", "openvino", inference_memory=1e8), ran("swin_ti", "openvino", inference_memory=2e8)]

@@ -18,11 +18,12 @@ from favor.machine import timing
 from favor.machine.clock import WallClock
 from favor.machine.device import Cpu, Peak
 from favor.machine.messages import Channel, Findings, RubbishError
+from favor.machine.stopping import Estimate
 from favor.measurement import loadgen_traffic
 from favor.measurement.bench import Bench
 from favor.measurement.job import MeasureJob
 from favor.measurement.load import batchings, measure_load, time_batches
-from favor.measurement.load_search import Batching
+from favor.measurement.load_search import Batching, LargestRate
 from favor.measurement.loadgen_traffic import LoadgenTraffic, require_loadgen
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line, reading
 from favor.records.store import read
@@ -214,6 +215,18 @@ def test_every_scenario_serves_the_batches_of_a_file(
     assert [point.batch_size for point in findings.load.batches] == [1, 2, 4]
 
 
+def test_where_no_tested_rate_meets_the_limit_lower_ones_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings()
+    late = [structs.replace(POINT, rate=rate, kept=False) for rate in (8.0, 5.0)]
+    found = LargestRate(Estimate(0.0, 0.0, 0.0), Batching(4), tuple(late), finished=False)
+    monkeypatch.setattr("favor.measurement.load.search_server", lambda *_: found)
+    bench = Bench(Cpu(), WallClock(), Channel(findings.take), 3.0)
+    job = MeasureJob("a", "load", 32, "fp32", "cpu", "cpu", 1, runtime="openvino", scenario="server", p99=10.0)
+    measure_load(bench, FixedBatches(), job)
+    rate = findings.metrics["max_qps"]
+    assert (rate.value, rate.low, rate.high) == (0.0, 0.0, 5.0)
+
+
 def test_no_batch_beyond_the_limit_is_tried() -> None:
     assert batchings(1, {1: 0.01, 2: 0.2}, 0.05) == [Batching(1)]
 
@@ -323,6 +336,6 @@ def test_a_load_of_zero_comes_with_its_reason_and_an_interval_with_its_unit(
     print_loads([served, late, structs.replace(slow, load=LoadCurves())], as_json=False)
     shown = capsys.readouterr()
     assert "19 to 21 img/s" in shown.out
-    assert "late: no load meets the limit; p99 was 453 ms at 5.92 img/s\n" in shown.err
+    assert "late: no load from 5.92 img/s up meets the limit; p99 was 453 ms at 5.92 img/s; a larger" in shown.err
     assert "slow: no load meets the limit; one image takes 200 ms, longer than the limit\n" in shown.err
     assert "served: no load" not in shown.err

@@ -191,6 +191,22 @@ def exported(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory:
     return file
 
 
+@pytest.mark.parametrize("kind", ["mps", "cuda"])
+def test_an_exported_file_runs_on_the_cpu_where_its_runtime_does_not_run_on_the_device(
+    kind: str, exported: Path, image: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    device = find_device("cpu")
+    assert open_classifier(exported, device).model == "tiny_vit"
+    assert "running on the CPU" not in caplog.text
+    device.kind = kind
+    [found] = predict(open_classifier(exported, device), [str(image)])
+    assert len(found.guesses) == 5
+    [told] = [message for logger, _, message in caplog.record_tuples if logger == "favor.training"]
+    assert f"running on the CPU, since {'onnxruntime' if exported.suffix == '.onnx' else 'openvino'} does not" in told
+    assert "--runtime" not in told
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -241,13 +257,37 @@ def test_a_card_with_another_precision_or_batch_size_than_its_file_is_refused(
         open_classifier(file, cpu)
 
 
-def test_outputs_that_rounding_does_not_explain_end_with_an_error(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", FILES)
+def test_a_file_whose_outputs_rounding_does_not_explain_is_not_written_and_an_older_one_stays(
+    form: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file = tmp_path / FILES[form]
     opened = exporting._opened
+    with monkeypatch.context() as patched:
+        patched.setattr(exporting, "_opened", lambda request: lambda x: 1.03 * opened(request)(x))
+        with pytest.raises(WorkError, match="not written, .* differ from eager mode by 3.0e-02 of the largest one"):
+            export(ExportRequest(str(checkpoint), file, form))
+        assert not list(tmp_path.iterdir())
+    card = export(ExportRequest(str(checkpoint), file, form))
+    before = {part.name: part.read_bytes() for part in tmp_path.iterdir()}
+    assert before.keys() == {*card.sha256, card_file(file).name}
     monkeypatch.setattr(exporting, "_opened", lambda request: lambda x: 1.03 * opened(request)(x))
-    with pytest.raises(WorkError, match="differ from eager mode by 3.0e-02 of the largest one"):
-        export(ExportRequest(str(checkpoint), tmp_path / "model.onnx"))
+    with pytest.raises(WorkError, match="not written"):
+        export(ExportRequest(str(checkpoint), file, form, dynamic_batch=True))
+    assert {part.name: part.read_bytes() for part in tmp_path.iterdir()} == before
+    assert read_card(file) == card
+
+
+def test_int8_of_a_checkpoint_whose_images_are_not_here_says_how_to_name_others(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    trained, model = load_trained(checkpoint, torch.device("cpu"))
+    copied = tmp_path / "copied.safetensors"
+    save_model(copied, model, trained.model_copy(update={"dataset": "folder:photos"}))
+    with pytest.raises(RequestError, match=r"\(folder:photos\) are not here .* --calibration NAME\[:PATH\]") as refused:
+        export(ExportRequest(str(copied), tmp_path / "model.onnx", precision="int8"))
+    assert "--data" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == [copied]
 
 
 def test_nothing_is_reported_to_the_makers_of_openvino() -> None:

@@ -85,6 +85,28 @@ def test_the_memory_of_a_file_is_what_a_process_without_pytorch_grows_by(folder:
     assert 1e5 < found.middle < 2e8
 
 
+@pytest.mark.usefixtures("checkpoint")
+def test_the_memory_of_a_file_on_a_gpu_is_unknown_and_does_not_limit_the_batch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, _ = exported(folder, "onnxruntime")
+    monkeypatch.setattr(file_workload, "growth", lambda *arguments: pytest.fail("memory of a process on the CPU"))
+    job = MeasureJob("tiny_vit", "inference", 32, "fp32", "cpu", "cpu", 1, runtime="onnxruntime", budget=0.3)
+    findings, device = Findings(), Cpu()
+    device.kind = "cuda"  # the session stays on the CPU
+    bench = Bench(device, WallClock(), Channel(findings.take), job.budget)
+    worker.measure_phase(bench, replace(job, num_classes=10, exported=str(asked.manifest), fit_memory=10**9))
+    assert {"latency_p50", "throughput", "best_batch_size", "memory_process"} <= findings.metrics.keys()
+    unknown = {"inference_memory", "inference_memory_best_batch", "max_batch_size"}
+    assert not unknown & findings.metrics.keys()
+    assert findings.environment["inference_memory_missing"] == "onnxruntime does not tell what it holds on cpu"
+
+
+def test_the_growth_of_a_process_is_no_measure_of_the_memory_of_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="the memory of a.onnx on cuda:1 cannot be measured"):
+        growth(tmp_path / "a.onnx", Choice("onnxruntime", device="cuda:1", threads=1), 1, 32)
+
+
 def test_the_change_of_top1_is_known_for_trained_weights_and_labels(folder: Path, checkpoint: Path) -> None:
     _, findings = exported(folder / "..", "onnxruntime", "int8", checkpoint=str(checkpoint))
     change = findings.metrics["top1_change"]
@@ -105,6 +127,21 @@ def test_the_change_of_top1_belongs_to_the_pipeline_of_the_training_its_minutes_
     job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(tmp_path))
     training = export_worker._Images.of(job, subject_of(tmp_path)).training
     assert training == {"dataset": "digits", "pipeline": "laptop-digits@1 minutes=5.0"}
+
+
+def test_int8_of_a_checkpoint_whose_images_are_not_here_is_compared_on_the_calibration_images_without_labels(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    known, weights = load_model_file(checkpoint)
+    elsewhere = known.model_copy(update={"dataset": "folder:photos"}).model_dump_json()
+    copied = tmp_path / "copied.safetensors"
+    save_file(weights, copied, {"favor.trained": elsewhere})
+    job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(copied))
+    found = export_worker._Images.of(replace(job, calibration="digits"), subject_of(copied))
+    assert (found.name, found.labels, len(found.calibration), len(found.test)) == ("digits", None, 128, 360)
+    with pytest.raises(RequestError, match=r"--calibration NAME\[:PATH\]\Z") as refused:
+        export_worker._Images.of(job, subject_of(copied))
+    assert "--data" not in str(refused.value)
 
 
 def test_a_checkpoint_of_another_model_size_or_number_of_classes_is_refused_before_anything_runs(

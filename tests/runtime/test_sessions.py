@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from equality import images
 from favor.errors import FavorError, RequestError, WorkError
 from favor.machine.device import find_device
+from favor.machine.memory import is_out_of_memory
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
 from favor.runtime.export import export_file
 from favor.runtime.names import ENDINGS, OPENERS
@@ -251,6 +252,22 @@ def test_a_session_on_a_gpu_that_falls_back_to_the_cpu_is_an_error(
         open_file(tmp_path / "my.onnx", Choice("onnxruntime", device="cuda:1"))
     assert "\n" not in str(refused.value)
     assert open_file(tmp_path / "my.onnx", Choice("onnxruntime")).facts.provider == "CPUExecutionProvider"
+
+
+def test_a_batch_that_onnx_runtime_has_no_memory_for_is_out_of_memory(
+    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError(
+            "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Failed to allocate memory for requested buffer"
+        )
+
+    x = images(2, 3, 8, 8)
+    session = session_of(model, x, Choice("onnxruntime", threads=1), tmp_path)
+    monkeypatch.setattr(session, "_session", SimpleNamespace(run=full))
+    with pytest.raises(WorkError, match="ONNX Runtime: not enough memory: ") as refused:
+        session.run(x)
+    assert is_out_of_memory(refused.value)
 
 
 def test_an_onnx_file_reaches_the_terminal_through_favor_alone(

@@ -2,10 +2,10 @@
 
 import importlib.util
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from favor.cli import app

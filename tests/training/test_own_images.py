@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from typer.testing import CliRunner, Result
 
 import favor
 from favor.cli import app
+from favor.data.augment import Normalization
+from favor.data.framing import Framing
 from favor.data.loader import BatchPlan
 from favor.errors import RequestError
 from favor.machine.device import find_device
@@ -26,7 +29,15 @@ from favor.records.store import read
 from favor.training.answers import Answer, worst
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint, save_model
 from favor.training.distributed import Processes
-from favor.training.predict import evaluate_checkpoint, images_in, open_classifier, predict
+from favor.training.predict import (
+    WORTH_SEARCHING,
+    Classifier,
+    best_prediction_batch,
+    evaluate_checkpoint,
+    images_in,
+    open_classifier,
+    predict,
+)
 from favor.training.preprocessing import carried_by
 from favor.training.recipe import load_recipe
 from favor.training.request import TrainingRequest
@@ -238,6 +249,19 @@ def test_predictions_do_not_depend_on_the_batch_and_come_in_order(tuned: tuple[P
         assert [guess.probability for guess in a.guesses] == pytest.approx([g.probability for g in b.guesses], abs=1e-4)
 
 
+def test_many_images_are_classified_in_batches_of_the_best_size() -> None:
+    def run(images: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(images))
+        time.sleep(0.002 if len(images) <= 4 else 0.002 * len(images))
+        return images.new_zeros(len(images), 2)
+
+    sizes: list[int] = []
+    plain = Classifier("a", ("x", "y"), "d", None, Framing(8), Normalization(), torch.device("cpu"), run, "with none")
+    assert best_prediction_batch(plain, 100, 16) == 16
+    assert not sizes
+    assert best_prediction_batch(plain, 16 * WORTH_SEARCHING, 16) == 4
+
+
 def test_a_folder_without_images_has_nothing_to_predict(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(RequestError, match=r"no images in this folder; favor reads .jpg"):
@@ -257,6 +281,16 @@ def test_a_training_that_is_done_says_so_if_its_images_have_changed(tuned: tuple
         before.with_name("IMG 77.JPG").rename(before)
     assert "have changed since this training; train again with another --study" in again.stderr
     assert json.loads(again.stdout)[0]["conditions"]["final"] is True
+
+
+def test_the_result_of_another_folder_of_the_same_name_is_not_shown_as_this_ones(
+    tmp_path: Path, tuned: tuple[Path, Path, Result]
+) -> None:
+    photos, folder, _ = tuned
+    others = paint(tmp_path / photos.name, seed=1)
+    asked = (*ASKED, "--data", f"folder:{others}", "--study", folder.parent.parent)
+    with pytest.raises(RequestError, match=rf"was trained on {photos}, another folder of this name; choose another"):
+        run("finetune", photos.parent / "start.safetensors", *asked)
 
 
 @pytest.mark.parametrize("images", [2, 3, 7, 8, 15, 20, 40, 63, 100, 321, 5000, 100_000])

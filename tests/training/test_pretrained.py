@@ -1,4 +1,4 @@
-"""Published weights in `favor predict`, `evaluate`, `finetune` and `train`, with their own preprocessing."""
+"""Published weights in `favor predict`, `evaluate`, `finetune`, `train` and `export`, with their own preprocessing."""
 
 import io
 import json
@@ -20,6 +20,7 @@ from favor.data.framing import Framing, center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 from favor.errors import RequestError
 from favor.machine.device import find_device
+from favor.runtime.card import read_card
 from favor.training.initial_weights import Start, start_from
 from favor.training.predict import Classifier, open_classifier
 from favor.training.preprocessing import framing_for, normalization_for, recipe_keys_for
@@ -81,6 +82,37 @@ def test_predict_names_imagenet_s_classes_with_timm_s_probabilities(tmp_path: Pa
     assert names == [info.index_to_description(label) for label in expected.indices.tolist()]
     ours = [guess["probability"] for guess in found[0]["predictions"]]
     assert ours == pytest.approx(expected.values.tolist(), rel=1e-3)
+
+
+def test_published_weights_are_exported_with_their_preprocessing_and_their_classes_in_words(
+    tmp_path: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAVOR_DATA", raising=False)
+    publish(fake_hub)
+    file, image = tmp_path / "vit.onnx", photo(tmp_path / "photo.png")
+    run("export", "ViT-Ti/16", "--pretrained", "-o", str(file), "--images", "2")
+    written, framing = read_card(file), framing_for(checkpoint("vit_ti16"))
+    assert (written.model, written.source, written.dataset, written.epochs) == ("vit_ti16", VIT, "imagenet-1k", None)
+    assert (written.img_size, written.crop_ratio, written.mean) == (224, framing.crop_ratio, (0.5, 0.5, 0.5))
+    assert open_classifier(file, CPU).training == open_classifier(Path("vit_ti16"), CPU, pretrained=True).training
+    as_json = (str(image), "--device", "cpu", "--json")
+    [of_file], [of_weights] = (
+        json.loads(run("predict", *words, *as_json)) for words in ((str(file),), ("vit_ti16", "--pretrained"))
+    )
+    found, expected = (
+        {guess["class"]: guess["probability"] for guess in one["predictions"]} for one in (of_file, of_weights)
+    )
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_int8_of_published_weights_needs_images_before_the_weights_are_downloaded(
+    tmp_path: Path, fake_hub: FakeHub
+) -> None:
+    words = ["export", "vit_ti16", "--weights", "augreg_in21k_ft_in1k", "-o", str(tmp_path / "a.onnx")]
+    result = CliRunner().invoke(app, [*words, "--precision", "int8"])
+    assert isinstance(result.exception, RequestError)
+    assert "name a data set with --calibration NAME[:PATH]" in str(result.exception)
+    assert not fake_hub.asked
 
 
 def test_weights_without_imagenet_s_classes_predict_nothing(fake_hub: FakeHub) -> None:

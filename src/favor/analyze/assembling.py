@@ -3,9 +3,10 @@
 Numbers measured on the device come first, then imported from a similar device, published, simulated. A cost never
 comes from a device of another kind, and an accuracy only from the data set and pipeline that are compared. Each
 `<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
-row is flagged; `_rounds` and `_stretch` if models took turns. A quality also has `_pipeline`, and `_images` if a record
-tells how many it was evaluated on; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low`
-and `_epochs_high`, the shortest and the longest of these trainings; and `_unfinished` (its epochs).
+row is flagged; `_rounds` and `_stretch` if models took turns; `_budget` in seconds if a record tells it. A quality also
+has `_pipeline`, and `_images` if a record tells how many it was evaluated on; over the seeds of its training `_seeds`,
+`_mean`, `_std` and `_best`; `_epochs_low` and `_epochs_high`, the shortest and the longest of these trainings; and
+`_unfinished` (its epochs).
 """
 
 from collections.abc import Collection, Sequence
@@ -37,12 +38,12 @@ from favor.metrics import METRICS
 _CARD = ("family", "title", "where", "how", "year", "origin")
 _MODEL = ["name", "img_size"]
 _SEED = "recipe.seed"
-_IMAGES = "environment.evaluation_images"
+_IMAGES, _BUDGET = "environment.evaluation_images", "environment.budget"
 _ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
 # What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
 _READ = {
     *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", _SEED, "batch"),
-    *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name", _IMAGES),
+    *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name", _IMAGES, _BUDGET),
     *(condition for metric in METRICS.values() for condition in metric.conditions),
 }
 _OVER_SEEDS = ("_seeds", "_mean", "_std", "_best", "_epochs_low", "_epochs_high", "_unfinished")
@@ -141,7 +142,9 @@ class _Costs:
         order = order + np.where(same, 0.0, 0.5)
         if run is not None:
             # All numbers of the run setting come first, the best source before the others.
-            order = np.where(in_run_setting(pd.Series(self._settings, dtype=object), run)[self._code], 0.01 * order - 1.0, order)
+            order = np.where(
+                in_run_setting(pd.Series(self._settings, dtype=object), run)[self._code], 0.01 * order - 1.0, order
+            )
         if METRICS[self._metric].at_best_batch:
             order = order + np.where(self._given_batch, 0.25, 0.0)
         return np.where(same | alike, order, np.inf)
@@ -329,6 +332,8 @@ def _renamed_columns(
         named[f"{metric}_flags"] = [flags_on(metric, flags) for flags in named["flags"]]
     if is_quality(metric) and _IMAGES in named.columns:
         named[f"{metric}_images"] = named[_IMAGES]
+    if not is_quality(metric) and _BUDGET in named.columns:
+        named[f"{metric}_budget"] = named[_BUDGET]
     if f"{metric}_rounds" in named.columns:
         named[f"{metric}_stretch"] = named["stretch"]
     columns = {column: named[column] for column in _own_columns(metric, named)}
@@ -348,6 +353,7 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
         "_provenance",
         "_pipeline",
         "_images",
+        "_budget",
         "_flags",
         "_rounds",
         "_stretch",

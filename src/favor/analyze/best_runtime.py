@@ -27,7 +27,16 @@ def in_runtime(table: pd.DataFrame, runtime: str | None) -> pd.DataFrame:
     known = dict.fromkeys((*RUNTIMES, *map(str, of_row.unique())))
     if runtime not in known:
         raise unknown_name("runtime", runtime, known, "choose from " + ", ".join(known))
-    others = (of_row != runtime).to_numpy(dtype=bool)
+    return _without_costs(table, (of_row != runtime).to_numpy(dtype=bool))
+
+
+def in_precision(table: pd.DataFrame, precision: str) -> pd.DataFrame:
+    """The table with the costs of one precision only."""
+    same = (condition_of(table, "precision") == precision).fillna(False).to_numpy(dtype=bool)
+    return _without_costs(table, ~same)
+
+
+def _without_costs(table: pd.DataFrame, others: np.ndarray) -> pd.DataFrame:
     columns = [f"{name}{end}" for name in DEVICE_METRICS for end in ("", "_low", "_high", "_rounds")]
     return table.assign(**{name: table[name].mask(others) for name in columns if name in table.columns})
 
@@ -42,13 +51,13 @@ def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) 
         return ranking
     of_candidates = comparison.narrowed(comparison.compare_in(ranking.setting).trained["name"])
     others = [setting for setting in of_candidates.run_settings.settings if _differs_by_runtime(setting, ranking)]
-    notes = list(ranking.notes)
+    remarks = list(ranking.remarks)
     if _MEMORY.intersection((ranking.objective, *(limit.metric for limit in ranking.limits))):
         kind = _memory(ranking.setting)
         alike = [setting for setting in others if _memory(setting) == kind]
         if len(alike) < len(others):
             left = ", ".join(sorted({setting.runtime_name for setting in others if setting not in alike}))
-            notes.append(f"not considered: {left}, whose memory is measured in another way (choose with --runtime)")
+            remarks.append(f"not considered: {left}, whose memory is measured in another way (choose with --runtime)")
         others = alike
     rows, unknown = [_named(ranking.rows, ranking.setting)], 0
     for setting in others:
@@ -63,8 +72,8 @@ def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) 
         rows.append(_named(of_setting, setting))
     if unknown:
         left_out = f"not considered: {plural(unknown, 'model')} in int8, whose accuracy is unknown"
-        notes.append(f"{left_out}; favor measure --precision int8 --checkpoint RUN measures it")
-    return replace(ranking, rows=_best_of_each(pd.concat(rows, ignore_index=True), ranking), notes=tuple(notes))
+        remarks.append(f"{left_out}; favor measure --precision int8 --checkpoint RUN measures it")
+    return replace(ranking, rows=_best_of_each(pd.concat(rows, ignore_index=True), ranking), remarks=tuple(remarks))
 
 
 def _memory(setting: Setting) -> str:

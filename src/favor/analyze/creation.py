@@ -77,10 +77,13 @@ def creation(
     return f"favor.create_model({', '.join(arguments)})"
 
 
-def deployment(name: str, call: str | None, runtime: str | None, precision: str | None) -> str | None:
+def deployment(
+    name: str, call: str | None, runtime: str | None, precision: str | None, weights: str | None = None
+) -> str | None:
     """The line that gets a model into its runtime, given the call that creates it; None in eager mode.
 
-    An export of a name has random weights at its default size; other sizes, classes and weights are those of a run.
+    An export of a name has published weights if a tag is given, else random ones at the model's default size; other
+    sizes and classes are those of a run.
 
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "fp32")
     'torch.compile(favor.create_model("vit_s16"))'
@@ -88,6 +91,8 @@ def deployment(name: str, call: str | None, runtime: str | None, precision: str 
     'favor export vit_s16 -o vit_s16.xml --runtime openvino'
     >>> deployment("vit_xs4", 'favor.create_model("vit_xs4", num_classes=10)', "onnxruntime", "int8")
     'favor export RUN -o vit_xs4.onnx --runtime onnx --precision int8'
+    >>> deployment("resnet50", 'favor.create_model("resnet50", pretrained="a1_in1k")', "openvino", "fp32", "a1_in1k")
+    'favor export resnet50 --weights a1_in1k -o resnet50.xml --runtime openvino'
     """
     if call is None:
         return None
@@ -96,11 +101,22 @@ def deployment(name: str, call: str | None, runtime: str | None, precision: str 
     form = next((form for form, opener in OPENERS.items() if opener == runtime), None)
     if form is None:
         return None
-    is_as_exported = precision != "int8" and call == f'favor.create_model("{name}")'
-    source = shlex.quote(name) if is_as_exported else "RUN"
     file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
     options = "" if precision in (None, "fp32") else f" --precision {precision}"
-    return f"favor export {source} -o {file} --runtime {form}{options}"
+    return f"favor export {_exported(name, call, precision, weights)} -o {file} --runtime {form}{options}"
+
+
+def _exported(name: str, call: str, precision: str | None, weights: str | None) -> str:
+    """What `favor export` takes to write the model that a call creates.
+
+    >>> _exported("timm:levit_256", "", "int8", "fb_dist_in1k")
+    'timm:levit_256.fb_dist_in1k --pretrained --calibration folder:PATH'
+    """
+    if weights is None:
+        is_as_exported = precision != "int8" and call == f'favor.create_model("{name}")'
+        return shlex.quote(name) if is_as_exported else "RUN"
+    published = f"{name}.{weights} --pretrained" if name.startswith(TIMM) else f"{name} --weights {weights}"
+    return published + (" --calibration folder:PATH" if precision == "int8" else "")
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.limits import Limit
-from favor.analyze.setting import column_of, given_batch
+from favor.analyze.setting import column_of, condition_of, given_batch
 from favor.metrics import METRICS
 from favor.queueing import largest_load
 
@@ -41,7 +41,13 @@ def predicted_rows(table: pd.DataFrame, p99: float) -> pd.DataFrame:
     ]
     numbers = {f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")}
     rows = known[[column for column in known.columns if column not in numbers]]
-    return rows.assign(max_qps=loads, source=PREDICTED, task="load", p99_limit=p99, scenario="server")
+    # An estimate is in the setting of its service times, which does not name the machine of what is not measured.
+    machine = {
+        "machine": condition_of(known, "machine"),
+        "environment.host": condition_of(known, "host"),
+        "environment.device_name": condition_of(known, "device_name"),
+    }
+    return rows.assign(**machine, max_qps=loads, source=PREDICTED, task="load", p99_limit=p99, scenario="server")
 
 
 def predicted_load(

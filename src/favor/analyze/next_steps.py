@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -94,7 +94,10 @@ def _measuring(names: Sequence[str], running: Sequence[str], request: Request, t
     runtime = _in_runtime(request) if phases == {"inference"} else ""
     if phases == {"inference"} and any(name.startswith(TIMM) for name in names):
         among = shlex.quote(request.among or "timm")
-        text = f'favor measure --for "{request.question()}" --among {among} --study {request.study}{runtime}'
+        # `favor load` measures the load, and `--for` refuses it.
+        single = [limit for limit in request.limits if limit.metric != "max_qps"]
+        question = replace(request, limits=tuple(single), also_on=()).question()
+        text = f'favor measure --for "{question}" --among {among} --study {request.study}{runtime}'
         return _Command(text, math.nan)
     phase = "" if "training" not in phases else " --phase both" if "inference" in phases else " --phase training"
     done = table[(column_of(table, "source") == "measured") & table["name"].isin(names)]

@@ -163,36 +163,64 @@ def candidates(comparison: Comparison, request: Request, run: Setting | None = N
     fits = fitting(compared.rows, request.among)
     trained = fits[fits["top1"].notna()]
     if not len(trained):
-        raise _untrained(comparison, fits, request)
+        raise _untrained(comparison, fits, request, run)
     return trained
 
 
-def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request) -> RequestError:
+def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request, run: Setting | None) -> RequestError:
     """Why none of the models that fit can be favored: nobody has trained them, or somebody tried and failed."""
     where, table = comparison.basis or request.dataset, comparison.table
+    matching = "" if request.among is None else f" that matches {request.among!r}"
+    if run is not None and run.is_quantized:
+        remedy = "measure with --checkpoint RUN, or in another precision"
+        return RequestError(f"no model{matching} has a known accuracy in int8 on {where}; {remedy}")
     failures = table[table["name"].isin(rows["name"]) & (column_of(table, "status").fillna("ok") != "ok")]
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
     remedy = "" if request.scope.any_pipeline else "; --any-pipeline includes accuracies of other pipelines"
-    matching = "" if request.among is None else f" that matches {request.among!r}"
     return RequestError(f"no model{matching} has an accuracy on {where}{tried}{remedy}")
+
+
+@dataclass(frozen=True)
+class Unranked:
+    """Models, by name and image size, without a number of a metric to compare: so many of the candidates, and why."""
+
+    metric: str
+    models: frozenset[tuple[str, float]]
+    of: int
+    why: str
+
+    def notes(self, rows: pd.DataFrame) -> list[str]:
+        """What to say of them, except those that have a number in the rows, as in another runtime."""
+        left = self.models - _models_of(rows[column_of(rows, self.metric).notna()])
+        return [f"not ranked: {len(left)} of {self.of} models, {self.why}"] if left else []
+
+
+def _models_of(rows: pd.DataFrame) -> frozenset[tuple[str, float]]:
+    return frozenset(zip(rows["name"], rows["img_size"], strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """Candidates and what orders them: their numbers of `objective`, or a published front where there are none.
 
-    The rows hold the objective and what the limits are about in one `setting` only; `notes` say who is left out and
-    why. `undecided` says why nothing can order them, in which case the objective is only what was asked for.
+    The rows hold the objective and what the limits are about in one `setting` only; `unranked` are the models that are
+    left out. `undecided` says why nothing can order them, in which case the objective is only what was asked for.
     """
 
     rows: pd.DataFrame
     objective: str
     ranked_by: Literal["numbers", "published front"]
     setting: Setting | None
-    notes: tuple[str, ...]
+    unranked: tuple[Unranked, ...]
     limits: tuple[Limit, ...] = ()
     undecided: str | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks, then who is left out and why."""
+        return (*self.remarks, *(note for unranked in self.unranked for note in unranked.notes(self.rows)))
 
 
 def rank(comparison: Comparison, request: Request, published_fronts: Sequence[GuideEntry]) -> Ranking:
@@ -207,10 +235,10 @@ def rank(comparison: Comparison, request: Request, published_fronts: Sequence[Gu
     best = max(rankings, key=lambda ranking: (_is_own(ranking), _count(ranking.rows, ranking.objective)))
     count = _count(best.rows, best.objective)
     if count >= LEAST_TO_COMPARE:
-        without = len(best.rows) - count
-        notes = [f"not ranked: {without} of {len(best.rows)} models, which have no {best.objective}"] if without else []
-        ranked = best.rows[best.rows[best.objective].notna()]
-        return replace(best, rows=ranked, notes=(*best.notes, *notes))
+        is_known = best.rows[best.objective].notna()
+        without = _models_of(best.rows[~is_known])
+        unranked = Unranked(best.objective, without, len(best.rows), f"which have no {best.objective}")
+        return replace(best, rows=best.rows[is_known], unranked=(*best.unranked, unranked))
     lack = lack_of_numbers(best.objective, count, request.device)
     if request.of_timm and request.device is None:
         lack += SIMULATED_ONES
@@ -235,13 +263,13 @@ def _in_one_setting(comparison: Comparison, request: Request, objective: str) ->
     setting = comparison.run_setting(involved, request.device)
     rows = candidates(comparison, request, setting)
     compared = comparison.compare_in(setting)
-    notes = []
+    unranked = []
     for metric in involved:
-        others = compared.left_out(metric, rows)
-        if others:
+        if metric in compared.elsewhere:
             where = compared.settings[metric] or setting or "one setting"
-            notes.append(f"not ranked: {others} of {len(rows)} models, whose {metric} is not from {where}")
-    return Ranking(rows, objective, "numbers", setting, tuple(notes), request.limits)
+            others = _models_of(rows[compared.elsewhere[metric].loc[rows.index]])
+            unranked.append(Unranked(metric, others, len(rows), f"whose {metric} is not from {where}"))
+    return Ranking(rows, objective, "numbers", setting, tuple(unranked), request.limits)
 
 
 def with_further_devices(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
@@ -262,7 +290,7 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
             ranking,
             rows=ranking.rows.assign(**columns),
             limits=(*ranking.limits, *(replace(limit, device=device) for limit in running)),
-            notes=(*ranking.notes, *notes),
+            remarks=(*ranking.remarks, *notes),
         )
     return ranking
 
@@ -287,10 +315,10 @@ def _on_published_front(
     advice = published_advice(request.prefer, request.device, lack, published_fronts)
     if advice is None:
         return None
-    rows, notes = ranking.rows[advice.holds(ranking.rows)], (advice.note, *ranking.notes)
+    rows = ranking.rows[advice.holds(ranking.rows)]
     if not len(rows):
         return None
-    return replace(ranking, rows=rows, objective="top1", ranked_by="published front", notes=notes)
+    return replace(ranking, rows=rows, objective="top1", ranked_by="published front", remarks=(advice.note,))
 
 
 @dataclass(frozen=True)

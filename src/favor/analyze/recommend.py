@@ -263,7 +263,7 @@ class _Decision:
                 runtime=runtime,
                 precision=precision,
                 command=command,
-                deployment=deployment(name, command, runtime, precision),
+                deployment=deployment(name, command, runtime, precision, tag),
                 weights=weights,
             )
 

@@ -53,11 +53,17 @@ class Candidate:
 class Measured:
     """A candidate's measurement: the value and its relative standard deviation by metric, and the budget it took.
 
-    A failed one has no values.
+    A failed one has no values, unless it `is_open`: a number that decides says nothing, since the machine was busy.
     """
 
     values: Mapping[str, tuple[float, float]]
     budget: float
+    is_open: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the model cannot be measured, and so cannot be the answer."""
+        return not self.values and not self.is_open
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def outlook(
     """What is known of the answer after some measurements, and which one comes next; the last ones take `budget`."""
     rng = np.random.default_rng([0, len(measured)])
     involved = list(dict.fromkeys([objective, *(limit.metric for limit in limits)]))
-    failed = [at for at, measurement in measured.items() if not measurement.values]
+    failed = [at for at, measurement in measured.items() if measurement.has_failed]
     drawn = {}
     for metric in involved:
         if METRICS[metric].depends_on_device:
@@ -112,7 +118,7 @@ def _next(chances: np.ndarray, measured: Mapping[int, Measured], budget: float) 
     shorter = [
         (measurement.budget, -chances[at], at)
         for at, measurement in measured.items()
-        if measurement.values and chances[at] > 1 - SURE and measurement.budget < budget * 0.99
+        if not measurement.has_failed and chances[at] > 1 - SURE and measurement.budget < budget * 0.99
     ]
     if not shorter:
         return None, 0.0

@@ -64,17 +64,14 @@ def judge(rows: pd.DataFrame, pool: pd.DataFrame, objective: str, limits: Sequen
     most = MOST + 1 / math.sqrt(draws)  # two standard errors more than half, so that chance does not decide
     if not len(pool):
         return Verdict(chances, None, (), nobody)
+    open_shares = zip(rows.index.tolist(), drawn.open_shares.tolist(), strict=True)
+    too_brief = tuple(at for at, share in open_shares if share >= LIKELY and at != likely[0])[: _MOST_CONTENDERS - 1]
     if shares[likely[0]] >= most and likely[0] in pool.index:
-        too_brief = tuple(
-            at
-            for at, share in zip(rows.index.tolist(), drawn.open_shares, strict=True)
-            if share >= LIKELY and at != likely[0]
-        )[: _MOST_CONTENDERS - 1]
         if too_brief:
             return Verdict(chances, None, (likely[0], *too_brief), nobody, too_brief)
         return Verdict(chances, likely[0], (), nobody)
-    contenders = tuple(at for at in likely if shares[at] >= LIKELY)[:_MOST_CONTENDERS]
-    return Verdict(chances, None, contenders, nobody)
+    contenders = dict.fromkeys([*(at for at in likely if shares[at] >= LIKELY), *too_brief])
+    return Verdict(chances, None, tuple(contenders)[:_MOST_CONTENDERS], nobody)
 
 
 def what_decides(
@@ -192,13 +189,14 @@ def minutes_to_measure(models: int, budget: float = BUDGET) -> float:
 def _budget(some: pd.DataFrame, column: str, limit: Limit | None) -> float:
     """The budget after which the first two models, or the first and its limit, can be told apart.
 
-    Intervals shrink with the root of the time.
+    Variances shrink with the time, from that which the records say they took.
     """
-    values, spreads = numbers(some, column), np.maximum(*deviations(some, column))
+    spent = column_of(some, f"{column}_budget").astype(float).fillna(BUDGET).to_numpy()
+    values, after_a_second = numbers(some, column), np.maximum(*deviations(some, column)) ** 2 * spent
     if limit is not None:
-        values, spreads = np.array([values[0], limit.value]), np.array([spreads[0], 0.0])
+        values, after_a_second = np.array([values[0], limit.value]), after_a_second[:1]
     gap = abs(math.log(values[0] / values[1])) if len(values) > 1 else 0.0
-    return math.inf if gap == 0 else max(BUDGET, BUDGET * (_CLEAR * math.hypot(*spreads[:2]) / gap) ** 2)
+    return math.inf if gap == 0 else max(BUDGET, float(after_a_second[:2].sum()) * (_CLEAR / gap) ** 2)
 
 
 def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: Request) -> ToDecide:

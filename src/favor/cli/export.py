@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from favor.cli.console import emit_json, emit_table, examples
+from favor.cli.train import Pretrained, Weights
 from favor.cli.zoo import AsJson, load_plugins
 from favor.terminal import note
 
@@ -22,6 +23,7 @@ EXAMPLES = examples(
         "favor export best.safetensors -o model.onnx --precision int8 --calibration folder:photos",
         "calibrated on your images",
     ),
+    ("favor export vit_s16 --pretrained -o vit.onnx", "published weights, for ImageNet's classes"),
     ("favor export vit_s16 -o vit.onnx --dynamic-batch", "random weights; one file for all batch sizes"),
 )
 
@@ -39,6 +41,8 @@ def export_command(
     dynamic_batch: Annotated[
         bool, typer.Option("--dynamic-batch", help="Take any batch size (default: one image).")
     ] = False,
+    pretrained: Pretrained = False,
+    weights: Weights = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32, fp16 or int8.")] = "fp32",
     calibration: Annotated[
         str | None,
@@ -55,7 +59,11 @@ def export_command(
     from favor.training.export import ExportRequest, export
 
     load_plugins()
-    card = export(ExportRequest(source, output, runtime, precision, dynamic_batch, data, calibration, images))
+    card = export(
+        ExportRequest(
+            source, output, runtime, precision, dynamic_batch, data, calibration, images, weights or pretrained
+        )
+    )
     if card.dataset is None:
         note(f"{card.model} has random weights; export a checkpoint to get a trained model")
     if card.self_test.data == "synthetic":

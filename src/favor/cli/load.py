@@ -81,7 +81,7 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
     )
     for record in records:
         if "max_qps" in record.metrics and not record.metrics["max_qps"].value:
-            note(f"{record.name}: no load meets the limit; {_why_none(record)}")
+            note(f"{record.name}: {_why_none(record)}")
     from favor.report.load import breakpoints, load_comparisons
 
     for compared in load_comparisons(records):
@@ -91,13 +91,15 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
 
 
 def _why_none(record: "Record") -> str:
-    """The p99 at the lowest rate that was tested, or why none was."""
+    """Why no load is known that meets the limit: the p99 at the lowest rate that was tested, or why none was."""
     from favor.units import format_quantity
 
     if record.load is None or not record.load.rates:
-        return record.metrics["max_qps"].method or "no rate was tested"
+        return f"no load meets the limit; {record.metrics['max_qps'].method or 'no rate was tested'}"
     lowest = min(record.load.rates, key=lambda point: point.rate)
-    return f"p99 was {format_quantity(lowest.p99, 's')} at {format_quantity(lowest.rate, 'img/s')}"
+    rate = format_quantity(lowest.rate, "img/s")
+    late = f"no load from {rate} up meets the limit; p99 was {format_quantity(lowest.p99, 's')} at {rate}"
+    return f"{late}; a larger --budget tests lower rates"
 
 
 def _cells(record: "Record") -> tuple[str, str, str, str, str]:

@@ -1,5 +1,6 @@
 """`favor measure`, `favor variability`, `favor doctor`: what models cost on this machine, and how certain that is."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from favor.analyze.ranking import Request
     from favor.measurement.doctor import Diagnosis
     from favor.measurement.variability import Spread
     from favor.records.schema import Record
@@ -155,6 +157,28 @@ def _check_question(
         if len(options[option]) > 1:
             one = option.removesuffix("s")
             raise RequestError(f"--for compares models in one {one}; give --{one} once")
+    if "int8" in options["precisions"]:
+        raise RequestError(
+            "--for decides by accuracies, which are unknown in int8; ask it with another --precision, then measure the "
+            "favored model with --precision int8 --checkpoint RUN"
+        )
+
+
+def _check_meter(request: "Request", usual: "ResolvedStudy") -> None:
+    """Refuse a question about energy where no meter can answer it."""
+    from favor.machine.device import find_device
+    from favor.machine.energy import energy_sources
+    from favor.study.targeted import costs_of
+
+    if "energy_per_image" not in costs_of(request):
+        return
+    if not usual.energy:
+        raise RequestError("--for asks for energy, which --no-energy turns off; leave out one of them")
+    device = find_device(usual.machine.device)
+    meters = energy_sources(device.kind, device.torch_device.index or 0)
+    if not any(meter.usable for meter in meters):
+        why = ", ".join(f"{meter.name}: {meter.why}" for meter in meters)
+        raise RequestError(f"--for asks for energy, and {device.kind} has no meter here ({why}); prefer another cost")
 
 
 def _measure_for(
@@ -162,8 +186,10 @@ def _measure_for(
 ) -> None:
     """Measure the models that could be the answer to a question, one after another, until it is sure; then answer."""
     from favor.analyze import recommend
+    from favor.analyze.best_runtime import in_precision
     from favor.cli.decision_text import print_recommendation
     from favor.evidence import best_weights, load_evidence
+    from favor.measurement.job import MeasureJob
     from favor.records.schema import CardFields, Record
     from favor.records.store import has_records
     from favor.study.options import study_from_options
@@ -183,24 +209,33 @@ def _measure_for(
 
     with working_in(study, wait):
         usual = asked(["resnet18"], 224)
+        _check_meter(request, usual)
+        (job,) = [job for job in jobs_of(usual) if isinstance(job, MeasureJob)]
         candidates = targets(evidence(), request, usual.machine.device_name)
         records, known = records_of(study), {}
         seen = {(record.name, record.conditions.get("img_size")) for record in records if record.task == "inference"}
         for candidate in candidates:
             if (candidate.name, candidate.img_size) in seen:
-                (state,) = states_of_all([asked([candidate.name], candidate.img_size)], records)
-                if state.record is not None:
-                    known[candidate.name, candidate.img_size] = state.record
+                with suppress(RequestError):  # of a timm that had this model
+                    (state,) = states_of_all([asked([candidate.name], candidate.img_size)], records)
+                    if state.record is not None:
+                        known[candidate.name, candidate.img_size] = state.record
         again = set(known)
 
         def measure(name: str, img_size: int, budget: float) -> Record:
-            session = extend(asked([name], img_size, budget=budget), study)
+            try:
+                model = asked([name], img_size, budget=budget)
+            except RequestError as error:  # the installed timm does not have it
+                return left_out(name, str(error))
+            session = extend(model, study)
             ended = run_session(session, repeat="all" if (name, img_size) in again else None, wait=wait)
             finish(ended)
             again.add((name, img_size))
             if ended.records:
                 return ended.records[-1]
-            why = str(ended.refused[0]) if ended.refused else "it was not measured"
+            return left_out(name, str(ended.refused[0]) if ended.refused else "it was not measured")
+
+        def left_out(name: str, why: str) -> Record:
             note(f"{name} is left out: {why}")
             return Record(name, CardFields(), "inference", "measured", status="failed", reason=why)
 
@@ -208,17 +243,16 @@ def _measure_for(
             could = f"{step.open} of {len(candidates)} models could be the answer"
             note(f"{could}; next: {step.candidate.name} at {step.candidate.img_size} px ({step.chance:.0%})")
 
-        answered = measure_for(candidates, request, known, measure, jobs_of(usual)[0].budget, tell)
-    answer = recommend(evidence(), replace(request, device=usual.machine.label))
-    sure = f"{answered.chance:.0%} sure" if answered.favored else "no model meets the limits"
+        answered = measure_for(candidates, request, known, measure, job.budget, tell)
+    of_job = in_precision(evidence(), str(job.conditions["precision"]))
+    answer = recommend(of_job, replace(request, device=usual.machine.label, runtime=job.runtime))
     if as_json:
         names = [f"{candidates[at].name}@{candidates[at].img_size}" for at in answered.measured]
-        emit_json(
-            {"candidates": len(candidates), "measured": names, "chance": answered.chance, "answer": answer.to_dict()}
-        )
+        chance = None if answered.open else answered.chance
+        emit_json({"candidates": len(candidates), "measured": names, "chance": chance, "answer": answer.to_dict()})
     else:
         print_recommendation(answer, {choice.name: best_weights(choice.name) for choice in answer.choices})
-    note(f"measured {len(answered.measured)} of {len(candidates)} candidates: {sure}")
+    note(f"measured {len(answered.measured)} of {len(candidates)} candidates: {answered.certainty}")
     if not answer.choices:
         raise typer.Exit(1)
 

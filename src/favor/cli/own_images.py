@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from favor.cli.console import emit_table, stdout_console
+from favor.errors import RequestError
 from favor.terminal import note, progress_bar
 from favor.text import plural
 
@@ -58,6 +59,17 @@ def show_own_images(run: Path, device: str | None, workers: int | None, as_json:
         _print(f"{trained.model} {trained.training}", confusion)
     note(f"report: {run / REPORT}")
     note(f"classify more images: {commands[0][0]}")
+
+
+def refuse_other_folder(run: Path, data: str | None) -> None:
+    """Refuse a run that is done already if it was trained on another folder of the same name than is asked for."""
+    from favor.data.names import parse
+    from favor.training.run_data import read_run_data
+
+    kept, asked = read_run_data(run), None if data is None else parse(data).path
+    trained_on = None if kept is None else parse(kept.data).path
+    if asked is not None and trained_on is not None and asked.resolve() != trained_on:
+        raise RequestError(f"{run} was trained on {trained_on}, another folder of this name; choose another --study")
 
 
 def warn_if_changed(run: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from favor.cli.console import emit_json, emit_records, emit_table, examples
 from favor.cli.options import add_command
-from favor.cli.own_images import show_own_images, warn_if_changed
+from favor.cli.own_images import refuse_other_folder, show_own_images, warn_if_changed
 from favor.cli.running import Wait, end
 from favor.cli.zoo import AsJson, ModelNames, load_plugins
 from favor.errors import RequestError, WorkError
@@ -302,7 +302,7 @@ def predict_command(
     from favor.atomic_file import require_writable
     from favor.machine.device import find_device
     from favor.training.distributed import workers_of_this_process
-    from favor.training.predict import images_in, open_classifier, predict
+    from favor.training.predict import best_prediction_batch, images_in, open_classifier, predict
 
     load_plugins()
     if csv is not None:
@@ -312,8 +312,11 @@ def predict_command(
     chosen = find_device(device)
     files, predictions = images_in(images)  # before weights are downloaded
     trained = open_classifier(checkpoint, chosen, weights or pretrained)
-    batch_size = PREDICTION_BATCH.get(chosen.kind, PREDICTION_BATCH_ELSEWHERE)
     with progress_bar() as bar:
+        searching = bar.add_task("looking for the best batch size", total=None)
+        most = PREDICTION_BATCH.get(chosen.kind, PREDICTION_BATCH_ELSEWHERE)
+        batch_size = best_prediction_batch(trained, len(files), most)
+        bar.remove_task(searching)
         # A few images are decoded sooner than a process is started.
         processes = workers_of_this_process(workers) if len(files) > batch_size else 0
         for one in bar.track(predict(trained, files, batch_size, processes), len(files), description="classifying"):
@@ -388,6 +391,8 @@ def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: boo
     if ended.refused and len(ended.jobs) == 1:
         raise ended.refused[0]
     own = [record for record in ended.records if _is_of_own_images(record, study)]
+    for record in own:
+        refuse_other_folder(study / "runs" / str(record.environment["run"]), options["data"])
     _print(ended.records if as_json else [record for record in ended.records if record not in own], as_json)
     for record in own:
         run = study / "runs" / str(record.environment["run"])

@@ -78,6 +78,10 @@ class Bench:
         call.run()
         return self.device.peak_of(call.run, call.held)
 
+    def knows_memory(self, workload: Workload) -> bool:
+        """Whether a peak can be measured: other runtimes than PyTorch do not tell what they hold on a GPU."""
+        return self.device.kind == "cpu" or not isinstance(workload, FileWorkload)
+
     def smallest_batch(self, workload: Workload) -> int:
         """The smallest possible batch: 1, or 2 where a single image is refused, as by batch norms in training."""
         try:
@@ -148,7 +152,9 @@ class Bench:
         return best
 
     def _largest_to_try(self, workload: Workload, smallest: int) -> int | None:
-        """The largest batch that is predicted to fit into memory; None if nothing limits it."""
+        """The largest batch that is predicted to fit into memory; None if nothing is known to limit it."""
+        if not self.knows_memory(workload):
+            return None
         memory = self.memory_by_batch(workload, smallest)
         by_line = memory.largest_batch(self._room(bytes_of(workload.at(smallest).held)))
         known = [bound for bound in (by_line, memory.too_large and memory.too_large - 1) if bound is not None]

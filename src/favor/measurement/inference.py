@@ -32,9 +32,13 @@ def report_memory_and_batch(bench: Bench, workload: Workload, job: MeasureJob) -
     """Report what one image takes; returns the batch size for the throughput, searched unless the job gives it."""
     made = "PyTorch's libraries, opening the file" if job.needs_file else "building"
     bench.channel.found("memory_process", process_peak(), f"resident peak of the process: {made}, timing at batch 1")
-    _memory(bench, workload)
-    if job.fit_memory is not None:
-        report_largest_batch(bench, workload, job.fit_memory, "max_batch_size")
+    if bench.knows_memory(workload):
+        _memory(bench, workload)
+        if job.fit_memory is not None:
+            report_largest_batch(bench, workload, job.fit_memory, "max_batch_size")
+    else:
+        why = f"{job.runtime} does not tell what it holds on {bench.device.label}"
+        bench.channel.environment({"inference_memory_missing": why})
     if job.batch_size is not None:
         return job.batch_size
     best = bench.search("throughput_search", workload).best
@@ -85,8 +89,8 @@ def report_costs(bench: Bench, call: Call, batch_size: int, throughput: float, j
 
 
 def report_memory_at_best_batch(bench: Bench, workload: Workload, batch_size: int, job: MeasureJob) -> None:
-    """Report the memory at the best batch size, if it was searched."""
-    if job.batch_size is None:
+    """Report the memory at the best batch size, if it was searched and the memory is known."""
+    if job.batch_size is None and bench.knows_memory(workload):
         bench.channel.begin("memory at the best batch size")
         peak = bench.peak(workload, batch_size)
         method = f"{peak.method}; batch size {batch_size}"

@@ -101,7 +101,10 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
         f"bisection with Poisson arrivals ({len(largest.points)} probes, {answers} answers), {largest.batching}; each "
         "probe decided by a sequential test of late answers"
     )
-    _report(bench, largest.rate, method, largest.batching, LoadCurves(largest.points, tuple(batches)))
+    rate = largest.rate
+    if not rate.value:  # lower rates than these were not tested
+        rate = Estimate(0.0, 0.0, min(point.rate for point in largest.points))
+    _report(bench, rate, method, largest.batching, LoadCurves(largest.points, tuple(batches)))
 
 
 def search_server(bench: Bench, traffic: LoadgenTraffic, limit: float, batches: Sequence[BatchPoint]) -> LargestRate:

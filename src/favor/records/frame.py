@@ -1,5 +1,6 @@
 """From records to columns: one row per record, before rows that belong together are joined."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -11,7 +12,16 @@ import pyarrow as pa
 
 from favor.metrics import METRICS
 from favor.records.rounds import ROUND_KEYS
-from favor.records.schema import IMAGES_COLUMN, MACHINE_COLUMNS, RECORD_COLUMNS, CardFields, Reading, Record, Scalar
+from favor.records.schema import (
+    BUDGET_COLUMN,
+    IMAGES_COLUMN,
+    MACHINE_COLUMNS,
+    RECORD_COLUMNS,
+    CardFields,
+    Reading,
+    Record,
+    Scalar,
+)
 
 # The suffixes of a metric's columns, and the field of its reading that each holds.
 ENDS = {"": "value", "_low": "low", "_high": "high"}
@@ -36,6 +46,8 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
             values[f"{metric}_rounds"] = [_quiet_rounds(record, metric) for record in records]
     if any("evaluation_images" in record.environment for record in records):
         values[IMAGES_COLUMN] = [_count(record.environment.get("evaluation_images")) for record in records]
+    if any("budget" in record.environment for record in records):
+        values[BUDGET_COLUMN] = [_seconds(record.environment.get("budget")) for record in records]
     for column, key in MACHINE_COLUMNS.items():
         values[column] = [record.environment.get(key) for record in records]
     for key in dict.fromkeys(chain.from_iterable(record.conditions for record in records)):
@@ -72,6 +84,11 @@ def _quiet_rounds(record: Record, metric: str) -> str | None:
 
 def _count(value: Scalar | None) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
+
+
+def _seconds(value: Scalar | None) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value < math.inf else None
 
 
 def _text(value: Scalar | None) -> str | None:

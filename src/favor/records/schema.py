@@ -43,6 +43,8 @@ MACHINE_COLUMNS = {f"environment.{key}": key for key in ("host", "device_name", 
 TABLE_COLUMNS = (*RECORD_COLUMNS, "flags", "machine")
 # How many images an accuracy of one's own was evaluated on.
 IMAGES_COLUMN = "environment.evaluation_images"
+# How many seconds each timing of a measurement could take.
+BUDGET_COLUMN = "environment.budget"
 # The columns of models that were measured in turns: the stretch that they share, and what every round gave.
 ROUND_COLUMNS = ("stretch", "throughput_rounds", "latency_p50_rounds")
 
@@ -400,6 +402,7 @@ TAKEN_COLUMNS = frozenset(
         *ROUND_COLUMNS,
         *MACHINE_COLUMNS,
         IMAGES_COLUMN,
+        BUDGET_COLUMN,
         *(name + end for name in METRICS for end in ("", "_low", "_high", "_source")),
     }
 )

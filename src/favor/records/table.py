@@ -11,7 +11,15 @@ from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records.contradictions import flagged
 from favor.records.frame import frame_of, machine_text
-from favor.records.schema import IMAGES_COLUMN, MACHINE_COLUMNS, RECORD_COLUMNS, ROUND_COLUMNS, TABLE_COLUMNS, Record
+from favor.records.schema import (
+    BUDGET_COLUMN,
+    IMAGES_COLUMN,
+    MACHINE_COLUMNS,
+    RECORD_COLUMNS,
+    ROUND_COLUMNS,
+    TABLE_COLUMNS,
+    Record,
+)
 from favor.records.store import Problem, ReadResult, read
 
 MACHINE_NAMES = ("environment.host", "environment.device_name")
@@ -59,11 +67,12 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     unknown = {end for both in ends.values() for end in both if parts[both].isna().all(axis=None)}
     numbers = [column for name in metrics for column in (name, *ends[name])]
     in_turns = [name for name in ROUND_COLUMNS if name in parts.columns]
-    others = {*RECORD_COLUMNS, "flags", *in_turns, *MACHINE_COLUMNS, IMAGES_COLUMN, *numbers}
+    others = {*RECORD_COLUMNS, "flags", *in_turns, *MACHINE_COLUMNS, IMAGES_COLUMN, BUDGET_COLUMN, *numbers}
     conditions = [name for name in parts.columns if name not in others]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
     rows = pd.concat([rows, _machines(rows[list(MACHINE_COLUMNS)]).rename("machine")], axis=1)
-    named = [name for name in (*MACHINE_NAMES, IMAGES_COLUMN) if name in rows.columns and rows[name].notna().any()]
+    told = (*MACHINE_NAMES, IMAGES_COLUMN, BUDGET_COLUMN)
+    named = [name for name in told if name in rows.columns and rows[name].notna().any()]
     return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
 
 

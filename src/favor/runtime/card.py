@@ -18,6 +18,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 # Wider than any normalization of values from 0 to 1, and still finite in float32.
 Mean = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False)]
 Deviation = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
+_Name = Annotated[str, AfterValidator(require_printable)]
 
 
 class SelfTest(BaseModel):
@@ -37,7 +38,10 @@ class SelfTest(BaseModel):
 
 
 class ExportCard(BaseModel):
-    """All that is needed to use an exported file. `classes` is empty where nobody has named them."""
+    """All that is needed to use an exported file. `classes` is empty where nobody has named them.
+
+    `class_names` are the classes in words, if they differ from their names; `epochs` is None for published weights.
+    """
 
     model_config = _STRICT
 
@@ -54,7 +58,8 @@ class ExportCard(BaseModel):
     crop_ratio: float = Field(gt=0.0, le=1.0)
     interpolation: Literal["bicubic", "bilinear"] = Field(default="bicubic", description="missing in older cards")
     num_classes: int = Field(ge=1, le=1_000_000)
-    classes: tuple[Annotated[str, AfterValidator(require_printable)], ...]
+    classes: tuple[_Name, ...]
+    class_names: tuple[_Name, ...] = Field(default=(), description="missing in older cards")
     dataset: str | None
     epochs: float | None
     source: str
@@ -87,8 +92,9 @@ def read_card(file: Path) -> ExportCard:
         raise RequestError(f"{beside}: {where}: {first['msg']}; export the model again") from error
     if card.sha256 != checksums(file):
         raise RequestError(f"{file}: not the file that {beside.name} was written for; export the model again")
-    if card.classes and len(card.classes) != card.num_classes:
-        named = f"but it names {len(card.classes)} classes"
+    wrong = next((names for names in (card.classes, card.class_names) if len(names) not in (0, card.num_classes)), None)
+    if wrong is not None:
+        named = f"but it names {len(wrong)} classes"
         raise RequestError(f"{beside}: num_classes is {card.num_classes}, {named}; export the model again")
     return card
 

@@ -62,6 +62,7 @@ ENDINGS: Mapping[str, str] = MappingProxyType({"onnx": ".onnx", "openvino": ".xm
 """The formats that models are exported to -> how their files' names end."""
 OPENERS: Mapping[str, str] = MappingProxyType({"onnx": "onnxruntime", "openvino": "openvino"})
 """The runtime that opens a format. PyTorch's own format may hold pickles, so favor writes it and never reads it."""
+_CUDA_PROVIDER = "CUDAExecutionProvider"
 
 
 def find_runtime(name: str) -> Runtime:
@@ -105,6 +106,15 @@ def check(name: str, precision: str, device_kind: str, *, here: bool = True) -> 
     return runtime
 
 
+def runs_on(name: str, device_kind: str) -> bool:
+    """Whether a runtime can use this kind of device here; one that is not installed is refused."""
+    runtime = find_runtime(name)
+    require_packages(runtime)
+    if device_kind not in runtime.devices:
+        return False
+    return (name, device_kind) != ("onnxruntime", "cuda") or _CUDA_PROVIDER in _onnx_providers()
+
+
 def require_packages(runtime: Runtime) -> None:
     """Refuse a runtime whose packages are not installed, with what installs them."""
     missing = [package for package, module in runtime.packages.items() if importlib.util.find_spec(module) is None]
@@ -132,12 +142,19 @@ def _require_compiler() -> None:
 def _require_cuda_provider() -> None:
     import onnxruntime
 
-    offered = onnxruntime.get_available_providers()
-    if "CUDAExecutionProvider" not in offered:
+    offered = _onnx_providers()
+    if _CUDA_PROVIDER not in offered:
         raise RequestError(
             f"onnxruntime {onnxruntime.__version__} has no CUDA provider here (it has {_words(offered)}); "
             "pip install onnxruntime-gpu, or use --device cpu"
         )
+
+
+def _onnx_providers() -> list[str]:
+    import onnxruntime
+
+    offered: list[str] = onnxruntime.get_available_providers()
+    return offered
 
 
 def _words(names: "list[str] | tuple[str, ...]", link: str = "and") -> str:

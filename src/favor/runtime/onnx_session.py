@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FATAL_ONLY = 4  # errors are raised too, and their log repeats names of the file as they are
+_OUT_OF_MEMORY = ("Failed to allocate memory", "is smaller than requested bytes", "out of memory")
 
 
 class OnnxRuntimeSession:
@@ -64,6 +65,9 @@ class OnnxRuntimeSession:
         try:
             logits: NDArray[np.float32] = self._session.run(None, {self._input: images})[0]
         except Exception as error:
+            if any(words in str(error) for words in _OUT_OF_MEMORY):
+                # `is_out_of_memory` knows it by the words "not enough memory".
+                raise WorkError(f"ONNX Runtime: not enough memory: {first_line(error)}") from error
             raise WorkError(f"ONNX Runtime: {first_line(error)}") from error
         return logits
 

@@ -5,24 +5,26 @@ The candidates, what is known of them and the decision need no torch; the caller
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pandas as pd
 
 from favor.analyze.comparison import Comparison
 from favor.analyze.deviations import deviations_by_row
+from favor.analyze.flags import DISTURBED, UNSTEADY, flags_on, is_disturbed, is_unsteady
+from favor.analyze.intervals import UNKNOWN, Z
 from favor.analyze.ranking import PREFERENCES, Request, candidates
 from favor.analyze.targeting import Candidate, Measured, Outlook, outlook
 from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records.counted import counted_records
-from favor.records.schema import Record
+from favor.records.schema import Reading, Record
 from favor.simulation.shipped import is_called, shipped_devices, shipped_records
 from favor.simulation.shipped_timm import shipped_timm_records
 from favor.study.estimate import MACS_PER_SECOND
+from favor.text import first_few
 
 _MEASURABLE = ("throughput", "latency_p50", "latency_p99", "inference_memory", "memory_process", "energy_per_image")
 _MEMORY = ("inference_memory", "memory_process")
@@ -30,10 +32,8 @@ _USUAL_DEVICE = "p100"
 """Its simulated times predict those of processors best: it has no tensor cores."""
 _WITHOUT_SIMULATION = 0.7
 """Standard deviation of the logarithm of a cost that is predicted from the number of parameters alone."""
-_Z = 1.96
 _WATTS = 30.0
-_UNKNOWN_DEVIATION = 0.05
-"""The relative standard deviation of a measurement without an interval."""
+_MOST_NAMED = 5
 
 
 def question(text: str, among: str | None) -> Request:
@@ -70,6 +70,12 @@ def objective_of(request: Request) -> str:
     return PREFERENCES[request.prefer][0] if request.prefer else "top1"
 
 
+def costs_of(request: Request) -> tuple[str, ...]:
+    """The metrics that decide and must be measured."""
+    involved = [objective_of(request), *(limit.metric for limit in request.limits)]
+    return tuple(name for name in dict.fromkeys(involved) if METRICS[name].depends_on_device)
+
+
 def targets(table: pd.DataFrame, request: Request, device: str) -> list[Candidate]:
     """The models that could be the answer by what is known without measuring; the device gives the predictions."""
     comparison = Comparison(table, request.scope, metrics=("top1", "params"))
@@ -81,8 +87,7 @@ def targets(table: pd.DataFrame, request: Request, device: str) -> list[Candidat
             rows = rows[limit.kept_by(limit.values_of(rows))]
     if not len(rows):
         raise RequestError("no model meets the limits that are known without measuring, such as min-accuracy")
-    involved = [objective_of(request), *(limit.metric for limit in request.limits)]
-    costs = [name for name in dict.fromkeys(involved) if METRICS[name].depends_on_device]
+    costs = costs_of(request)
     predicted = _Predictions.on(device, request.of_timm)
     models = []
     for row in rows.to_dict("records"):
@@ -194,6 +199,22 @@ class Answered:
         """How sure the answer is."""
         return max(self.outlook.chances, default=0.0)
 
+    @property
+    def open(self) -> tuple[Candidate, ...]:
+        """The candidates that could be the answer although their measurements say nothing."""
+        chances = self.outlook.chances
+        return tuple(self.candidates[at] for at, one in self.measured.items() if one.is_open and chances[at] > 0)
+
+    @property
+    def certainty(self) -> str:
+        """How sure the answer is, in words."""
+        if self.favored is None:
+            return "no model meets the limits"
+        if self.open:
+            names = first_few([candidate.name for candidate in self.open], _MOST_NAMED)
+            return f"not sure, since other programs disturbed {names}; run it again when the machine is idle"
+        return f"{self.chance:.0%} sure"
+
 
 def measure_for(
     candidates: list[Candidate],
@@ -203,34 +224,68 @@ def measure_for(
     budget: float,
     tell: Callable[[Step], None] = lambda step: None,
 ) -> Answered:
-    """Measure candidates until the answer to a request is certain; `known` are measurements that exist already."""
-    objective = objective_of(request)
+    """Measure candidates until the answer to a request is certain; `known` are measurements that exist already.
+
+    A disturbed measurement is repeated once; one that exists already counts as not made.
+    """
+    objective, costs = objective_of(request), costs_of(request)
     number_of = {(candidate.name, candidate.img_size): at for at, candidate in enumerate(candidates)}
-    measured = {number_of[key]: measured_in(record) for key, record in known.items() if key in number_of}
-    for _ in range(3 * len(candidates)):
+    measured = {
+        number_of[key]: measured_in(record, costs)
+        for key, record in known.items()
+        if key in number_of and not _was_disturbed(record, costs)
+    }
+    for _ in range(3 * len(candidates) + 1):
         view = outlook(candidates, measured, objective, request.limits, budget)
         at = view.following
         if at is None:
             break
         candidate = candidates[at]
         tell(Step(candidate, view.chances[at], sum(chance > 0.001 for chance in view.chances)))
-        measured[at] = measured_in(measure(candidate.name, candidate.img_size, view.budget), view.budget)
+        record = measure(candidate.name, candidate.img_size, view.budget)
+        if _was_disturbed(record, costs):
+            record = measure(candidate.name, candidate.img_size, view.budget)
+        measured[at] = measured_in(record, costs, view.budget)
     return Answered(tuple(candidates), measured, view)
 
 
-def measured_in(record: Record, budget: float | None = None) -> Measured:
-    """The measured costs of a record with their relative standard deviations; none if it failed."""
+def _was_disturbed(record: Record, costs: Sequence[str]) -> bool:
+    """Whether other load, or a contradiction, puts a number in doubt that decides."""
+    flags = record.environment.get("flags")
+    return record.status == "ok" and any(is_disturbed(flags_on(name, flags)) for name in costs)
+
+
+def measured_in(record: Record, costs: Sequence[str], budget: float | None = None) -> Measured:
+    """The measured numbers of a record with their relative standard deviations; none if it failed.
+
+    It is open if one of the costs, which decide, says nothing.
+    """
     spent = budget if budget is not None else float(record.environment.get("budget", 0.0))
     if record.status != "ok":
         return Measured({}, spent)
-    values = {}
+    values: dict[str, tuple[float, float]] = {}
+    flags, is_open = record.environment.get("flags"), False
     for name in _MEASURABLE:
         reading = record.metrics.get(name)
-        if reading is not None and reading.value > 0:
-            deviation = _UNKNOWN_DEVIATION
-            if name in _MEMORY:
-                deviation = 0.0
-            elif reading.low and reading.high and reading.low > 0:
-                deviation = float(np.log(reading.high / reading.low)) / (2 * _Z)
+        if reading is None or reading.value <= 0:
+            continue
+        deviation = _deviation(name, reading, flags_on(name, flags))
+        if deviation is not None:
             values[name] = (reading.value, deviation)
-    return Measured(values, spent)
+        elif name in costs:
+            is_open = True
+    return Measured(values, spent, is_open)
+
+
+def _deviation(name: str, reading: Reading, flags: str | None) -> float | None:
+    """The relative standard deviation of a number, by the rules of analyze/intervals.py; None if it says nothing."""
+    if reading.low is not None and reading.high is not None:
+        own = math.log(reading.high / max(reading.low, 1e-3 * reading.value)) / (2 * Z)
+    elif is_disturbed(flags):
+        return None
+    else:
+        own = 0.0 if METRICS[name].exact else UNKNOWN / Z
+    unsteady = UNSTEADY if is_unsteady(flags) else 0.0
+    # On both sides, since a Gaussian process knows no other noise.
+    disturbed = DISTURBED / Z if is_disturbed(flags) else 0.0
+    return math.hypot(own, unsteady, disturbed)

@@ -1,8 +1,9 @@
 """From a model's name or a checkpoint to an exported file with its card, tested against eager mode."""
 
 import math
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,19 @@ from favor.errors import RequestError, WorkError
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums
 from favor.runtime.compare import Comparison, compare
 from favor.runtime.export import check_export, export_file
+from favor.runtime.exported import files_of
 from favor.runtime.matrix import refuse_known_failure
 from favor.runtime.names import ENDINGS, OPENERS, RUNTIMES, versions
 from favor.runtime.opening import open_file
 from favor.runtime.session import Choice
 from favor.runtime.torch_session import TorchSession
 from favor.training.initial_weights import checkpoint_file
-from favor.training.predict import load_trained, own_data, run_data_of
-from favor.training.preprocessing import framing_of, normalization_of
+from favor.training.predict import IMAGENET, load_published, load_trained, own_data, run_data_of
+from favor.training.preprocessing import framing_of, normalization_for, normalization_of
 from favor.training.state import Trained
 from favor.version import __version__
 from favor.zoo.cards import HUB
+from favor.zoo.checkpoints import imagenet_class_names
 from favor.zoo.registry import card, create_model
 
 SEED = 0
@@ -41,12 +44,15 @@ TEST_IMAGES, TEST_IMAGES_INT8 = 64, 512
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2}
 """The largest deviations that rounding explains, as shares of the largest output; int8 has no such limit."""
 _BATCH = 16
-GENERATED, IMAGENET = "synthetic", "imagenet-1k"
+GENERATED = "synthetic"
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own data set where they are None."""
+    """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own data set where they are None.
+
+    With `pretrained`, `source` is the name of a model, and its published weights are used: the default ones or a tag's.
+    """
 
     source: str
     file: Path
@@ -56,11 +62,15 @@ class ExportRequest:
     data: str | None = None
     calibration: str | None = None
     test_images: int | None = None
+    pretrained: bool | str = False
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The model to export, how images get in, and where it is from; `trained` is None where its weights are fresh."""
+    """The model to export, how images get in, where it is from, and what its outputs mean.
+
+    `trained` is what a checkpoint says. The data set and the classes are missing where the weights are fresh.
+    """
 
     model: nn.Module
     name: str
@@ -68,6 +78,9 @@ class Subject:
     normalization: Normalization
     source: str
     trained: Trained | None = None
+    dataset: str | None = None
+    classes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
     def images(self, split: ImageSource, count: int) -> tuple[Tensor, Tensor]:
         """So many images of a split, from all over it, as the model takes them, and their labels."""
@@ -88,12 +101,31 @@ def subject_of(checkpoint: Path) -> Subject:
     """The model of a checkpoint or of a run's folder."""
     trained, model = load_trained(checkpoint, torch.device("cpu"))
     recipe = trained.recipe
-    source = f"{checkpoint_file(checkpoint).name} of run {trained.run}, step {trained.step}"
-    return Subject(model, trained.model, framing_of(recipe), normalization_of(recipe), source, trained)
+    return Subject(
+        model,
+        trained.model,
+        framing_of(recipe),
+        normalization_of(recipe),
+        f"{checkpoint_file(checkpoint).name} of run {trained.run}, step {trained.step}",
+        trained,
+        trained.dataset,
+        trained.classes,
+    )
+
+
+def own_images(checkpoint: Path, trained: Trained) -> DataSet:
+    """The data set that a checkpoint was trained on, for int8; where it is not here, others have to be named."""
+    try:
+        return own_data(checkpoint, trained.dataset, trained.classes)
+    except RequestError as error:
+        raise RequestError(
+            f"int8 needs images to calibrate with, and those that {checkpoint} was trained on ({trained.dataset}) are "
+            "not here as they were; name others with --calibration NAME[:PATH]"
+        ) from error
 
 
 def export(request: ExportRequest) -> ExportCard:
-    """Write a model to a file, compare it with eager mode, and write its card beside it."""
+    """Write a model to a file with its card beside it, if its outputs are those of eager mode."""
     check_export(request.form, request.precision, request.file)
     if request.calibration is not None and request.precision != "int8":
         raise RequestError("only int8 is calibrated; add --precision int8, or leave out --calibration")
@@ -108,34 +140,49 @@ def export(request: ExportRequest) -> ExportCard:
     tested_on = _test_set(request, subject)
     images, labels = subject.images(tested_on.evaluation, test_images)
     example = images[:1].repeat(2 if request.dynamic_batch else 1, 1, 1, 1)  # a batch of one is never dynamic
-    export_file(
-        subject.model,
-        example,
-        request.file,
-        request.form,
-        request.precision,
-        dynamic_batch=request.dynamic_batch,
-        calibration=subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else (),
-    )
-    expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
-    outputs = _outputs(_opened(request), images, _BATCH if request.dynamic_batch else 1)
-    knows_labels = subject.trained is not None and subject.trained.classes == tested_on.classes
-    comparison = compare(expected, outputs, labels if knows_labels else None)
-    described = _card(request, subject, tested_on, calibration, comparison, num_classes=expected.shape[1])
-    card_file(request.file).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    if comparison.relative > TOLERANCES.get(request.precision, math.inf):
-        raise WorkError(
-            f"{request.file}: its outputs differ from eager mode by {comparison.relative:.1e} of the largest one, more "
-            "than rounding explains; do not use it"
+    # Tested beside and then renamed, so that a file that fails is never used and never replaces an older one.
+    with tempfile.TemporaryDirectory(dir=request.file.parent, prefix=f".{request.file.stem}-") as beside:
+        untested = replace(request, file=Path(beside) / request.file.name)
+        export_file(
+            subject.model,
+            example,
+            untested.file,
+            request.form,
+            request.precision,
+            dynamic_batch=request.dynamic_batch,
+            calibration=subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else (),
         )
+        expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
+        outputs = _outputs(_opened(untested), images, _BATCH if request.dynamic_batch else 1)
+        knows_labels = bool(subject.classes) and subject.classes == tested_on.classes
+        comparison = compare(expected, outputs, labels if knows_labels else None)
+        if comparison.relative > TOLERANCES.get(request.precision, math.inf):
+            raise WorkError(
+                f"{request.file}: not written, since its outputs would differ from eager mode by "
+                f"{comparison.relative:.1e} of the largest one, more than rounding explains; use another --runtime"
+            )
+        described = _card(untested, subject, tested_on, calibration, comparison, num_classes=expected.shape[1])
+        card_file(untested.file).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _move(untested.file, request.file)
     return described
+
+
+def _move(tested: Path, file: Path) -> None:
+    """Give the files of an exported model their names; the card last, since it has the checksums of the others."""
+    try:
+        for part in files_of(tested):
+            part.replace(file.with_suffix(part.suffix))
+        card_file(tested).replace(card_file(file))
+    except OSError as error:
+        raise WorkError(f"cannot write {file}: {error.strerror}") from error
 
 
 def _subject(request: ExportRequest) -> Subject:
     """What the source names: a checkpoint or a run's folder where there is one, a model of the zoo otherwise."""
     path = Path(request.source)
     endings = (".safetensors", ".pth", ".pt", *ENDINGS.values())
-    if path.exists() or request.source.startswith(HUB) or path.suffix in endings:
+    is_checkpoint = path.exists() or request.source.startswith(HUB) or path.suffix in endings
+    if is_checkpoint and request.pretrained is False:
         subject = subject_of(path)
         _refuse_known_failure(request, subject.name)
         return subject
@@ -146,9 +193,26 @@ def _subject(request: ExportRequest) -> Subject:
             f"int8 needs images to calibrate with; name a data set with --calibration NAME[:PATH], or export a "
             f"checkpoint of {known.name}, which has its own"
         )
+    if request.pretrained is not False:
+        return _published(request.source, None if request.pretrained is True else request.pretrained)
     torch.manual_seed(SEED)
     framing = Framing(known.image_sizes.default)
     return Subject(create_model(known.name), known.name, framing, Normalization(), f"fresh weights, seed {SEED}")
+
+
+def _published(name: str, tag: str | None) -> Subject:
+    """A model with published weights."""
+    found = load_published(name, tag)
+    return Subject(
+        found.network,
+        found.name,
+        found.framing,
+        normalization_for(found.weights),
+        found.source,
+        dataset=IMAGENET,
+        classes=found.classes,
+        class_names=imagenet_class_names(),
+    )
 
 
 def _refuse_known_failure(request: ExportRequest, model: str) -> None:
@@ -159,8 +223,8 @@ def _refuse_known_failure(request: ExportRequest, model: str) -> None:
 def _calibration_set(request: ExportRequest, subject: Subject) -> DataSet:
     if request.calibration is not None:
         return _images_of_option("--calibration", request.calibration)
-    assert subject.trained is not None  # noqa: S101 - `_subject` refuses fresh weights without images
-    return own_data(Path(request.source), subject.trained.dataset, subject.trained.classes)
+    assert subject.trained is not None  # noqa: S101 - `_subject` refuses other weights without images
+    return own_images(Path(request.source), subject.trained)
 
 
 def _test_set(request: ExportRequest, subject: Subject) -> DataSet:
@@ -236,8 +300,9 @@ def _card(
         crop_ratio=subject.framing.crop_ratio,
         interpolation=subject.framing.interpolation,
         num_classes=num_classes,
-        classes=trained.classes if trained else (),
-        dataset=trained.dataset if trained else None,
+        classes=subject.classes,
+        class_names=subject.class_names,
+        dataset=subject.dataset,
         epochs=trained.epochs if trained else None,
         source=subject.source,
         calibration=calibration.name if calibration else None,

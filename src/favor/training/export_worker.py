@@ -269,9 +269,9 @@ class _Images:
     def of(cls, job: ExportJob, subject: "Subject | None") -> "_Images":
         from favor.data.augment import Normalization
         from favor.data.framing import Framing
+        from favor.errors import RequestError
         from favor.training.epoch_record import pipeline_of
-        from favor.training.export import CALIBRATION_IMAGES, TEST_IMAGES_INT8, images_of, named_images
-        from favor.training.predict import own_data
+        from favor.training.export import CALIBRATION_IMAGES, TEST_IMAGES_INT8, images_of, named_images, own_images
 
         trained = subject.trained if subject else None
         if trained is None:
@@ -281,11 +281,19 @@ class _Images:
             calibration, _ = images_of(data.train, QUICK_CALIBRATION_IMAGES, framing, normalization)
             return cls(calibration, test, None, data.name, {})
         assert subject is not None  # noqa: S101 - it is trained
-        own = own_data(Path(str(job.checkpoint)), trained.dataset, trained.classes)
-        data = named_images(job.calibration) if job.calibration else own
-        test, labels = subject.images(own.evaluation, TEST_IMAGES_INT8)
-        calibration, _ = subject.images(data.train, CALIBRATION_IMAGES)
+        named = named_images(job.calibration) if job.calibration else None
         training = {"dataset": trained.dataset, "pipeline": pipeline_of(trained.recipe, trained.minutes)}
+        try:
+            own = own_images(Path(str(job.checkpoint)), trained)
+        except RequestError:
+            if named is None:
+                raise
+            # A change of top-1 on other images than the checkpoint's would be taken for one on its data set.
+            test, _ = subject.images(named.evaluation, TEST_IMAGES_INT8)
+            calibration, _ = subject.images(named.train, CALIBRATION_IMAGES)
+            return cls(calibration, test, None, named.name, training)
+        test, labels = subject.images(own.evaluation, TEST_IMAGES_INT8)
+        calibration, _ = subject.images((named or own).train, CALIBRATION_IMAGES)
         return cls(calibration, test, labels if trained.classes == own.classes else None, own.name, training)
 
 

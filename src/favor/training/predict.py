@@ -1,6 +1,8 @@
 """Evaluation and prediction from a model file, or from an exported file and its card."""
 
+import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +22,11 @@ from favor.data.names import parse
 from favor.data.opening import open_data, open_for_evaluation, place_of
 from favor.data.sources import DataSet
 from favor.errors import RequestError, WorkError
+from favor.machine.best_batch import search_best_batch
 from favor.machine.device import Device
 from favor.machine.precision import Precision, training_precision
 from favor.runtime.card import read_card, require_fitting
-from favor.runtime.names import ENDINGS, OPENERS
+from favor.runtime.names import ENDINGS, OPENERS, runs_on
 from favor.runtime.opening import open_foreign
 from favor.runtime.session import Choice
 from favor.trace.meta_shortcuts import SkipInitialization
@@ -34,12 +37,24 @@ from favor.training.initial_weights import checkpoint_file
 from favor.training.preprocessing import framing_for, framing_of, normalization_for, normalization_of
 from favor.training.run_data import RunData, open_run_data, read_run_data
 from favor.training.state import Trained, some
-from favor.zoo.checkpoints import checkpoint, give_pretrained_weights, imagenet_class_names, imagenet_classes
+from favor.zoo.checkpoints import (
+    Checkpoint,
+    checkpoint,
+    give_pretrained_weights,
+    imagenet_class_names,
+    imagenet_classes,
+)
 from favor.zoo.fuse import fuse
 from favor.zoo.registry import card, create_model
 from favor.zoo.weights import load_weights
 
+_log = logging.getLogger("favor.training")
+
 GUESSES = 5
+WORTH_SEARCHING = 100
+"""So many of the largest batches make a search for the best batch size worthwhile."""
+IMAGENET = "imagenet-1k"
+"""The data set whose classes published weights have."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +155,24 @@ def _runner(model: nn.Module, precision: Precision, device: Device) -> Callable[
     return run
 
 
-def _published(name: str, tag: str | None, device: Device) -> Classifier:
-    """A model with published weights, and with their preprocessing."""
+@dataclass(frozen=True)
+class Published:
+    """A model with published weights for ImageNet-1k's classes, and how they want images to be prepared."""
+
+    name: str
+    network: nn.Module
+    weights: Checkpoint
+    classes: tuple[str, ...]
+    framing: Framing
+
+    @property
+    def source(self) -> str:
+        """Where its weights are from, in words."""
+        return self.weights.name + (", trained without reducing tokens" if self.weights.borrowed else "")
+
+
+def load_published(name: str, tag: str | None) -> Published:
+    """A model of the zoo with published weights, the default ones or a tag's; downloaded unless cached."""
     model = card(name).name
     chosen = checkpoint(model, tag)
     classes = imagenet_classes(chosen)
@@ -152,30 +183,42 @@ def _published(name: str, tag: str | None, device: Device) -> Classifier:
     framing = framing_for(chosen)  # refused before the download
     network = create_model(model, img_size=chosen.img_size)
     give_pretrained_weights(network, chosen)
+    return Published(model, network, chosen, classes, framing)
+
+
+def _published(name: str, tag: str | None, device: Device) -> Classifier:
+    """A model with published weights, and with their preprocessing."""
+    published = load_published(name, tag)
+    network = fuse(published.network).to(device.torch_device)
     return Classifier(
-        model,
-        classes,
-        "imagenet-1k",
+        published.name,
+        published.classes,
+        IMAGENET,
         None,
-        framing,
-        normalization_for(chosen),
+        published.framing,
+        normalization_for(published.weights),
         device.torch_device,
-        _runner(fuse(network).to(device.torch_device), Precision.named("fp32", device.kind), device),
-        f"with {chosen.name}" + (", trained without reducing tokens" if chosen.borrowed else ""),
+        _runner(network, Precision.named("fp32", device.kind), device),
+        f"with {published.source}",
         imagenet_class_names(),
     )
 
 
 def _exported(file: Path, device: Device) -> Classifier:
+    """The model of an exported file, on the CPU where its runtime cannot use the device."""
     form = next(form for form, ending in ENDINGS.items() if ending == file.suffix)
     if form not in OPENERS:
         raise RequestError(f"{file}: may hold code, which favor does not run; export the model to .onnx or .xml")
-    exported = read_card(file)
-    if not exported.classes or exported.dataset is None or exported.epochs is None:
+    exported, runtime = read_card(file), OPENERS[form]
+    if not exported.classes or exported.dataset is None:
         raise RequestError(
             f"{file}: {exported.model} with {exported.source} knows no classes; export a checkpoint of it"
         )
-    session = open_foreign(file, Choice(OPENERS[form], exported.precision, device.kind))
+    kind = device.kind
+    if not runs_on(runtime, kind):
+        _log.warning("%s: running on the CPU, since %s does not run on %s here", file, runtime, kind)
+        kind = "cpu"
+    session = open_foreign(file, Choice(runtime, exported.precision, kind))
     require_fitting(exported, file, form, session.shapes)
 
     def run(images: Tensor) -> Tensor:
@@ -197,7 +240,10 @@ def _exported(file: Path, device: Device) -> Classifier:
         Normalization(exported.mean, exported.std),
         torch.device("cpu"),
         run,
-        f"after {exported.epochs:g} epochs of {exported.dataset}",
+        f"with {exported.source}"
+        if exported.epochs is None
+        else f"after {exported.epochs:g} epochs of {exported.dataset}",
+        exported.class_names,
         precision=exported.precision,
     )
 
@@ -214,7 +260,7 @@ def evaluate_checkpoint(
 ) -> tuple[Classifier, DataSet, Scores]:
     """Evaluate a model on a data set, by default the one that it was trained on; `watched` passes the batches on."""
     if pretrained is not False:
-        place_of(parse(data or "imagenet-1k"))  # a missing data set is refused before weights are downloaded
+        place_of(parse(data or IMAGENET))  # a missing data set is refused before weights are downloaded
     trained = open_classifier(path, device, pretrained)
     known = _evaluated_on(path, trained, data, published=pretrained is not False)
     if known.classes != trained.classes:
@@ -289,6 +335,25 @@ def images_in(places: Sequence[Path]) -> tuple[list[str], list[Prediction]]:
         files += [str(place / image) for image in images]
         refused += [Prediction(str(place / other), (), f"not a format that favor reads; {CONVERT}") for other in others]
     return files, refused
+
+
+def best_prediction_batch(trained: Classifier, images: int, most: int) -> int:
+    """The batch size with which so many images are classified the fastest, at most `most`.
+
+    The search takes as long as classifying about four of the largest batches, so that a few images do without.
+    """
+    if images < WORTH_SEARCHING * most:
+        return most
+    side = trained.framing.img_size
+
+    def throughput(batch_size: int) -> float:
+        random = torch.rand(batch_size, 3, side, side, device=trained.device)
+        trained.run(random).cpu()
+        began = time.perf_counter()
+        trained.run(random).cpu()  # what is on the CPU has been computed
+        return batch_size / (time.perf_counter() - began)
+
+    return search_best_batch(throughput, largest=most, powers_of_two=True).best
 
 
 def predict(

@@ -377,12 +377,13 @@ function verdictOf({ pool }, chances) {
   if (chances === null || !pool.length) return { favored: pool[0] ?? null, contenders: [] };
   const likely = [...chances.keys()].sort((a, b) => chances.get(b).share - chances.get(a).share);
   const [surest] = likely;
+  const tooBrief = [...chances.keys()].filter((row) => row !== surest && chances.get(row).openShare >= LIKELY).slice(0, MOST_CONTENDERS - 1);
   if (chances.get(surest).share >= MOST + 1 / Math.sqrt(DRAWS) && pool.includes(surest)) {
-    const tooBrief = [...chances.keys()].filter((row) => row !== surest && chances.get(row).openShare >= LIKELY).slice(0, MOST_CONTENDERS - 1);
     if (tooBrief.length) return { favored: null, contenders: [surest, ...tooBrief], tooBrief };
     return { favored: surest, contenders: [] };
   }
-  return { favored: null, contenders: likely.filter((row) => chances.get(row).share >= LIKELY).slice(0, MOST_CONTENDERS), tooBrief: [] };
+  const contenders = new Set([...likely.filter((row) => chances.get(row).share >= LIKELY), ...tooBrief]);
+  return { favored: null, contenders: [...contenders].slice(0, MOST_CONTENDERS), tooBrief: [] };
 }
 
 // A probability in words.
