@@ -27,7 +27,8 @@ INTRODUCTION = """# The Vision X-formers and how they were counted
 
 The paper "Resource-efficient Hybrid X-formers for Vision" undercounts parameters. Models that it calls small, such as
 ViL, are the largest of their group. [The ranking by size](#effect-on-the-ranking-by-size) shows the effect. The
-paper's savings of GPU memory occur only with plain attention, not with fused attention: [training memory](#training-memory).
+paper's savings of GPU memory occur only with plain attention, not with fused attention:
+[training memory](#training-memory).
 
 The paper compares 38 small models on CIFAR-10 (32 px) and Tiny ImageNet (64 px), all with 1024 patches. In the zoo they
 are `vix_*` (`favor list "vix_*"`): width 128, four blocks, four heads. `favor show NAME` says where the paper's text

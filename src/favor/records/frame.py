@@ -1,6 +1,5 @@
 """From records to columns: one row per record, before rows that belong together are joined."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -29,6 +28,7 @@ ENDS = {"": "value", "_low": "low", "_high": "high"}
 _NUMBERS = frozenset({"year", *(name + end for name in METRICS for end in ENDS)})
 _PROVENANCE = ("paper", "table", "section", "file", "row")
 _UNKNOWN = Reading(np.nan, "")
+_LONGEST_BUDGET = 1e9  # seconds; a record may say anything
 
 
 def frame_of(records: Sequence[Record]) -> pd.DataFrame:
@@ -87,8 +87,9 @@ def _count(value: Scalar | None) -> float | None:
 
 
 def _seconds(value: Scalar | None) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 < value < math.inf else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < _LONGEST_BUDGET else None
 
 
 def _text(value: Scalar | None) -> str | None:
