@@ -8,7 +8,7 @@ formulas.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -19,6 +19,7 @@ _MOMENTS = 12
 """At how many moments of a service a query is assumed to arrive."""
 
 _MOST_WAITING = 800
+_FILLED = 4
 _HALVINGS = 9
 
 
@@ -40,24 +41,28 @@ class Load:
     largest_batch: int
 
 
-def largest_load(seconds: Mapping[int, float], limit: float) -> Load:
+def largest_load(seconds: Mapping[int, float], limit: float, enough: float = inf) -> Load:
     """The largest rate at which 99 % of the answers come within `limit` seconds, for the best largest batch.
 
-    `seconds` are the times of batches of 1, 2, 4, ... images.
+    `seconds` are the times of batches of 1, 2, 4, ... images. Rates above `enough` are not looked at: the chain of a
+    fast server has hundreds of states, and solving it takes seconds.
 
     >>> load = largest_load({1: 0.010, 2: 0.012, 4: 0.016}, limit=0.05)
     >>> load.largest_batch, 100 < load.rate < 250
     (4, True)
     """
-    return _largest_load(tuple(sorted(seconds.items())), limit)
+    return _largest_load(tuple(sorted(seconds.items())), limit, enough)
 
 
 @lru_cache(maxsize=4096)
-def _largest_load(services: tuple[tuple[int, float], ...], limit: float) -> Load:
+def _largest_load(services: tuple[tuple[int, float], ...], limit: float, enough: float) -> Load:
     if services[0][1] >= limit:
         return Load(0.0, 1)
-    low, high = 0.0, max(batch / time for batch, time in services)
-    allowed = [batch for batch, time in services if time < limit]
+    low, high = 0.0, min(enough, max(batch / time for batch, time in services))
+    # Larger batches than arrive within the limit are never full.
+    allowed = [batch for batch, time in services if time < limit and batch <= max(1.0, _FILLED * high * limit)]
+    if high == enough and (largest := next((one for one in allowed if _is_kept(enough, services, one, limit)), None)):
+        return Load(enough, largest)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         # The one that was the best so far comes first.

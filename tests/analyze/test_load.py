@@ -109,10 +109,17 @@ def test_a_measured_load_goes_before_the_estimate(wide_table: WideTable) -> None
 
 
 def test_an_estimate_keeps_the_machine_of_its_service_times(wide_table: WideTable) -> None:
-    table = at_load(wide_table(served("a", 0.010, 150.0, 4) | {"machine": "here"}), [AT_20])
+    times = [served("a", 0.010, 150.0, 4) | {"machine": "here"}, served("untrained", 0.010, 150.0, 4)]
+    table = at_load(wide_table({"name": "a", "top1": 80.0}, *times), [AT_20])
     (row,) = table[table["source"] == "predicted"].to_dict("records")
     assert (row["machine"], row["p99_limit"], row["scenario"]) == ("here", 0.05, "server")
-    assert row["max_qps"] == pytest.approx(predicted_load(0.010, 150.0, 4, 0.05))
+    assert row["max_qps"] == 80.0 < predicted_load(0.010, 150.0, 4, 0.05)  # four times what is asked for
+
+
+def test_loads_are_estimated_up_to_what_is_enough() -> None:
+    load = predicted_load(0.010, 150.0, 4, 0.05)
+    assert predicted_load(0.010, 150.0, 4, 0.05, enough=2 * load) == pytest.approx(load, rel=0.01)
+    assert predicted_load(0.010, 150.0, 4, 0.05, enough=0.5 * load) == 0.5 * load
 
 
 def test_an_estimate_from_simulated_times_is_in_their_setting(wide_table: WideTable) -> None:

@@ -22,7 +22,7 @@ from favor.analyze.flags import disturbance
 from favor.analyze.guide import GuideEntry
 from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.limits import Limit, Relax, Relaxation, relax
-from favor.analyze.load_estimate import at_load
+from favor.analyze.load_estimate import ENOUGH, at_load
 from favor.analyze.next_steps import NextSteps, deciding_metrics, meter_note, next_steps
 from favor.analyze.origins import origin_notes, said_source
 from favor.analyze.pareto import pareto
@@ -461,7 +461,7 @@ class _Decision:
         if not any(limit.metric == "max_qps" for limit in self.limits):
             return []
         predicted = self.eligible.loc[column_of(self.eligible, "max_qps_source") == "predicted", "name"]
-        how = "max_qps is estimated by queueing theory from service times, not measured, for"
+        how = f"max_qps is estimated by queueing theory from service times, up to {ENOUGH} times --qps, for"
         return (
             [f"{how} {first_few([str(name) for name in predicted], _MOST_NAMED)} (docs/load.md)"]
             if len(predicted)
