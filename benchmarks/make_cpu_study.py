@@ -240,7 +240,8 @@ def _agreement(later: Sequence[Record], earlier: Sequence[Record]) -> str:
     ]
     return f"""## How far two studies agree
 
-The same study ran on the same machine on {days[0]} and {days[1]}.
+The same study ran on the same kind of machine, a virtual one, on {days[0]} and {days[1]}. Intervals show the noise of
+one session; the load of other virtual machines on the same host, which changes from hour to hour, is not in them.
 
 {markdown(head, rows)}
 

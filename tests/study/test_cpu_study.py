@@ -84,7 +84,7 @@ def test_the_document_says_how_far_two_studies_agree(maker):
         for job in jobs_of(a_study(names=tuple(FIGURES), phases=("inference",)))
     ]
     text = maker.document(maker.shipped(first), second)
-    assert "ran on the same machine on 2026-11-18 and 2026-11-16" in text
+    assert "ran on the same kind of machine, a virtual one, on 2026-11-18 and 2026-11-16" in text
     throughput = next(line for line in text.splitlines() if line.startswith("| Throughput |"))
     assert throughput.startswith(f"| Throughput | {len(FIGURES)} | 1.000 | +11.1% | 11.1% | 11.1% (")
     assert "Only on that of 2026-11-18:\nnone. Only on that of 2026-11-16: none." in text
@@ -98,7 +98,7 @@ def test_a_phase_that_was_not_measured_again_says_nothing_about_agreement(maker)
         later.append(replace(record, time="2026-11-18T01:00:00Z") if again else record)
     text = maker.document(maker.shipped(later), maker.shipped(first))
     assert "Inference: 2026-11-18, training steps: 2026-11-16." in text
-    assert "ran on the same machine on 2026-11-16 and 2026-11-18" in text
+    assert "ran on the same kind of machine, a virtual one, on 2026-11-16 and 2026-11-18" in text
     assert "| Throughput | 7 |" in text
     assert "| Training step |" not in text
 
