@@ -256,6 +256,15 @@ def test_of_repeated_measurements_the_last_in_the_file_counts_whatever_the_clock
             assert set(table["status"]) == {"ok"}
 
 
+def test_a_measurement_on_a_busy_machine_replaces_none_on_a_quiet_one() -> None:
+    environment = {"device_name": "a processor", "torch": "2.15.0", "threads": 2}
+    busy = {"environment": {**environment, "flags": "busy throughput:wide"}}
+    quiet, slower = a_record(value=20.0), a_record(value=3.0, **busy)
+    for some, kept in (([quiet, slower], 20.0), ([slower, quiet], 20.0), ([slower, a_record(value=4.0, **busy)], 4.0)):
+        assert table_of(some)["throughput"].tolist() == [kept]
+    assert table_of([quiet, a_record(value=19.0)])["throughput"].tolist() == [19.0]
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.lists(records(), max_size=3), st.lists(records(), max_size=3))
 def test_two_folders_give_the_table_of_their_records(

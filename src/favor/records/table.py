@@ -76,6 +76,10 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
 
 
+def _is_busy(flags: object) -> bool:
+    return isinstance(flags, str) and "busy" in flags.split()
+
+
 def _all_flags(flags: pd.Series) -> str | None:
     return " ".join(dict.fromkeys(" ".join(flags.dropna()).split())) or None
 
@@ -91,14 +95,18 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
     """One row per subject: the last of repeated measurements, and all tasks in one row if no metric occurs twice.
 
-    The last in the file, not by time: clocks may be set back, and differ between machines.
+    The last in the file, not by time: clocks may be set back, and differ between machines. One from a busy machine
+    replaces none from a quiet one.
     """
     repeated = parts.duplicated(subject, keep=False)
     if not repeated.any():
         return parts
     number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
     tasks = pd.DataFrame({"subject": number, "task": parts.loc[repeated, "task"]})
-    newest = parts[repeated][~tasks.duplicated(keep="last")]
+    is_busy = parts.loc[repeated, "flags"].map(_is_busy)
+    is_quiet = ~is_busy & (parts.loc[repeated, "status"] == "ok")
+    tasks = tasks[~(is_busy & is_quiet.groupby([tasks["subject"], tasks["task"]]).transform("any"))]
+    newest = parts.loc[tasks.index[~tasks.duplicated(keep="last")]]
     number = number[newest.index]
     values_per_metric = newest[metrics].notna().groupby(number).transform("sum")
     apart = (values_per_metric > 1).any(axis=1) | (newest["status"] != "ok")
