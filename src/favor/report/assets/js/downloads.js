@@ -16,7 +16,7 @@ async function downloadFigure({ figure, format }) {
     const rows = dataIn(JSON.parse(await unpacked(box.dataset.spec)));
     return download(`${figure}.csv`, new Blob([rowsAsCsv(rows)], { type: "text/csv" }));
   }
-  if (!drawnCharts.has(box)) await drawChart(box);
+  await drawOnce(box);
   const svg = box.querySelector("svg");
   download(`${figure}.${format}`, format === "svg" ? svgBlob(svg) : await pngOf(svg));
 }

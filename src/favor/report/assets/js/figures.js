@@ -3,6 +3,7 @@
 const PLOT_WIDTH = 360; // pixels for one of several plots beside each other
 const WIDE = 480; // pixels of a figure
 const drawnCharts = new Map();
+const firstDrawings = new Map(); // promises
 
 function setUpFigures() {
   byId("print").addEventListener("click", printAll);
@@ -15,7 +16,7 @@ function setUpFigures() {
         .filter((entry) => entry.isIntersecting)
         .forEach(({ target }) => {
           seen.unobserve(target);
-          drawChart(target);
+          drawOnce(target);
         }),
     { rootMargin: "300px" },
   );
@@ -25,7 +26,7 @@ function setUpFigures() {
 // A print has all figures: those that were not drawn yet are drawn first.
 async function printAll() {
   const waiting = [...document.querySelectorAll(".chart[data-spec]")].filter((box) => !drawnCharts.has(box));
-  for (const box of waiting) await drawChart(box);
+  for (const box of waiting) await drawOnce(box);
   window.print();
 }
 
@@ -33,6 +34,12 @@ function onPrintKey(event) {
   if (!(event.ctrlKey || event.metaKey) || event.key !== "p") return;
   event.preventDefault();
   printAll();
+}
+
+// Draws a chart unless that was begun: two drawings at once would clear each other's box.
+function drawOnce(box) {
+  if (!firstDrawings.has(box)) firstDrawings.set(box, drawChart(box));
+  return firstDrawings.get(box);
 }
 
 async function drawChart(box) {
