@@ -263,6 +263,8 @@ def test_a_measurement_on_a_busy_machine_replaces_none_on_a_quiet_one() -> None:
     for some, kept in (([quiet, slower], 20.0), ([slower, quiet], 20.0), ([slower, a_record(value=4.0, **busy)], 4.0)):
         assert table_of(some)["throughput"].tolist() == [kept]
     assert table_of([quiet, a_record(value=19.0)])["throughput"].tolist() == [19.0]
+    trainings = [a_record(task="accuracy"), a_record(task="accuracy", value=3.0, **busy)]
+    assert table_of(trainings)["throughput"].tolist() == [3.0]
 
 
 @settings(max_examples=8, deadline=None)

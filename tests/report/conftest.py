@@ -14,7 +14,7 @@ from favor.metrics import METRICS
 from favor.records import Gathered, counted_table, published_table, read
 from favor.records.table import load
 from favor.report import page
-from favor.report.figure_specs import Drawing, as_json, packed, specification
+from favor.report.figure_specs import Drawing, packed, specification, specification_json
 from favor.report.figures.commands import to_fill
 from report.made_up import HOSTILE_NAME, hostile, many_models, measured_zoo
 
@@ -64,7 +64,7 @@ def hostile_page(folder: Path) -> Path:
     """Records whose texts try to become markup, with a chart that has one of them as its data."""
     points = pd.DataFrame({"name": [HOSTILE_NAME, "__proto__"], "x": [1.0, 2.0], "y": [3.0, 4.0]})
     chart = alt.Chart(points).mark_point().encode(x="x:Q", y="y:Q", color="name:N", tooltip=["name:N", "x:Q"])
-    spec = packed(as_json(specification(chart.properties(width="container"))))
+    spec = packed(specification_json(specification(chart.properties(width="container"))))
     drawing = Drawing("hostile", "Figure 0", HOSTILE_NAME, HOSTILE_NAME, spec, None)
     missing = Drawing("missing", "Figure 9", "A figure without data", "", None, _FILL)
     return _written(folder / "hostile.html", _alone(hostile(folder / "hostile")), [("A group", [drawing, missing])])

@@ -33,7 +33,7 @@ from favor.records.table import load, table_of
 from favor.report.columns import Texts, column
 from favor.report.data import escaped, page_data
 from favor.report.effects import effect_tables
-from favor.report.figure_specs import as_json, specification
+from favor.report.figure_specs import specification, specification_json
 from favor.report.figures import all_figures
 from favor.report.method import method_of
 from favor.report.page import page_of
@@ -216,7 +216,7 @@ def test_run_settings_are_looked_up_once_for_all_questions_on_a_data_set(
 
 def test_a_chart_without_a_number_is_still_json() -> None:
     chart = alt.Chart(alt.Data(values=[{"x": math.nan, "y": [1.0, math.inf]}])).mark_point()
-    assert json.loads(as_json(specification(chart)))["data"] == {"values": [{"x": None, "y": [1.0, None]}]}
+    assert json.loads(specification_json(specification(chart)))["data"] == {"values": [{"x": None, "y": [1.0, None]}]}
     assert "config" not in specification(chart)
 
 

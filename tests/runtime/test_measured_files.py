@@ -99,7 +99,7 @@ def test_the_memory_of_a_file_on_a_gpu_is_unknown_and_does_not_limit_the_batch(
     assert {"latency_p50", "throughput", "best_batch_size", "memory_process"} <= findings.metrics.keys()
     unknown = {"inference_memory", "inference_memory_best_batch", "max_batch_size"}
     assert not unknown & findings.metrics.keys()
-    assert findings.environment["inference_memory_missing"] == "onnxruntime does not tell what it holds on cpu"
+    assert findings.environment["inference_memory_missing"] == "onnxruntime does not report its memory on cpu"
 
 
 def test_the_growth_of_a_process_is_no_measure_of_the_memory_of_a_gpu(tmp_path: Path) -> None:

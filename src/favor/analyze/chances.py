@@ -50,14 +50,13 @@ def draw_best(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, dr
 def _open_shares(
     rows: pd.DataFrame, drawn: Mapping[str, np.ndarray], objective: str, limits: Sequence[Limit]
 ) -> np.ndarray:
-    empty = {column: says_nothing(rows, column) for column in drawn}
-    is_open = np.logical_or.reduce(list(empty.values()))
+    """The shares in which rows would be best with their numbers that say nothing as good as can be."""
+    in_doubt = {column: says_nothing(rows, column) for column in drawn}
+    is_open = np.logical_or.reduce(list(in_doubt.values()))
     if not is_open.any():
         return np.zeros(len(rows))
-    at_best = {
-        column: np.where(empty[column], np.inf if METRICS[column.partition("@")[0]].better == "higher" else 0.0, values)
-        for column, values in drawn.items()
-    }
+    perfect = {column: np.inf if METRICS[column.partition("@")[0]].better == "higher" else 0.0 for column in drawn}
+    at_best = {column: np.where(in_doubt[column], perfect[column], values) for column, values in drawn.items()}
     least = _costs_within(drawn, objective, limits).min(axis=1, keepdims=True)
     costs = _costs_within(at_best, objective, limits)
     return np.where(is_open, ((costs <= least) & (costs < np.inf)).mean(axis=0), 0.0)

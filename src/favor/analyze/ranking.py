@@ -183,7 +183,7 @@ def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request, run
 
 @dataclass(frozen=True)
 class Unranked:
-    """Models, by name and image size, without a number of a metric to compare: so many of the candidates, and why."""
+    """Models, by name and image size, that lack a comparable number of a metric: of how many candidates, and why."""
 
     metric: str
     models: frozenset[tuple[str, float]]

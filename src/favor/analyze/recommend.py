@@ -176,7 +176,7 @@ class _Decision:
         why = "none is the best in most draws from the intervals"
         if verdict.too_brief:
             brief = " and ".join(choose(at).called for at in verdict.too_brief)
-            why = f"{brief} may be the best: measured on a busy machine or contradictory, and without an interval"
+            why = f"{brief} may be the best (measured on a busy machine or contradictory, and without an interval)"
         return [f"undecided between {', '.join([*names, *nobody])}: {why}"]
 
     def to_decide(self, verdict: Verdict, comparison: Comparison, draws: int) -> ToDecide | None:

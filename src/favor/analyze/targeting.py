@@ -53,7 +53,7 @@ class Candidate:
 class Measured:
     """A candidate's measurement: the value and its relative standard deviation by metric, and the budget it took.
 
-    A failed one has no values, unless it `is_open`: a number that decides says nothing, since the machine was busy.
+    A failed one has no values. One that `is_open` lacks a number that decides, since the machine was busy.
     """
 
     values: Mapping[str, tuple[float, float]]

@@ -216,7 +216,7 @@ def _measure_for(
         seen = {(record.name, record.conditions.get("img_size")) for record in records if record.task == "inference"}
         for candidate in candidates:
             if (candidate.name, candidate.img_size) in seen:
-                with suppress(RequestError):  # of a timm that had this model
+                with suppress(RequestError):  # measured with another timm, which had this model
                     (state,) = states_of_all([asked([candidate.name], candidate.img_size)], records)
                     if state.record is not None:
                         known[candidate.name, candidate.img_size] = state.record

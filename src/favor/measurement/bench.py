@@ -79,7 +79,7 @@ class Bench:
         return self.device.peak_of(call.run, call.held)
 
     def knows_memory(self, workload: Workload) -> bool:
-        """Whether a peak can be measured: other runtimes than PyTorch do not tell what they hold on a GPU."""
+        """Whether a peak can be measured: only PyTorch reports its memory on a GPU."""
         return self.device.kind == "cpu" or not isinstance(workload, FileWorkload)
 
     def smallest_batch(self, workload: Workload) -> int:

@@ -37,7 +37,7 @@ def report_memory_and_batch(bench: Bench, workload: Workload, job: MeasureJob) -
         if job.fit_memory is not None:
             report_largest_batch(bench, workload, job.fit_memory, "max_batch_size")
     else:
-        why = f"{job.runtime} does not tell what it holds on {bench.device.label}"
+        why = f"{job.runtime} does not report its memory on {bench.device.label}"
         bench.channel.environment({"inference_memory_missing": why})
     if job.batch_size is not None:
         return job.batch_size

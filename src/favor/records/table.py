@@ -71,8 +71,8 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     conditions = [name for name in parts.columns if name not in others]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
     rows = pd.concat([rows, _machines(rows[list(MACHINE_COLUMNS)]).rename("machine")], axis=1)
-    told = (*MACHINE_NAMES, IMAGES_COLUMN, BUDGET_COLUMN)
-    named = [name for name in told if name in rows.columns and rows[name].notna().any()]
+    optional = (*MACHINE_NAMES, IMAGES_COLUMN, BUDGET_COLUMN)
+    named = [name for name in optional if name in rows.columns and rows[name].notna().any()]
     return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
 
 
@@ -95,15 +95,16 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
     """One row per subject: the last of repeated measurements, and all tasks in one row if no metric occurs twice.
 
-    The last in the file, not by time: clocks may be set back, and differ between machines. One from a busy machine
-    replaces none from a quiet one.
+    The last in the file, not by time: clocks may be set back, and differ between machines. But times measured on a busy
+    machine do not replace those of a quiet one.
     """
     repeated = parts.duplicated(subject, keep=False)
     if not repeated.any():
         return parts
     number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
     tasks = pd.DataFrame({"subject": number, "task": parts.loc[repeated, "task"]})
-    is_busy = parts.loc[repeated, "flags"].map(_is_busy)
+    # Other load slows a training down, but does not change its accuracy.
+    is_busy = parts.loc[repeated, "flags"].map(_is_busy) & (tasks["task"] != "accuracy")
     is_quiet = ~is_busy & (parts.loc[repeated, "status"] == "ok")
     tasks = tasks[~(is_busy & is_quiet.groupby([tasks["subject"], tasks["task"]]).transform("any"))]
     newest = parts.loc[tasks.index[~tasks.duplicated(keep="last")]]

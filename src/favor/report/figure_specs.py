@@ -100,7 +100,7 @@ def drawing_of(figure: Figure) -> Drawing:
     spec = specification(figure.chart)
     return Drawing(
         *about,
-        spec=packed(as_json(spec)),
+        spec=packed(specification_json(spec)),
         missing=None,
         wide="concat" in spec,
     )
@@ -111,10 +111,10 @@ def specification(chart: alt.TopLevelMixin) -> dict[str, object]:
     return {key: value for key, value in chart.to_dict(validate=False).items() if key != "config"}
 
 
-def as_json(spec: Mapping[str, object]) -> str:
+def specification_json(spec: Mapping[str, object]) -> str:
     """A specification as JSON; what is not a number is null, which Vega leaves out.
 
-    >>> as_json({"x": float("nan"), "y": [1.0, float("inf")]})
+    >>> specification_json({"x": float("nan"), "y": [1.0, float("inf")]})
     '{"x":null,"y":[1.0,null]}'
     """
     return msgspec.json.encode(spec, enc_hook=float).decode()  # numbers of NumPy are floats

@@ -31,10 +31,10 @@ class Growth(NamedTuple):
 
 
 def growth(file: Path, choice: Choice, batch_size: int, img_size: int, runs: int = RUNS) -> Growth:
-    """How much the memory of a process grows, each time a new one. On the CPU only: GPU memory is no part of it."""
+    """How much the memory of a process grows, each time a new one. GPU memory is not included."""
     if choice.device != "cpu":
         raise WorkError(
-            f"the memory of {file.name} on {choice.device} cannot be measured: {choice.runtime} does not tell"
+            f"the memory of {file.name} on {choice.device} cannot be measured: {choice.runtime} does not report it"
         )
     threads = str(choice.cpu_threads)
     words = [str(file), choice.runtime, choice.precision, threads, str(batch_size), "3", str(img_size)]

@@ -120,7 +120,7 @@ def own_images(checkpoint: Path, trained: Trained) -> DataSet:
     except RequestError as error:
         raise RequestError(
             f"int8 needs images to calibrate with, and those that {checkpoint} was trained on ({trained.dataset}) are "
-            "not here as they were; name others with --calibration NAME[:PATH]"
+            "not available; name others with --calibration NAME[:PATH]"
         ) from error
 
 
@@ -140,7 +140,7 @@ def export(request: ExportRequest) -> ExportCard:
     tested_on = _test_set(request, subject)
     images, labels = subject.images(tested_on.evaluation, test_images)
     example = images[:1].repeat(2 if request.dynamic_batch else 1, 1, 1, 1)  # a batch of one is never dynamic
-    # Tested beside and then renamed, so that a file that fails is never used and never replaces an older one.
+    # The file is tested in a folder beside its place and then moved: one that fails must not replace an older one.
     with tempfile.TemporaryDirectory(dir=request.file.parent, prefix=f".{request.file.stem}-") as beside:
         untested = replace(request, file=Path(beside) / request.file.name)
         export_file(
