@@ -254,7 +254,15 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak memory that the allocator has reserved on the device.",
-        conditions=("task", "batch_size", "optimizer"),
+        conditions=("batch_size",),
+    ),
+    _memory(
+        "train_memory_reserved",
+        "Reserved memory of training",
+        "B",
+        "lower",
+        "Peak memory that the allocator has reserved on the device for training steps.",
+        conditions=("batch_size", "optimizer"),
     ),
     _memory(
         "memory_process",
@@ -262,7 +270,15 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak resident memory of the process: host memory, even if the model runs on a GPU.",
-        conditions=("task", "batch_size", "optimizer"),
+        conditions=("batch_size",),
+    ),
+    _memory(
+        "train_memory_process",
+        "Process memory of training",
+        "B",
+        "lower",
+        "Peak resident memory of the process that trains: host memory, even if the model runs on a GPU.",
+        conditions=("batch_size", "optimizer"),
     ),
     _memory(
         "max_batch_size",

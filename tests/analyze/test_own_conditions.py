@@ -72,14 +72,15 @@ def test_the_batch_size_of_what_others_measured_makes_no_setting_of_its_own() ->
     assert set(table["throughput_setting"].map(str)) == {"a100"}
 
 
-def test_process_memory_of_two_phases_is_two_settings() -> None:
+def test_process_memory_of_a_training_is_a_metric_of_its_own_also_in_older_records() -> None:
     records = [
-        a_record("a", "inference", {"memory_process": 1e9}, batch="given", batch_size=8),
-        a_record("b", "training", {"memory_process": 3e9}, batch="given", batch_size=8),
+        a_record("a", "inference", {"memory_process": 1e9}, batch="best"),
+        a_record("a", "training", {"memory_process": 3e9, "memory_reserved": 2e9}, batch="best"),
     ]
-    settings = assemble(table_of(records)).set_index("name")["memory_process_setting"].map(str)
-    assert settings["a"].endswith(", phase inference, batch 8")
-    assert settings["b"].endswith(", phase training, batch 8")
+    table = assemble(table_of(records))
+    assert value_of(table, "a", "memory_process") == 1e9
+    assert value_of(table, "a", "train_memory_process") == 3e9
+    assert value_of(table, "a", "train_memory_reserved") == 2e9
 
 
 def test_what_depends_on_a_limit_or_a_price_says_which() -> None:

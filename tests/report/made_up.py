@@ -31,8 +31,8 @@ def measured_zoo(folder: Path, seed: int = 0) -> Path:
             records.append(_with_limited(_inference(pick, record.name, record.model, macs, params, _THERE)))
         if pick.random() < 0.5:
             training = _training(pick, record.name, record.model, macs)
-            process = reading("memory_process", round(4e8 + 3 * macs), method="resident peak")
-            records.append(replace(training, metrics={**training.metrics, "memory_process": process}))
+            process = reading("train_memory_process", round(4e8 + 3 * macs), method="resident peak")
+            records.append(replace(training, metrics={**training.metrics, "train_memory_process": process}))
         if pick.random() < 0.6:
             records.append(_simulated(pick, record.name, record.model, macs, params))
     failed = known[0]

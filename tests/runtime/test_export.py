@@ -284,7 +284,9 @@ def test_int8_of_a_checkpoint_whose_images_are_not_here_says_how_to_name_others(
     trained, model = load_trained(checkpoint, torch.device("cpu"))
     copied = tmp_path / "copied.safetensors"
     save_model(copied, model, trained.model_copy(update={"dataset": "folder:photos"}))
-    with pytest.raises(RequestError, match=r"\(folder:photos\) are not here .* --calibration NAME\[:PATH\]") as refused:
+    with pytest.raises(
+        RequestError, match=r"\(folder:photos\) are not available; .* --calibration NAME\[:PATH\]"
+    ) as refused:
         export(ExportRequest(str(copied), tmp_path / "model.onnx", precision="int8"))
     assert "--data" not in str(refused.value)
     assert list(tmp_path.iterdir()) == [copied]

@@ -106,7 +106,7 @@ def test_a_run_leaves_a_record_an_epoch_and_the_last_one_is_its_result(done: tup
     assert {
         *("top1", "top5", "loss", "train_loss", "train_throughput", "train_hours_per_epoch", "train_memory"),
         *("train_memory_total", "train_device_hours_per_epoch", "train_device_hours"),
-        *("memory_process", "train_step_time", "train_step_time_end_to_end", "pipeline_idle_time"),
+        *("train_memory_process", "train_step_time", "train_step_time_end_to_end", "pipeline_idle_time"),
     } <= set(last.metrics)
     assert {"training_seconds", "evaluation_seconds", "program_seconds", "threads", "torch"} <= set(last.environment)
     assert last.environment["evaluation_images"] == 360

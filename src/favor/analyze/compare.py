@@ -26,7 +26,7 @@ from favor.errors import unknown_name
 from favor.metrics import METRICS
 
 Verdict = Literal["a", "b", "undecided", "equal", "untested"]
-_EXACT = ("counted", "published counts, rounded", "exact", "published, rounded")
+_EXACT = ("counted", "exact", "imported as exact", "published, rounded")
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,14 @@ def _test(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> tuple[floa
     """The p-value of a two-sided test, over seeds or else from the intervals, and its name or why there is none."""
     entry = METRICS[metric]
     if entry.group == "counted":
-        return None, "counted" if a.source == b.source == "measured" else "published counts, rounded"
+        return None, "counted" if a.source == b.source == "measured" else _exactness(a, b)
     if a.setting != b.setting:
         return None, f"not tested: {a.setting or 'unknown setting'} and {b.setting or 'unknown setting'} differ"
     if doubts := {disturbance(a.flags), disturbance(b.flags)} - {None}:
         why = "measured on a busy machine" if "busy" in doubts else "the measurements are contradictory"
         return None, f"not tested: {why}"
     if entry.exact and a.low is None and b.low is None:
-        return None, "exact" if a.source == "measured" else "published, rounded"
+        return None, _exactness(a, b)
     if unequal := unequal_lengths(rows) if entry.group == "quality" else None:
         return None, f"not tested: {unequal}"
     if seeds := _several_seeds(a, b):
@@ -189,6 +189,11 @@ def _test(metric: str, a: Reading, b: Reading, rows: pd.DataFrame) -> tuple[floa
     z = _distance(metric, a, b, rows)
     test = "z-test, on the same test images" if entry.group == "quality" else "z-test of the intervals"
     return math.erfc(z / math.sqrt(2)), test
+
+
+def _exactness(a: Reading, b: Reading) -> str:
+    sources = {a.source, b.source}
+    return "published, rounded" if "published" in sources else "imported as exact" if "imported" in sources else "exact"
 
 
 def _several_seeds(a: Reading, b: Reading) -> tuple[Seeds, Seeds] | None:

@@ -62,7 +62,7 @@ def recommend(
 ) -> Recommendation:
     """The favored model of a wide table under a request; without `draws` the best by the numbers alone."""
     of = None if request.among is None else fitting(table, request.among)
-    at_limits = at_load(at_inference(table, request.limits), request.limits)
+    at_limits = at_load(table, request.limits)
     considered = in_runtime(at_limits, request.runtime)
     comparison = Comparison(considered, request.scope, metrics=request.metrics, of=of)
     fronts = () if request.of_timm else published_fronts
@@ -99,13 +99,6 @@ def recommend(
         next_steps=steps.commands,
         next_minutes=steps.minutes,
     )
-
-
-def at_inference(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
-    """The table without the process memory of trainings, where that of inference is limited."""
-    if not any(limit.metric == "memory_process" for limit in limits) or "memory_process" not in table.columns:
-        return table
-    return table.assign(memory_process=table["memory_process"].where(table["task"].str.startswith("inference")))
 
 
 class _Decision:

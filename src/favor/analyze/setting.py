@@ -52,7 +52,6 @@ class Setting:
     machine: str | None = None
     host: str | None = None
     device_name: str | None = None
-    task: str | None = None
     batch_size: int | None = None
     processes: int | None = None
     micro_batch_size: int | None = None
@@ -129,7 +128,6 @@ _TEXTS = {
     "machine": "machine {}",
     "host": "",
     "device_name": "",
-    "task": "phase {}",
     "batch_size": "batch {}",
     "processes": "{} processes",
     "micro_batch_size": "micro-batches of {}",

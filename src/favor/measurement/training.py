@@ -61,7 +61,7 @@ def measure_training(bench: Bench, workload: TrainingWorkload, job: MeasureJob) 
     times = StepTime(batch_size, timing.quantile(0.5), update)
     _report_times(bench, times, timing_method(timing, batch_size), job)
     process = f"resident peak of the process, building and steps of {batch_size} images"
-    bench.channel.found("memory_process", process_peak(), process)
+    bench.channel.found("train_memory_process", process_peak(), process)
     energy = bench.energy_per_image("energy", call, batch_size)
     if energy is not None and bench.energy is not None:
         bench.channel.found("train_energy_per_image", energy, f"{bench.energy.method}; batch size {batch_size}")
@@ -99,7 +99,7 @@ def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, jo
     what = f"weights, gradients, {job.optimizer} and {batch_size} images included"
     bench.channel.found("train_memory", peak.allocated, f"{peak.method}; {what}")
     if peak.reserved is not None:
-        bench.channel.found("memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
+        bench.channel.found("train_memory_reserved", peak.reserved, f"the allocator's peak at batch size {batch_size}")
     _report_reference_memory(bench, workload, batch_size, peak.allocated, job)
     if job.fit_memory is not None:
         report_largest_batch(bench, workload, job.fit_memory, "train_max_batch_size")

@@ -29,6 +29,8 @@ _NUMBERS = frozenset({"year", *(name + end for name in METRICS for end in ENDS)}
 _PROVENANCE = ("paper", "table", "section", "file", "row")
 _UNKNOWN = Reading(np.nan, "")
 _LONGEST_BUDGET = 1e9  # seconds; a record may say anything
+# Earlier versions of favor wrote the memory of training under the name of that of inference.
+_OF_TRAINING = {"memory_process": "train_memory_process", "memory_reserved": "train_memory_reserved"}
 
 
 def frame_of(records: Sequence[Record]) -> pd.DataFrame:
@@ -52,10 +54,17 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
         values[column] = [record.environment.get(key) for record in records]
     for key in dict.fromkeys(chain.from_iterable(record.conditions for record in records)):
         values[key] = [record.conditions.get(key) for record in records]
-    for name in dict.fromkeys(chain.from_iterable(record.metrics for record in records)):
-        readings = [record.metrics.get(name, _UNKNOWN) for record in records]
+    metrics = [_metrics(record) for record in records]
+    for name in dict.fromkeys(chain.from_iterable(metrics)):
+        readings = [of_record.get(name, _UNKNOWN) for of_record in metrics]
         values |= {name + end: map(attrgetter(part), readings) for end, part in ENDS.items()}
     return pd.DataFrame({name: _column(name, list(column)) for name, column in values.items()}, copy=False)
+
+
+def _metrics(record: Record) -> Mapping[str, Reading]:
+    if record.task not in ("training", "accuracy") or record.metrics.keys().isdisjoint(_OF_TRAINING):
+        return record.metrics
+    return {_OF_TRAINING.get(name, name): found for name, found in record.metrics.items()}
 
 
 def _column(name: str, values: list[Any]) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.creation import num_classes_of
 from favor.analyze.limits import Limit
-from favor.analyze.recommend import at_inference
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.records import Gathered
@@ -55,10 +54,8 @@ class PageData:
 def page_data(gathered: Gathered, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> PageData:
     """The page's data from records."""
     texts = Texts()
-    # A limit on process memory is about inference; the memory of trainings would take its place.
-    table = at_inference(gathered.table, [Limit.named("max_process_memory", 0.0)])
-    views = views_of(table, texts, scope, track)
-    questions = questions_of(table, views, texts, track)
+    views = views_of(gathered.table, texts, scope, track)
+    questions = questions_of(gathered.table, views, texts, track)
     command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
     return PageData(views, questions, texts, _opening(views), command)
 

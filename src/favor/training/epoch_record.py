@@ -188,7 +188,9 @@ def _costs(subject: Subject, epoch: Epoch, survey: Survey) -> dict[str, Reading]
         "pipeline_idle_time": reading("pipeline_idle_time", survey.idle, method=f"difference of two medians; {before}"),
         "train_memory": reading("train_memory", memory.largest, method=memory.method),
         "train_memory_total": reading("train_memory_total", memory.total, method=memory.method),
-        "memory_process": reading("memory_process", process_peak(), method="resident peak of the leading process"),
+        "train_memory_process": reading(
+            "train_memory_process", process_peak(), method="resident peak of the leading process"
+        ),
     }
     if sums.joules is not None:
         joules = sums.joules / sums.images
