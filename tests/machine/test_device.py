@@ -1,10 +1,12 @@
 """Devices: the ones that are here, and how the others are refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from favor.errors import RequestError
-from favor.machine.device import available, find_device, short_gpu_name
+from favor.machine.device import available, find_device, processor_name, short_gpu_name
 
 
 def check_interface(kind: str) -> None:
@@ -76,3 +78,27 @@ def test_a_device_that_is_not_here_is_refused_with_what_is(wanted, why):
 )
 def test_gpus_are_named_as_published_results_name_them(name, short):
     assert short_gpu_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n", "AMD EPYC (family 26, model 2)"),
+        ("cpu family\t: 23\nmodel\t\t: 49\nmodel name\t: AMD EPYC\n", "AMD EPYC (family 23, model 49)"),
+        (
+            "cpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Intel(R) Xeon(R) Processor @ 2.20GHz\n",
+            "Intel(R) Xeon(R) Processor @ 2.20GHz (family 6, model 85)",
+        ),
+        (
+            "cpu family\t: 6\nmodel\t\t: 154\nmodel name\t: 12th Gen Intel(R) Core(TM) i9-12900H\n",
+            "12th Gen Intel(R) Core(TM) i9-12900H",
+        ),
+        ("model name\t: ARMv8 Processor rev 1 (v8l)\n", "ARMv8 Processor rev 1 (v8l)"),
+    ],
+)
+def test_a_processor_whose_model_number_is_hidden_is_named_with_its_generation(
+    text: str, name: str, tmp_path: Path
+) -> None:
+    information = tmp_path / "cpuinfo"
+    information.write_text(text)
+    assert processor_name(information) == name
