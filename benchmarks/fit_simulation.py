@@ -31,9 +31,10 @@ from favor.simulation.spread import Z, spread
 
 FOLDS = 5
 TRAINING_ROWS = 90
-SET_BY_HAND = {"matrix": 0.05, "lanes": 0.2, "memory": 0.05, "host": 0.35, "full": 0.2}
-"""The uncertainties of another device's rates, beyond those in its file, and of float32 products everywhere. Leaving
-out one device at a time shows whether they are wide enough."""
+SET_BY_HAND = {"matrix": 0.05, "lanes": 0.2, "memory": 0.05, "host": 0.35, "full": 0.2, "training_elsewhere": 0.2}
+"""The uncertainties of another device's rates, beyond those in its file, of float32 products everywhere, and of
+training on another device. Leaving out one device at a time shows whether they are wide enough, and published times of
+training (docs/simulation-accuracy.md)."""
 UNKNOWN = {"sustained_deviation": 0.1, "compute_capability": 8.9}
 """The description of a device that no table shows; what is special about Blackwell is known from one of the tables."""
 WIDTHS = (0.10, 0.13, 0.16)
@@ -70,6 +71,8 @@ def main() -> None:
     )
     calibration = replace(
         fitted.calibration,
+        devices_compiled=tuple(dict.fromkeys(each.device.name for row, each in observed if row.compiled)),
+        devices_training=shipped_calibration().devices_training,
         networks=len({(row.architecture, row.img_size) for row, _ in observed}),
         residuals=residuals,
         training=shipped_calibration().training,
@@ -115,7 +118,7 @@ def _with_training(arguments: argparse.Namespace, fitted: Fitted, calibration: C
     _report(f"training, {calibration.training}", simulated, observed)
     own = _deviation(simulated, np.array([each.seconds for each in observations]))
     left = max(0.0, own**2 - calibration.residuals.within**2) ** 0.5
-    return replace(calibration, residuals=replace(calibration.residuals, training=left))
+    return replace(calibration, devices_training=(on,), residuals=replace(calibration.residuals, training=left))
 
 
 def _observed(file: Path, place: Device, names: set[str] | None, cache: Path) -> Observed:

@@ -56,7 +56,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     print(f"{arguments.truth.name}: {len(rows)} rows on {place.title}\n")
     print("| time of an image | networks | Spearman | median error | p90 error | in the 95 % interval |")
     print("|---|---:|---:|---:|---:|---:|")
-    calibration = of_version(shipped_calibration(), rows[0].version)
+    calibration = shipped_calibration()
+    calibration = calibration if rows[0].is_fused else of_version(calibration, rows[0].version)
     calibration = calibration.in_training() if rows[0].training else calibration
     found = [estimate_counted(place, each.kernels, each.counts, calibration) for each in traced]
     simulated = np.array([each.seconds for each in found]) / images

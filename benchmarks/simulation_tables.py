@@ -7,6 +7,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from favor.analyze import pareto
 from favor.records import counted_records, published, published_table
+from favor.records.schema import EAGER
 from favor.simulation.devices import device
 from favor.simulation.networks import network
 from favor.simulation.shipped import shipped_records
@@ -24,6 +25,13 @@ def main() -> None:
     xformers_memory()
 
 
+def speeds(on: str) -> dict[str, float]:
+    """The simulated throughputs on a built-in device, in eager mode."""
+    asked = ("inference", EAGER)
+    found = (r for r in shipped_records(on) if (r.task, r.conditions["runtime"]) == asked)
+    return {record.name: record.metrics["throughput"].value for record in found}
+
+
 def front() -> None:
     """Accuracy of Table 5 against simulated throughput; by the paper's rule, a dominated model is worse in both."""
     table = published_table()
@@ -32,8 +40,7 @@ def front() -> None:
         & (table["dataset"] == "imagenet-1k")
         & (table["status"] == "ok")
     ]
-    speeds = {record.name: record.metrics["throughput"].value for record in shipped_records("a100")}
-    rows = accuracy.drop_duplicates("name").assign(throughput=lambda t: t["name"].map(speeds))
+    rows = accuracy.drop_duplicates("name").assign(throughput=lambda t: t["name"].map(speeds("a100")))
     known = rows.dropna(subset=["throughput"])
     result = pareto(known.reset_index(drop=True), ["top1", "throughput"], strict=True)
     members = sorted(result.front, key=lambda point: -point.values["throughput"])
@@ -56,7 +63,7 @@ def front() -> None:
 
 def hardware() -> None:
     """The correlation of two GPUs' speeds; the paper's Table 6 has A100 and RTX 3090."""
-    here, there = ({r.name: r.metrics["throughput"].value for r in shipped_records(on)} for on in ("a100", "rtx3090"))
+    here, there = speeds("a100"), speeds("rtx3090")
     both = [name for name in here if name in there]
     pairs = [here[name] for name in both], [there[name] for name in both]
     print(f"A100 and RTX 3090, {len(both)} models: r {pearsonr(*pairs)[0]:.3f}, Spearman {spearmanr(*pairs)[0]:.3f}\n")

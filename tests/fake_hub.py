@@ -19,11 +19,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class FakeHub:
     """Files by `repository/name`; a file in `torn` is cut off after so many bytes, as often as its number says.
 
+    A file in `flipped` is served with one wrong byte, as often as its number says.
     Uploads need `token`, if there is one. `gone` closes the connection after so many more requests.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     torn: dict[str, int] = field(default_factory=dict)
+    flipped: dict[str, int] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     repositories: dict[str, dict[str, object]] = field(default_factory=dict)
     """What was asked of `create_repo`, by the repository's name."""
@@ -131,6 +133,9 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
             if first:
                 self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
             self.end_headers()
+            if with_content and hub.flipped.get(path, 0) > 0:
+                hub.flipped[path] -= 1
+                content = content[:-1] + bytes([content[-1] ^ 1])
             if with_content and hub.torn.get(path, 0) > 0:
                 hub.torn[path] -= 1
                 self.wfile.write(content[first : first + max((len(content) - first) // 2, 1)])

@@ -212,21 +212,23 @@ def train(
     >>> done.record.metrics["top1"].value  # doctest: +SKIP
     85.3
     """
-    from favor.training.recipe import load_recipe
+    from favor.training.recipe import load_recipe, pipeline_of
     from favor.training.request import TrainingRequest
     from favor.training.run import train as run
 
     if minutes is not None and epochs is not None:
         raise RequestError("minutes and epochs both say how long to train; give one of them")
+    minutes = None if minutes is None else float(minutes)
     resolved = load_recipe(recipe, [] if epochs is None else [f"epochs={epochs}"])
     request = TrainingRequest(
         model=model,
         recipe=resolved,
         data=data or resolved.data,
         study=Path(study),
+        pipeline=pipeline_of(resolved, minutes, recipe),
         resume=resume,
         init=None if init is None else Path(init),
-        minutes=None if minutes is None else float(minutes),
+        minutes=minutes,
         device=device,
         threads=threads,
         workers=workers,
@@ -318,8 +320,9 @@ def pareto(
 
     The default metrics are top1 and throughput. `probability` is the share of draws from the measurements' intervals
     in which a model is on the front. With `everyone`, the other models follow, with `on_front` false; `flag` says why
-    an accuracy must not make a front. For every metric, columns such as `top1_low`, `top1_high` and `top1_flags` have
-    the ends of its 95 % interval and the reasons to distrust it.
+    an accuracy must not make a front. For every metric, columns such as `top1_low`, `top1_high`, `top1_flags` and
+    `top1_setting` have the ends of its 95 % interval, the reasons to distrust it, and the conditions that it holds for.
+    Accuracies of trainings of unequal length are refused.
 
     >>> import favor
     >>> front = favor.pareto("top1", "params")
@@ -336,7 +339,7 @@ def pareto(
     front = front_of(table, wanted, Scope(dataset, pipeline, any_pipeline), device, among, strict=strict)
     result = front.result
     others = [point for point in result.points if not point.member] if everyone else []
-    uncertainty = ("low", "high", "flags")
+    further = ("low", "high", "flags", "setting")
     return pd.DataFrame(
         [
             {
@@ -349,14 +352,14 @@ def pareto(
                 **{
                     f"{metric}_{what}": getattr(reading, what)
                     for metric, reading in front.readings(point).items()
-                    for what in uncertainty
+                    for what in further
                 },
             }
             for point in (*result.front, *others)
         ],
         columns=[
             *("model", "img_size", *wanted, "on_front", "probability", "flag"),
-            *(f"{metric}_{what}" for metric in wanted for what in uncertainty),
+            *(f"{metric}_{what}" for metric in wanted for what in further),
         ],
     )
 

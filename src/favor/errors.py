@@ -1,7 +1,7 @@
 """Errors that a user can act on: one line that says what, where, why, and what to do."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from favor.text import cut_to_line
 
@@ -31,8 +31,39 @@ def shown(value: object) -> str:
     >>> shown("a\\nb"), len(shown("x" * 1000))
     ("'a\\\\nb'", 200)
     """
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > SHOWN:
+            return f"{text[: SHOWN - 3]}..."
+    return text
+
+
+def _pieces(value: object, depth: int = 0) -> Iterator[str]:
+    """The repr of a value, made only as far as it is read: that of a pickle of a hundred bytes may have terabytes."""
+    if isinstance(value, str | bytes):
+        yield repr(value[: SHOWN + 1])
+    elif type(value) is int and value.bit_length() > 8 * SHOWN:  # Python refuses to write integers of 4,300 digits
+        yield f"an integer of {value.bit_length():,} bits"
+    elif type(value) not in _BRACKETS:
+        yield repr(value)
+    elif depth == _DEEPEST:
+        yield "..."
+    else:
+        left, right = _BRACKETS[type(value)]
+        yield left
+        for index, part in enumerate(value.items() if isinstance(value, dict) else value):  # type: ignore[arg-type, var-annotated]
+            yield ", " if index else ""
+            if isinstance(value, dict):
+                yield from _pieces(part[0], depth + 1)
+                yield ": "
+                part = part[1]
+            yield from _pieces(part, depth + 1)
+        yield ",)" if isinstance(value, tuple) and len(value) == 1 else right
+
+
+_BRACKETS = {tuple: "()", list: "[]", dict: "{}"}
+_DEEPEST = 20
 
 
 def one_line(error: BaseException) -> str:

@@ -80,11 +80,12 @@ class BestWeights:
     checkpoint: str | None
     top1: float | None
     img_size: int | None
-    borrowed: bool
+    borrowed_from: str | None = None
+    """The family whose weights the model takes, which were trained without reducing tokens."""
 
     def __str__(self) -> str:
-        if self.borrowed:
-            return "ViT's"
+        if self.borrowed_from:
+            return f"{self.borrowed_from}'s"
         return f"{self.top1:.1f} % at {self.img_size} px"
 
 
@@ -93,14 +94,16 @@ def best_weights(model: str) -> BestWeights | None:
 
     >>> str(best_weights("resnet18")), str(best_weights("tome_r8_s16")), best_weights("linformer_s16")
     ('73.3 % at 224 px', "ViT's", None)
+    >>> str(best_weights("evit_s16"))
+    "DeiT's"
     """
     from favor.records.timm_results import checkpoint_accuracies
     from favor.zoo.checkpoints import BORROWED, architectures_of
 
     if model in BORROWED:
-        return BestWeights(None, None, None, borrowed=True)
+        return BestWeights(None, None, None, "DeiT" if BORROWED[model][0].startswith("deit") else "ViT")
     best = max(checkpoint_accuracies(architectures_of(model)), key=lambda one: one.top1, default=None)
-    return None if best is None else BestWeights(best.checkpoint, best.top1, best.img_size, borrowed=False)
+    return None if best is None else BestWeights(best.checkpoint, best.top1, best.img_size)
 
 
 def _under_its_name(table: "pd.DataFrame", device: str) -> "pd.DataFrame":

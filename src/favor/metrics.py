@@ -21,6 +21,7 @@ class Metric:
     `at_best_batch`: by definition at the best batch size; a given batch size is a different setting.
     `exact`: the same in every run, so a value without an interval is certain.
     `signed`: a change, which may be below zero.
+    `extrapolated`: from smaller batches, unless the interval has no width: then it was measured as it is.
     """
 
     group: Group
@@ -33,6 +34,7 @@ class Metric:
     at_best_batch: bool = False
     exact: bool = False
     signed: bool = False
+    extrapolated: bool = False
 
     @property
     def sign(self) -> int:
@@ -139,7 +141,7 @@ _GLOSSARY = (
         "img/s",
         "higher",
         "Images per second in training steps, without data loading, over all processes.",
-        conditions=("batch_size", "reference_batch", "processes", "optimizer"),
+        conditions=("batch_size", "reference_batch", "processes", "micro_batch_size", "optimizer"),
         at_best_batch=True,
     ),
     _speed(
@@ -148,7 +150,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of forward pass, backward pass and optimizer step, at the given or the reference batch size.",
-        conditions=("batch_size", "reference_batch", "processes", "optimizer"),
+        conditions=("batch_size", "reference_batch", "processes", "micro_batch_size", "optimizer"),
     ),
     _speed(
         "train_step_time_end_to_end",
@@ -156,7 +158,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time of a training step including data loading and augmentation.",
-        conditions=("batch_size", "processes", "optimizer"),
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
     _speed(
         "pipeline_idle_time",
@@ -164,7 +166,7 @@ _GLOSSARY = (
         "s",
         "lower",
         "Time per step spent waiting for data: end-to-end step time minus step time.",
-        conditions=("batch_size", "processes", "optimizer"),
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
     _speed(
         "train_hours_per_epoch",
@@ -247,6 +249,7 @@ _GLOSSARY = (
         "lower",
         "Peak allocated memory of a training step at the reference batch size (2048), undivided, on one device.",
         conditions=("reference_batch", "optimizer"),
+        extrapolated=True,
     ),
     _memory(
         "memory_reserved",
@@ -262,7 +265,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak memory that the allocator has reserved on the device for training steps.",
-        conditions=("batch_size", "optimizer"),
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
     _memory(
         "memory_process",
@@ -278,7 +281,7 @@ _GLOSSARY = (
         "B",
         "lower",
         "Peak resident memory of the process that trains: host memory, even if the model runs on a GPU.",
-        conditions=("batch_size", "optimizer"),
+        conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
     _memory(
         "max_batch_size",
@@ -380,7 +383,7 @@ _GLOSSARY = (
         "pp",
         "higher",
         "Top-1 accuracy of the quantized model minus that of the float one, on the same images.",
-        conditions=("dataset", "pipeline"),
+        conditions=("dataset", "pipeline", "pretraining", "pretraining_pipeline", "epochs", "minutes"),
         signed=True,
     ),
     _fidelity(

@@ -24,8 +24,7 @@ from favor.records import Record, append, gather, reading, table_of
 from favor.records.loading import with_shipped
 from favor.records.published import card_fields
 from favor.simulation.calibration import shipped_calibration
-from favor.training.epoch_record import pipeline_of
-from favor.training.recipe import load_recipe
+from favor.training.recipe import load_recipe, pipeline_of
 
 GIB = 2.0**30
 FAST = Request("throughput")
@@ -210,7 +209,7 @@ def test_no_model_in_most_draws_is_undecided_with_what_to_measure_and_how_long(o
     assert step is not None
     assert step.metric == "throughput"
     budget = re.fullmatch(
-        rf"favor measure (?:\S+ ){{4}}--study {open_study} --budget (\d+) --repeat all",
+        rf"favor measure (?:\S+ ){{4}}--study {open_study} --device cpu --threads 2 --budget (\d+) --repeat all",
         step.command or "",
     )
     assert budget is not None, step.command
@@ -655,6 +654,32 @@ def test_the_drift_of_a_machine_is_shared_by_models_that_took_turns(tmp_path: Pa
     assert (chances(recommend(table(tmp_path / "stretches", *two_stretches), FAST))["vit_s16"] or 0) < 0.7
 
 
+def test_simulated_numbers_share_their_device_and_measured_ones_their_turns_in_one_table() -> None:
+    devices = ["t4", "t4", "a100", "a100", "cpu", "cpu"]
+    rounds = " ".join(str(factor) for factor in NOISE)
+    rows = pd.DataFrame(
+        {
+            "throughput": [100.0, 90.0, 80.0, 70.0, 60.0, 50.0],
+            "throughput_source": ["simulated"] * 4 + ["measured"] * 2,
+            "throughput_setting": [Setting(device=device) for device in devices],
+            "throughput_stretch": [None] * 4 + ["1"] * 2,
+            "throughput_rounds": [None] * 4 + [rounds] * 2,
+        }
+    )
+    rows = rows.assign(throughput_low=rows["throughput"] / 1.5, throughput_high=rows["throughput"] * 1.5)
+    together = np.corrcoef(np.log(draw(rows, "throughput", 4000, np.random.default_rng(0))).T)
+    simulated = 1 - (SIMULATED_OWN / (np.log(1.5) / 1.96)) ** 2
+    expected = np.eye(6)
+    for first, share in ((0, simulated), (2, simulated), (4, 1.0)):
+        expected[first, first + 1] = expected[first + 1, first] = share
+    assert together == pytest.approx(expected, abs=0.05)
+
+
+def test_a_study_in_turns_does_not_change_what_simulations_share() -> None:
+    asked = {"prefer": "throughput", "device": "t4", "runtime": "eager"}
+    assert chances(favor.recommend(**asked, study="example:runtimes")) == chances(favor.recommend(**asked))
+
+
 def test_a_disturbed_round_says_nothing_of_what_models_share(tmp_path: Path) -> None:
     own = (3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     records = [measured("vit_s16", throughput=around(60.0, 0.3)), measured("swin_ti", throughput=around(57.0, 0.3))]
@@ -689,6 +714,15 @@ def test_two_models_that_took_turns_are_compared_round_by_round(tmp_path: Path) 
     turns = judged("in_turns")
     assert (turns["verdict"], turns["test"]) == ("a", "Wilcoxon's signed-rank test of 8 rounds in turns")
     assert turns["ratio"] == pytest.approx(0.95, abs=0.001)
+
+
+@pytest.mark.parametrize("flags", ["throughput:contradictory", "busy"])
+def test_numbers_in_doubt_are_not_tested_in_turns_either(tmp_path: Path, flags: str) -> None:
+    speeds = {"vit_s16": (60.0, flags), "swin_ti": (57.0, "")}
+    found = [measured(name, flags, throughput=around(speed, 0.3)) for name, (speed, flags) in speeds.items()]
+    throughput = _judged(_rows(table(tmp_path, *map(in_turns, found))), "throughput")
+    why = "measured on a busy machine" if flags == "busy" else "the measurements are contradictory"
+    assert (throughput.verdict, throughput.p, throughput.test) == ("untested", None, f"not tested: {why}")
 
 
 def test_rounds_of_another_runtime_do_not_decide(tmp_path: Path) -> None:
@@ -816,8 +850,8 @@ def test_a_rival_whose_training_is_unfinished_is_named_with_its_epoch(tmp_path: 
     found = table(tmp_path, *finished, *early)
     told = "not ranked, because training is unfinished: swin_ti (epoch 3 of 10); --unfinished includes it"
     assert told in recommend(found, Request(dataset="cifar10")).notes
-    included = recommend(found, Request(dataset="cifar10", unfinished=True))
-    assert "swin_ti" in chances(included)
+    included = recommend(found, Request("params", dataset="cifar10", unfinished=True))
+    assert "unfinished trainings: swin_ti" in included.notes
     assert not any("not ranked" in note for note in included.notes)
     # Trainings of another length would not be included.
     other = trained("swin_ti", 43.0, epochs=3, final=False, **{"recipe.epochs": 90})

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from favor.analyze.correlation import correlate, correlate_datasets, correlate_devices
+from favor.analyze.trainings import Scope
 from favor.errors import RequestError
 
 
@@ -170,4 +171,36 @@ def test_own_trainings_on_two_data_sets_are_correlated_though_each_has_its_own_r
     pair = result.pair("imagenet-1k", "cars")
     assert (result.source, pair.n) == ("measured", 3)
     assert pair.pearson == pytest.approx(np.corrcoef(*zip(*accuracies.values(), strict=True))[0, 1])
-    assert correlate_datasets(pd.DataFrame(printed)).source is None
+    assert correlate_datasets(pd.DataFrame(printed)).source == "published"
+
+
+def test_between_data_sets_the_scope_chooses_pipeline_seeds_and_unfinished_trainings() -> None:
+    cars = (70.0, 72.0, 75.0, 79.0)
+    one, other = (60.0, 65.0, 61.0, 69.0), (64.0, 61.0, 71.0, 63.0)
+    decayed, unfinished = (50.0, 40.0, 45.0, 30.0), (10.0, 30.0, 20.0, 25.0)
+
+    def trained(
+        dataset: str, values: tuple[float, ...], pipeline: str = "p@1", **more: object
+    ) -> list[dict[str, object]]:
+        usual = {"source": "measured", "img_size": 224, "dataset": dataset, "pipeline": pipeline, "final": True}
+        return [{"name": name, "top1": top1, **usual, **more} for name, top1 in zip("abcd", values, strict=True)]
+
+    table = pd.DataFrame(
+        [
+            *trained("imagenet-1k", decayed, "p@1 weight_decay=0.5"),
+            *trained("imagenet-1k", unfinished, "p@1 epochs=9", final=False, **{"recipe.epochs": 9.0}),
+            *trained("imagenet-1k", one, **{"recipe.seed": 0}),
+            *trained("imagenet-1k", other, **{"recipe.seed": 1}),
+            *trained("cars", cars, "cars@1"),
+        ]
+    )
+    for scope, values in (
+        (Scope(), np.mean([one, other], axis=0)),
+        (Scope(seeds="best"), np.max([one, other], axis=0)),
+        (Scope(pipeline="p@1 weight_decay=0.5"), decayed),
+        (Scope(unfinished=True), unfinished),
+    ):
+        pair = correlate_datasets(table, scope).pair("imagenet-1k", "cars")
+        assert pair.pearson == pytest.approx(np.corrcoef(values, cars)[0, 1])
+    with pytest.raises(RequestError, match="unknown pipeline with accuracies .p@2.; did you mean .p@1."):
+        correlate_datasets(table, Scope(pipeline="p@2"))

@@ -142,6 +142,26 @@ def test_compare_and_recommend_use_the_same_machine(tmp_path: Path) -> None:
     assert next(entry for entry in chosen["metrics"] if entry["metric"] == "throughput")["a"]["value"] == 60.0
 
 
+def test_memory_that_was_extrapolated_is_marked(tmp_path: Path) -> None:
+    memory = "train_memory_reference_batch"
+    records = [
+        Record(
+            name=name,
+            model=card_fields()[name],
+            task="training",
+            source="measured",
+            conditions={"img_size": 224, "num_classes": 1000, "device": "cpu", "precision": "fp32"},
+            metrics={memory: reading(memory, size * GIB, low * size * GIB, size * GIB, method="test")},
+        )
+        for name, size, low in (("vit_s16", 60.0, 0.9), ("swin_ti", 70.0, 1.0))
+    ]
+    append(tmp_path, records)
+    lines = run("compare", "vit_s16", "swin_ti", "--study", str(tmp_path)).output.splitlines()
+    assert sum(line.count("(extrapolated)") for line in lines) == 1
+    shown = run("pareto", "params", memory, "--study", str(tmp_path)).output
+    assert f"{memory}: measured and extrapolated; cpu, fp32" in shown
+
+
 def test_pareto_counts_who_failed() -> None:
     excluded = run_json("pareto", "top1", "params")["excluded"]
     assert excluded["failed"] > 0
@@ -175,7 +195,7 @@ def test_recommend_uses_the_users_own_measurements(study: Path) -> None:
             "tested": None,
         }
     ]
-    assert answer["why"]["binding"] == [{"option": "min_accuracy", "instead": "tome_r8_s16"}]
+    assert answer["why"]["binding"] == [{"option": "min_accuracy", "instead": "tome_r8_s16", "certain": True}]
 
 
 def test_recommend_for_people_tells_the_reason_and_the_command(study: Path) -> None:
@@ -294,6 +314,12 @@ def test_correlate_between_data_sets_and_metrics() -> None:
     assert (time["y"], time["pearson"] > 0) == ("1/throughput", True)
 
 
+def test_correlate_between_data_sets_honours_the_pipeline_and_between_devices_refuses_it() -> None:
+    assert run_json("correlate", "--datasets", "--pipeline", "wtf-deit3")["source"] == "published"
+    assert "unknown pipeline with accuracies" in str(run("correlate", "--datasets", "--pipeline", "nobody").exception)
+    assert "--pipeline chooses accuracies" in str(run("correlate", "--devices", "--pipeline", "wtf-deit3").exception)
+
+
 def test_disagree_warns(study: Path) -> None:
     result = run_json("disagree", "params", "throughput", "--among", "misnomer*")
     assert result["pairs"][0]["flipped"] > 0
@@ -392,3 +418,25 @@ def test_effects_in_own_trainings_stand_before_those_in_print_and_are_not_mixed_
     assert "you also trained X-formers on cifar10[400+100]; choose with --dataset" in done.stderr
     told = run("effects", "--study", str(tmp_path)).stdout
     assert "+20 points" in told
+
+
+def test_effects_take_the_best_seeds_if_asked(tmp_path: Path) -> None:
+    trained = {"dataset": "cifar10", "pipeline": "mine@1", "img_size": 32, "final": True}
+    records = [
+        Record(
+            name=name,
+            model=card_fields()[name],
+            task="accuracy",
+            source="measured",
+            conditions={**trained, "recipe.seed": seed},
+            metrics={"top1": reading("top1", top1, method="test")},
+        )
+        for name, values in (("vix_vit", (50.0, 60.0)), ("vix_hybrid_vit", (70.0, 90.0)))
+        for seed, top1 in enumerate(values)
+    ]
+    append(tmp_path, records)
+    for seeds, mean in (("mean", 25.0), ("best", 30.0)):
+        entries = run_json("effects", "--study", str(tmp_path), "--seeds", seeds)
+        own = next(entry for entry in entries if entry["change"] == "convolutional embedding")
+        assert (own["mean"], own["seeds"]) == (mean, seeds)
+    assert "Seeds" in run("effects").stdout

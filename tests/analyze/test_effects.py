@@ -6,7 +6,14 @@ import pytest
 from scipy import stats
 
 from favor.analyze.budget import late_flips
-from favor.analyze.effects import PairedDifference, effect_of_condition, effect_of_model, paired_effect
+from favor.analyze.effects import (
+    PairedDifference,
+    effect_of_condition,
+    effect_of_model,
+    paired_effect,
+    x_former_effects,
+)
+from favor.analyze.trainings import Scope
 from favor.errors import RequestError
 
 
@@ -121,8 +128,8 @@ def test_models_on_two_machines_or_of_two_heads_are_not_alike() -> None:
 def test_accuracies_from_two_machines_are_paired() -> None:
     trained = {"dataset": "cifar10", "source": "measured", "pipeline": "mine@1", "final": True}
     rows = [
-        {"name": "vix_vit", "machine": "laptop", "precision": "fp32", "top1": 56.0, **trained},
-        {"name": "vix_vin", "machine": "server", "precision": "amp-fp16", "top1": 65.0, **trained},
+        {"name": "vix_vit", "machine": "laptop", "top1": 56.0, **trained},
+        {"name": "vix_vin", "machine": "server", "precision": "fp32", "top1": 65.0, **trained},
     ]
     assert [pair.difference for pair in effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")]).pairs] == [
         9.0
@@ -157,3 +164,41 @@ def test_a_cost_that_was_measured_twice_is_one_pair() -> None:
             rows.append(run | {"task": "accuracy", "dataset": "cifar10", "final": True, "train_memory": value})
     effect = effect_of_model(pd.DataFrame(rows), "n", list(costs), "train_memory")
     assert [pair.difference for pair in effect.pairs] == [-200.0, -210.0]
+
+
+def test_the_scope_chooses_seeds_pipeline_and_unfinished_trainings() -> None:
+    def ran(name: str, pipeline: str, top1: float, epochs: int = 5, seed: int = 0) -> dict[str, object]:
+        recipe = {"recipe.epochs": 5, "recipe.seed": seed}
+        trained = {"dataset": "cifar10", "source": "measured", "epochs": epochs, "final": epochs == 5, **recipe}
+        return {"name": name, "pipeline": pipeline, "top1": top1, **trained}
+
+    table = pd.DataFrame(
+        [
+            *(ran("vix_vit", "p@1", 60.0), ran("vix_vit", "p@1", 64.0, seed=1)),
+            *(ran("vix_vin", "p@1", 70.0), ran("vix_vin", "p@1", 90.0, seed=1)),
+            *(ran("vix_vit", "q@1", 50.0), ran("vix_vin", "q@1", 51.0)),
+            *(ran("vix_vit", "r@1", 10.0, 1), ran("vix_vit", "r@1", 20.0, 2), ran("vix_vin", "r@1", 30.0, 1)),
+            *(ran("vix_vin", "r@1", 45.0, 2), ran("vix_vin", "p@1", 5.0, 1, seed=2)),
+        ]
+    )
+    for scope, expected in (
+        (Scope(pipeline="p@1"), [18.0]),
+        (Scope(pipeline="p@1", seeds="best"), [26.0]),
+        (Scope(pipeline="p@1", unfinished=True), [18.0]),
+        (Scope(pipeline="r@1", unfinished=True), [25.0]),
+        (Scope(seeds="best"), [26.0, 1.0]),
+    ):
+        effect = effect_of_model(table, "nystrom", [("vix_vit", "vix_vin")], scope=scope)
+        assert [pair.difference for pair in effect.pairs] == expected
+
+
+def test_an_effect_says_how_seeds_count_and_the_papers_is_of_the_best() -> None:
+    cifar = {"dataset": "cifar10", "status": "ok"}
+    rows = [
+        {"name": name, "source": source, "top1": 60.0, "train_memory": 1e9, **cifar}
+        for source in ("measured", "published")
+        for name in ("vix_vit", "vix_vin")
+    ]
+    effects = x_former_effects(pd.DataFrame(rows))
+    assert [(effect.source, effect.seeds) for effect in effects] == [("measured", "mean"), ("published", "best")]
+    assert {effect.seeds for effect in x_former_effects(pd.DataFrame(rows), "train_memory")} == {None}

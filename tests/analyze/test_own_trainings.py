@@ -16,6 +16,7 @@ from favor.records import CardFields, Record, append, gather, reading, table_of
 from favor.report.figures import all_figures
 from favor.report.figures.evidence import evidence_of
 from favor.report.figures.pretraining import pretraining_resolution
+from favor.report.results_table import results_table
 
 OWN = "deit3-finetune@1"
 MODELS = ("vit_s16", "swin_ti", "cvt_13")
@@ -138,7 +139,14 @@ def test_an_earlier_epoch_of_a_finished_run_never_counts(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("condition", "usual", "other"),
-    [("pretraining_img_size", 224, 192), ("epochs", 50, 300), ("minutes", 60.0, 5.0), ("pretraining", "none", "x")],
+    [
+        ("pretraining_img_size", 224, 192),
+        ("pretraining_pipeline", "deit3-pretrain@1", "deit3-pretrain@1 epochs=1"),
+        ("epochs", 50, 300),
+        ("minutes", 60.0, 5.0),
+        ("pretraining", "none", "x"),
+        ("precision", "amp-fp16", "fp32"),
+    ],
 )
 def test_what_changes_a_quality_is_part_of_the_setting(
     tmp_path: Path, condition: str, usual: object, other: object
@@ -163,6 +171,39 @@ def test_seeds_count_with_their_mean_and_say_how_many_they_are(tmp_path: Path) -
     assert favored is not None
     assert favored.metrics["top1"].seeds is not None
     assert favored.metrics["top1"].seeds.n == 3
+
+
+def test_one_fine_tuning_of_two_seeds_of_a_pretraining_counts_with_its_mean(tmp_path: Path) -> None:
+    first, second = (a_training("vit_s16", top1, pretraining_seed=seed) for seed, top1 in (("0", 80.0), ("1", 82.0)))
+    rows = rows_at_224(study(tmp_path, first, second, a_training("swin_ti", 80.0, pretraining_seed="0")))
+    assert (rows["top1"]["vit_s16"], rows["top1_seeds"]["vit_s16"]) == (81.0, 2)
+    assert rows["top1_seeds"]["swin_ti"] == 1
+
+
+def test_a_model_with_overrides_is_compared_with_the_others_and_says_so(tmp_path: Path) -> None:
+    usual = [a_training(name, 60.0) for name in MODELS[:2]]
+    table = study(tmp_path, *usual, a_training("cvt_13", 62.0, overrides="lr=0.0005"))
+    assert top1_of(table) == {"vit_s16": 60.0, "swin_ti": 60.0, "cvt_13": 62.0}
+    (note,) = [text for text in recommend(table, Request()).notes if text.startswith("accuracy:")]
+    assert "(3 models); overrides of the study: cvt_13 (lr=0.0005);" in note
+    assert "overrides" not in Comparison(table, Scope("imagenet-1k", pipeline="wtf-deit3")).accuracy_note("published")
+    markdown = results_table(Comparison(table, IMAGENET).compare_in(None).rows, ["top1"]).to_markdown()
+    assert "1. trained with lr=0.0005 (override of the study)" in markdown
+
+
+def test_trainings_with_different_overrides_are_no_seeds_of_one(tmp_path: Path) -> None:
+    tried = [a_training("vit_s16", 20.0, seed=2), a_training("vit_s16", 50.0, seed=3, overrides="lr=0.001")]
+    last = [a_training("vit_s16", top1, seed=seed, overrides="lr=0.0005") for seed, top1 in ((0, 80.0), (1, 82.0))]
+    rows = rows_at_224(study(tmp_path, *tried, *last, a_training("swin_ti", 80.0)))
+    assert (rows["top1"]["vit_s16"], rows["top1_seeds"]["vit_s16"]) == (81.0, 2)
+
+
+def test_more_seeds_of_a_model_with_overrides_are_not_suggested_without_them(tmp_path: Path) -> None:
+    close = [a_training(name, 80.0 + seed, seed=seed, pretraining="none") for name in MODELS[:2] for seed in (0, 1)]
+    own = [replace(run, conditions={**run.conditions, "overrides": "lr=0.0005"}) for run in close[:2]]
+    to_decide = recommend(study(tmp_path, *own, *close[2:]), Request()).to_decide
+    assert to_decide is not None
+    assert (to_decide.metric, to_decide.command) == ("top1", None)
 
 
 def test_the_spread_between_seeds_is_in_the_interval_and_in_the_chances(tmp_path: Path) -> None:
@@ -215,6 +256,19 @@ def test_two_models_are_compared_by_a_test_over_their_seeds(tmp_path: Path) -> N
     assert close.verdict == "undecided"
 
 
+def test_where_the_best_seeds_are_shown_the_means_that_were_tested_stand_beside_the_verdict(tmp_path: Path) -> None:
+    seeds = {"vit_s16": (85.0, 85.1, 84.9), "swin_ti": (80.0, 80.1, 79.9, 80.0, 80.2, 79.8, 80.0, 86.0)}
+    table = study(tmp_path, *(a_training(n, top1, seed=s) for n, runs in seeds.items() for s, top1 in enumerate(runs)))
+    rows = Comparison(table, Scope("imagenet-1k", seeds="best")).compare_in(None).rows
+    (top1,) = [entry for entry in compare(rows, "vit_s16", "swin_ti").metrics if entry.metric == "top1"]
+    assert (top1.verdict, top1.difference) == ("a", pytest.approx(0.9))
+    assert top1.tested == (pytest.approx(85.0), pytest.approx(80.75))
+    shown = CliRunner().invoke(app, ["compare", "vit_s16", "swin_ti", "--seeds", "best", "--study", str(tmp_path)])
+    assert "85.00 % and 80.75 %" in shown.stdout
+    shown = CliRunner().invoke(app, ["compare", "vit_s16", "swin_ti", "--study", str(tmp_path)])
+    assert "85.00 % and 80.75 %" not in shown.stdout
+
+
 def test_accuracies_do_not_depend_on_the_machine_and_speeds_do(tmp_path: Path) -> None:
     speeds = [a_speed(name, 10.0, "lab") for name in MODELS] + [a_speed(name, 99.0, "desk") for name in MODELS[:2]]
     speeds += [a_speed(name, 50.0, "lab", "bf16") for name in MODELS[:1]]
@@ -256,8 +310,9 @@ def run(*words: object) -> str:
 
 @pytest.mark.filterwarnings("error")
 def test_the_commands_name_the_pipeline_and_mark_what_is_unfinished_without_a_warning(tmp_path: Path) -> None:
-    study(tmp_path, *(a_training(name, 60.0) for name in MODELS[:2]), a_training("cvt_13", 45.0, epoch=2))
+    study(tmp_path, *(a_training(name, 60.0) for name in MODELS[:2]), a_training("cvt_13", 75.0, epoch=48))
     output = run("pareto", "top1", "params", "--study", tmp_path, "--unfinished")
+    assert "(unfinished: epoch 48)" in output
     assert f"pipeline {OWN}" in output
     assert "wtf-deit3 (published, 47 models)" in output
     assert "cvt_13" not in run("pareto", "top1", "params", "--study", tmp_path, "--all")

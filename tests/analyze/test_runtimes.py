@@ -155,17 +155,13 @@ def test_a_quantized_model_without_a_known_accuracy_never_decides() -> None:
     assert any("2 models in int8, whose accuracy is unknown" in note for note in answer.notes)
 
 
-def _with_change(change: float) -> Record:
+def _with_change(change: float, **training: object) -> Record:
     found = ran("vit_s16", "openvino", "int8", throughput=99.0, top1_change=change)
-    trained = {"dataset": "imagenet-1k", "pipeline": basis_pipeline()}
-    return replace(found, conditions={**found.conditions, **trained})
-
-
-def basis_pipeline() -> str:
     basis = Comparison(table(TWO), IMAGENET).basis
     assert basis is not None
-    assert basis.pipeline is not None
-    return basis.pipeline
+    trained = {"dataset": "imagenet-1k", "pipeline": basis.pipeline, "pretraining": basis.pretraining} | training
+    known = {name: value for name, value in trained.items() if value is not None}
+    return replace(found, conditions={**found.conditions, **known})
 
 
 def test_with_a_known_change_of_top1_it_decides_by_the_accuracy_in_integers() -> None:
@@ -180,6 +176,23 @@ def test_with_a_known_change_of_top1_it_decides_by_the_accuracy_in_integers() ->
     assert answer.favored.metrics["top1"].value == pytest.approx(accuracy - 1.5)
     strict = recommend(known, Request("throughput", (Limit.named("min_accuracy", accuracy - 1.0),)))
     assert "int8" not in [choice.precision for choice in strict.choices]
+
+
+@pytest.mark.parametrize("training", [{"recipe.epochs": 1}, {"pretraining": "none"}, {"pretraining": None}])
+def test_a_change_of_top1_of_another_training_does_not_count(training: dict[str, object]) -> None:
+    of_another = ran("swin_ti", "openvino", "int8", throughput=98.0)
+    answer = recommend(table([*TWO, of_another, _with_change(-1.5, **training)]), FAST)
+    assert answer.favored is not None
+    assert answer.favored.called == "vit_s16 in openvino"
+    assert any("2 models in int8, whose accuracy is unknown" in note for note in answer.notes)
+
+
+def test_changes_of_top1_of_several_trainings_do_not_exclude_each_other() -> None:
+    # The other change is of a model that has no accuracy of that training.
+    other = replace(_with_change(-0.1, pipeline="another", pretraining="none"), name="swin_ti")
+    answer = recommend(table([*TWO, other, _with_change(-1.5)]), FAST)
+    assert answer.favored is not None
+    assert answer.favored.called == "vit_s16 in openvino int8"
 
 
 def test_where_only_int8_was_measured_the_answer_says_that_its_accuracy_is_unknown() -> None:
@@ -233,3 +246,21 @@ def test_the_page_asks_for_one_runtime_and_shows_no_float_accuracy_with_integers
     assert data["questions"]["options"][0] == ["--runtime", "eager"]
     deciding = {entry["setting"] for entry in data["questions"]["deciding"]}
     assert not any(data["settings"][at]["quantized"] for at in deciding if at is not None)
+
+
+def test_a_compiled_model_that_was_simulated_is_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = favor.recommend(prefer="throughput", device="a100")
+    first = answer.choices[0]
+    assert (first.runtime, first.metrics["throughput"].source) == ("compile", "simulated")
+    assert "throughput: simulated; a100, amp-fp16, compiled" in answer.notes
+    print_recommendation(answer, dict.fromkeys(choice.name for choice in answer.choices))
+    shown = capsys.readouterr().out
+    assert f"{first.name} in compile" in shown
+    assert "(simulated)" in shown
+
+
+def test_trainings_on_a_gpu_are_ranked_by_simulated_steps_and_not_by_the_paper() -> None:
+    answer = favor.recommend(prefer="training-time", device="a100")
+    assert (answer.ranked_by, answer.objective) == ("numbers", "finetune_time")
+    assert {choice.metrics["finetune_time"].source for choice in answer.choices} == {"simulated"}
+    assert not any("Table 7" in note for note in answer.notes)

@@ -26,6 +26,12 @@ def test_a_configuration_has_the_parameters_and_the_work_of_the_benchmark_s(name
     assert ours.macs_matmul == pytest.approx(theirs.macs, rel=0.002)
 
 
+def test_each_of_the_seven_deviating_configurations_has_a_name_with_settings() -> None:
+    assert {name.removesuffix("_s16") for name in trained_as() if name.endswith("_s16")} == {
+        *("dynamicvit", "evit", "evit_fuse", "informer", "linformer", "tokenlearner_8_50", "tokenlearner_8_75")
+    }
+
+
 def test_every_configuration_is_spelled_as_records_spell_it_and_differs_from_the_zoo_s() -> None:
     assert {known for known in trained_as().values() if card(known).name != known} == set()
     assert set(trained_as()) < set(known_deviations())

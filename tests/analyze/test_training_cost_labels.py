@@ -10,19 +10,22 @@ from favor.metrics import METRICS
 from favor.records import Record, reading, table_of
 from favor.records.published import card_fields
 
+MEMORIES = ("train_memory", "train_memory_total", "train_memory_process", "train_memory_reserved")
+STEP_TIMES = ("train_step_time", "train_throughput", "train_step_time_end_to_end", "pipeline_idle_time")
+
 
 def settings(metric: str, *rows: dict[str, object]) -> list[Setting]:
     common = {"device": "cpu", "batch_size": 32, "batch": "given", "source": "measured", "epoch_images": 100}
     return numbered_settings(pd.DataFrame([common | row for row in rows]), ("device",), metric)[1]
 
 
-@pytest.mark.parametrize("metric", ["train_memory", "train_memory_total"])
-def test_memory_with_other_micro_batches_is_another_setting(metric: str) -> None:
+@pytest.mark.parametrize("metric", [*MEMORIES, *STEP_TIMES])
+def test_a_cost_with_other_micro_batches_is_another_setting(metric: str) -> None:
     whole, split = {"processes": 1, "micro_batch_size": 32}, {"processes": 1, "micro_batch_size": 4}
     assert [setting.micro_batch_size for setting in settings(metric, whole, split)] == [None, 4]
 
 
-@pytest.mark.parametrize("metric", ["train_memory", "train_step_time", "train_throughput", "train_hours_per_epoch"])
+@pytest.mark.parametrize("metric", [*MEMORIES, *STEP_TIMES, "train_hours_per_epoch"])
 def test_a_cost_of_eight_processes_is_another_setting_than_that_of_one(metric: str) -> None:
     found = settings(metric, {"processes": 1, "micro_batch_size": 32}, {"processes": 8, "micro_batch_size": 32})
     assert [setting.processes for setting in found] == [None, 8]
@@ -32,8 +35,9 @@ def test_device_hours_of_one_and_of_eight_processes_are_compared() -> None:
     assert len(settings("train_device_hours_per_epoch", {"processes": 1}, {"processes": 8})) == 1
 
 
-def test_one_process_with_whole_batches_is_the_same_setting_as_a_measured_step() -> None:
-    assert len(settings("train_memory", {}, {"processes": 1, "micro_batch_size": 32})) == 1
+@pytest.mark.parametrize("metric", [*MEMORIES, *STEP_TIMES])
+def test_one_process_with_whole_batches_is_the_same_setting_as_a_measured_step(metric: str) -> None:
+    assert len(settings(metric, {}, {"processes": 1, "micro_batch_size": 32})) == 1
 
 
 STEP_COSTS = ("train_memory", "train_step_time", "train_throughput", "train_hours_per_epoch", "train_energy_per_image")
@@ -87,6 +91,7 @@ def test_memory_at_the_best_batch_sizes_of_two_models_is_not_compared() -> None:
     models = [training(name, batch="best", micro_batch_size=size) for name, size in (("vit_s16", 4), ("swin_ti", 32))]
     assert compared("train_memory", *models) == 1
     assert compared("train_step_time", *models) == 2
+    assert compared("train_throughput", *models) == 2
 
 
 @pytest.mark.parametrize("metric", ["train_step_time", "train_throughput"])

@@ -71,7 +71,7 @@ def test_the_accuracy_is_the_checkpoint_s_own_and_the_line_loads_it() -> None:
         assert choice.metrics["throughput"].source == "simulated"
         assert choice.command is not None
         assert choice.command.startswith(f'favor.create_model("{choice.name}.{choice.weights.tag}"')
-        assert choice.command.endswith("pretrained=True)")
+        assert choice.command.endswith(f"img_size={choice.img_size}, pretrained=True)")
 
 
 def test_the_text_says_what_is_published_and_what_is_simulated_and_whether_weights_are_distilled() -> None:
@@ -79,7 +79,7 @@ def test_the_text_says_what_is_published_and_what_is_simulated_and_whether_weigh
     assert "Top-1 accuracy, published" in text
     assert "Throughput, simulated" in text
     assert "fb_dist_in1k, distilled" in text
-    assert 'favor.create_model("timm:levit_256.fb_dist_in1k", pretrained=True)' in text
+    assert 'favor.create_model("timm:levit_256.fb_dist_in1k", img_size=224, pretrained=True)' in text
     assert "accuracy: published by timm for each checkpoint" in text
 
 

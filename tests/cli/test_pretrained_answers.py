@@ -32,6 +32,12 @@ def test_show_lists_checkpoints_with_their_own_accuracy_and_preprocessing() -> N
     assert (features["top1"], features["training"]) == (None, "DINO, self-supervised, no classes: features only")
 
 
+def test_show_lists_every_image_size_that_timm_has_an_accuracy_for() -> None:
+    found = json.loads(said("show", "resnet50", "--json"))["checkpoints"]
+    sizes = {(one["img_size"], one["crop_ratio"], one["top1"]) for one in found if one["tag"] == "a1_in1k"}
+    assert sizes == {(224, 0.95, 80.382), (288, 1.0, 81.24)}
+
+
 def test_show_says_where_none_are_published() -> None:
     assert "Pretrained weights: none published" in said("show", "linformer_s16")
     assert "Pretrained weights: none published" in said("show", "mixer_s16")
@@ -99,7 +105,7 @@ def test_the_best_weights_are_the_most_accurate() -> None:
     assert best_weights("wavevit_s") is None
     borrowed = best_weights("evit_s16")
     assert borrowed is not None
-    assert (borrowed.borrowed, borrowed.top1) == (True, None)
+    assert (borrowed.borrowed_from, borrowed.top1) == ("DeiT", None)
 
 
 @pytest.mark.parametrize("option", [("--dataset", "cars"), ("--pipeline", "original"), ("--any-pipeline",)])

@@ -195,6 +195,8 @@ def test_an_image_of_the_right_size_is_left_alone_by_the_center_cut() -> None:
 def test_a_frame_that_cannot_be_is_refused() -> None:
     with pytest.raises(RequestError, match="the side must be 1 or more"):
         Framing(0)
+    with pytest.raises(RequestError, match="a border needs a color"):
+        Framing(8, mode="border")
 
 
 @pytest.mark.parametrize(("img_size", "crop_ratio"), [(10**9, 1.0), (224, 1e-9)])

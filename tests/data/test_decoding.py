@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageFilter
+from timm.data import create_transform
 
 from favor.data.decoding import UndecodableImageError, decoded
-from favor.data.framing import Framing, center_cut, random_cut
+from favor.data.framing import CropMode, Framing, center_cut, cut_batch, random_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
 
 
@@ -93,3 +95,27 @@ def test_resizing_gives_pillow_s_pixels_up_to_rounding(tmp_path: Path) -> None:
         expected = np.asarray(picture(90, 70).resize((width, side), Image.Resampling.BICUBIC))
         left = (width - side + 1) // 2
         assert np.abs(result.astype(int) - expected[:, left : left + side].astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize("size", [(61, 45), (45, 100), (64, 46), (20, 20)])
+@pytest.mark.parametrize("crop_ratio", [1.0, 0.8])
+@pytest.mark.parametrize("mode", ["squash", "border"])
+def test_squashed_and_bordered_images_are_those_of_timm(
+    tmp_path: Path, mode: CropMode, crop_ratio: float, size: tuple[int, int]
+) -> None:
+    image = picture(*size)
+    image.save(tmp_path / "a.png")
+    mean = (0.485, 0.456, 0.406)
+    transform = create_transform(
+        (3, 32, 32), interpolation="bicubic", mean=mean, crop_pct=crop_ratio, crop_mode=mode, normalize=False
+    )
+    fill = (124, 116, 104)
+    assert fill == tuple(round(255 * value) for value in mean)
+    cut = center_cut(Framing(32, crop_ratio=crop_ratio, mode=mode, fill=fill), 1)
+    files = ImageFiles(FolderPlaces(tmp_path, ["a.png"]), np.zeros(1, dtype=np.int64))
+    in_memory = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None]
+    for result in (files.fetch(np.array([0]), cut).images, cut_batch(in_memory, cut)):
+        difference = (result[0].int() - transform(image).int()).abs()
+        assert difference.max() <= 2
+    if mode == "border" and size[0] != size[1]:
+        assert tuple(result[0, :, 0, 0].tolist()) == fill

@@ -108,7 +108,7 @@ def test_a_reason_is_one_line_and_names_the_file_without_its_control_characters(
 def test_a_folder_whose_name_is_no_text_cannot_be_a_class(tmp_path: Path, name: bytes) -> None:
     save_image(tmp_path / "train" / "a" / "0.png", 1)
     (tmp_path / "train" / os.fsdecode(name)).mkdir()
-    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "a").mkdir(parents=True)
     with pytest.raises(RequestError, match="is not a valid class name; rename it") as refused:
         open_folder(tmp_path)
     assert str(refused.value).isprintable()
@@ -188,10 +188,9 @@ def test_names_of_classes_that_are_no_text_are_refused(tmp_path: Path, names: by
         open_cifar10(tmp_path)
 
 
-def test_a_pickle_that_makes_python_reserve_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_a_pickle_that_makes_python_reserve_gigabytes_takes_none(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"\x80\x02}r\xff\xff\xff\x3f.")  # remembers a dict as number 2^30
-    with pytest.raises(RequestError, match="bad: refused: the pickle has the implausible memo index 1073741823"):
-        unpickled_arrays(tmp_path / "bad")
+    assert unpickled_arrays(tmp_path / "bad") == {}
 
 
 def test_a_label_beyond_64_bits_is_refused(tmp_path: Path) -> None:

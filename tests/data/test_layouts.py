@@ -175,7 +175,7 @@ DISGUISED = Reduced(np.dtype, ("u1", False, True), (3, "|", None, None, None, -1
     ("hostile", "message"),
     [
         (Reduced(np.ndarray, ((1,), OBJECTS, b"A" * 8)), "array of type 'O'"),
-        (Reduced(np.ndarray, ((1,), DISGUISED, b"A" * 8)), "truncated or not a pickle"),
+        (Reduced(np.ndarray, ((1,), DISGUISED, b"A" * 8)), "the pickle calls 'numpy.ndarray'"),
         (np.array([None]), "array of type 'O8'"),
         (np.zeros(3), "array of type 'f8'"),
     ],
@@ -501,6 +501,57 @@ def test_webdataset_shards_are_read_in_any_order(tmp_path: Path, pattern: str) -
     assert open_data(f"imagenet-21k:{tmp_path}").name == "imagenet-21k"
 
 
+WORDNET_IDS = ("n01440764", "n01443537")
+
+
+def write_val_shards(root: Path, pattern: str = "val/{k}.tar") -> None:
+    """Two shards of two images, whose classes are numbers."""
+    for k in range(2):
+        tar_of(root / pattern.format(k=k), {"a.png": png(k), "a.cls": b"0", "b.png": png(100 + k), "b.cls": b"1"})
+
+
+@pytest.fixture
+def _small_imagenet(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(SETS["imagenet-1k"], num_classes=2, size=(8, 4))
+    monkeypatch.setattr("favor.data.names.SETS", {**SETS, "imagenet-1k": small})
+
+
+@pytest.mark.usefixtures("_small_imagenet")
+@pytest.mark.parametrize("pattern", ["val/{k}.tar", "imagenet1k-validation-{k}.tar"])
+def test_an_evaluation_needs_no_shards_of_training_images(tmp_path: Path, pattern: str) -> None:
+    write_val_shards(tmp_path, pattern)
+    for name in ("imagenet-1k", "folder"):
+        data = open_for_evaluation(f"{name}:{tmp_path}", ("0", "1"), whole=True)
+        assert (data.name, data.classes, len(data.train)) == (name, ("0", "1"), 0)
+        assert data.evaluation.labels.tolist() == [0, 1, 0, 1]
+        assert brightness(data.evaluation) == [0, 100, 1, 101]
+        with pytest.raises(RequestError, match="no shards in train/"):
+            open_data(f"{name}:{tmp_path}")
+
+
+@pytest.mark.usefixtures("_small_imagenet")
+def test_the_numbered_classes_of_imagenet_s_shards_are_wordnet_ids_in_their_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_val_shards(tmp_path)
+    numbered = ("0", "1")
+    for name, wanted in {"imagenet-1k": ("ant", "bee"), "folder": WORDNET_IDS}.items():
+        assert open_for_evaluation(f"{name}:{tmp_path}", wanted, whole=True).classes == numbered
+    for wanted in (WORDNET_IDS[::-1], (*WORDNET_IDS, "n01484850")):
+        assert open_for_evaluation(f"imagenet-1k:{tmp_path}", wanted, whole=True).classes == numbered
+    assert not caplog.text
+    assert open_for_evaluation(f"imagenet-1k:{tmp_path}", WORDNET_IDS, whole=True).classes == WORDNET_IDS
+    assert "taking 0 to 1 for ImageNet's WordNet ids in their order, n01440764 to n01443537" in caplog.text
+
+
+def test_the_archive_that_class_folders_were_unpacked_from_is_not_taken_for_a_shard(tmp_path: Path) -> None:
+    write_folders(tmp_path, ("val",))
+    for folder in (tmp_path, tmp_path / "val"):
+        tar_of(folder / "ILSVRC2012_img_val.tar", {"0.png": png(0)})
+    assert not has_shards(tmp_path)
+    assert len(open_for_evaluation(f"folder:{tmp_path}", ("ant", "bee"), whole=True).evaluation) == 4
+
+
 def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     tar_of(tmp_path / "train" / "0.tar", {"a.png": png(0), "a.cls": b"0", "b.png": png(1)})
     with pytest.raises(RequestError, match="b is an image without a class"):
@@ -736,11 +787,10 @@ def test_a_set_is_found_below_the_root_and_a_cut_of_it_says_so(tmp_path: Path, m
     assert open_data("cifar10").name == "cifar10[100+20]"
 
 
+@pytest.mark.usefixtures("_small_imagenet")
 def test_an_evaluation_needs_no_training_images_and_takes_the_whole_of_a_known_set_if_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    small = replace(SETS["imagenet-1k"], num_classes=2, size=(8, 4))
-    monkeypatch.setattr("favor.data.names.SETS", {**SETS, "imagenet-1k": small})
     for folder, splits in {"both": ("train", "val"), "val-only": ("val",), "unsplit": (".",)}.items():
         write_folders(tmp_path / folder, splits)
 

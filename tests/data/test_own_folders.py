@@ -14,7 +14,7 @@ from favor.data.decoding import UndecodableImageError, decoded, thumbnail
 from favor.data.folder import images_by_class, open_with_evaluation
 from favor.data.framing import Framing, center_cut, random_cut
 from favor.data.image_files import LONG_SIDE, FolderPlaces, ImageFiles, SmallSet, in_memory_if_small
-from favor.data.opening import open_data
+from favor.data.opening import open_data, open_for_evaluation
 from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError
 
@@ -86,6 +86,26 @@ def test_images_outside_of_all_class_folders_are_refused(tmp_path: Path) -> None
     assert "1 image outside of the class folders, such as 'stray.jpg'; move it" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("place", [".", "train", "val"])
+def test_images_outside_of_all_class_folders_are_refused_in_every_part_of_a_split(tmp_path: Path, place: str) -> None:
+    photos(tmp_path / "train")
+    photos(tmp_path / "val")
+    assert len(opened(tmp_path).evaluation) == 10
+    save_image(tmp_path / place / "stray.jpg", 1)
+    assert f"{tmp_path / place}: 1 image outside of the class folders, such as 'stray.jpg'" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("split", "place"), [(".", "."), ("val", "."), ("val", "val")])
+def test_images_outside_of_all_class_folders_are_refused_in_an_evaluation(
+    tmp_path: Path, split: str, place: str
+) -> None:
+    photos(tmp_path / split)
+    assert len(open_for_evaluation(f"folder:{tmp_path}", ("ant", "bee"), whole=True).evaluation) == 10
+    save_image(tmp_path / place / "stray.jpg", 1)
+    with pytest.raises(RequestError, match="1 image outside of the class folders, such as 'stray.jpg'"):
+        open_for_evaluation(f"folder:{tmp_path}", ("ant", "bee"), whole=True)
+
+
 def test_files_and_folders_that_programs_leave_behind_are_not_images_and_not_classes(tmp_path: Path) -> None:
     photos(tmp_path)
     for litter in (".DS_Store", "Thumbs.db", "desktop.ini", "._0.png"):
@@ -119,6 +139,12 @@ def test_heic_images_are_refused_with_what_to_do_also_under_another_name(tmp_pat
     assert fetched.broken[0].reason == "a HEIC or AVIF image, which favor cannot read; convert it to JPEG"
 
 
+@pytest.mark.parametrize("ending", ["avif", "HIF", "DNG", "CR3", "NEF", "ARW", "RAF", "RW2", "orf", "pef", "SRW"])
+def test_images_in_formats_that_favor_does_not_read_are_refused(tmp_path: Path, ending: str) -> None:
+    (photos(tmp_path) / "ant" / f"IMG_1.{ending}").write_bytes(b"raw")
+    assert f"1 image in a format that favor does not read, such as 'IMG_1.{ending}'" in refusal(tmp_path)
+
+
 def test_transparent_pixels_are_white_whatever_color_they_hide(tmp_path: Path) -> None:
     hidden = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     hidden.paste((200, 0, 0, 255), (0, 0, 4, 8))
@@ -131,22 +157,28 @@ def test_transparent_pixels_are_white_whatever_color_they_hide(tmp_path: Path) -
     assert decoded((tmp_path / "0.png").read_bytes()).pixels[0, 0].tolist() == [200, 0, 0]
 
 
+@pytest.mark.parametrize("side", [None, 32])
+@pytest.mark.parametrize("ending", ["png", "jpg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_photos_are_turned_as_the_camera_was_held(tmp_path: Path, orientation: int) -> None:
+def test_photos_are_turned_as_the_camera_was_held(
+    tmp_path: Path, orientation: int, ending: str, side: int | None
+) -> None:
     from PIL import ImageOps
 
-    pixels = np.zeros((8, 16, 3), dtype=np.uint8)
-    pixels[:2, :4] = 255
+    pixels = np.zeros((64, 128, 3), dtype=np.uint8)
+    pixels[:16, :32] = 255  # whole blocks of a JPEG
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(pixels).save(tmp_path / "photo.png", exif=exif)
-    with Image.open(tmp_path / "photo.png") as image:
+    file = tmp_path / f"photo.{ending}"
+    Image.fromarray(pixels).save(file, exif=exif, lossless=True)
+    with Image.open(file) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
-    encoded = (tmp_path / "photo.png").read_bytes()
-    found = decoded(encoded, upright=True).pixels
-    assert (found == expected).all()
-    assert (found.shape == pixels.shape) is (orientation <= 4)
-    assert (decoded(encoded).pixels == pixels).all()
+    found = decoded(file.read_bytes(), side, upright=True)
+    assert (found.height, found.width) == expected.shape[:2] == ((64, 128) if orientation <= 4 else (128, 64))
+    scale = 2 if side and ending == "jpg" else 1
+    assert found.pixels.shape[:2] == (found.height // scale, found.width // scale)
+    assert np.abs(found.pixels.astype(int) - expected[::scale, ::scale]).max() <= 2
+    assert np.abs(decoded(file.read_bytes()).pixels.astype(int) - pixels).max() <= 2
 
 
 def test_own_photos_are_turned_and_the_images_of_known_sets_are_not_as_in_timm(tmp_path: Path) -> None:
@@ -172,7 +204,7 @@ def test_own_photos_are_turned_and_the_images_of_known_sets_are_not_as_in_timm(t
 
 def test_an_image_with_torn_exif_is_read_as_it_is(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "photo.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff\x01")
-    assert decoded((tmp_path / "photo.jpg").read_bytes()).pixels.shape == (8, 8, 3)
+    assert decoded((tmp_path / "photo.jpg").read_bytes(), upright=True).pixels.shape == (8, 8, 3)
 
 
 def test_grayscale_of_8_and_16_bits_is_read(tmp_path: Path) -> None:
@@ -194,6 +226,15 @@ def test_splits_that_are_there_are_used_in_whatever_case(tmp_path: Path, pair: t
 def test_a_split_with_training_images_only_says_how_to_have_it_split(tmp_path: Path) -> None:
     photos(tmp_path / "train")
     assert refusal(tmp_path).endswith(f"add one, or pass {tmp_path}/train to split it")
+
+
+def test_a_split_whose_test_images_have_no_classes_says_how_to_have_the_training_images_split(tmp_path: Path) -> None:
+    photos(tmp_path / "train")
+    save_image(tmp_path / "test" / "1.jpg", 1)  # as on Kaggle
+    assert refusal(tmp_path) == (
+        f"{tmp_path}: test/ has no class folders, so its images have no labels; add them, or pass {tmp_path}/train to "
+        "split it"
+    )
 
 
 def test_the_folder_that_one_is_in_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +295,9 @@ def test_a_small_set_in_memory_gives_the_same_crops_and_the_same_broken_images(t
     assert isinstance(small, SmallSet)
     assert in_memory_if_small(files, 5000) is files
     samples = np.arange(4)
+    squashed = center_cut(Framing(16, crop_ratio=0.8, mode="squash"), 4)
     for _ in range(2):
-        for cut in (center_cut(Framing(16, crop_ratio=0.8), 4), random_cut(Framing(16, 2), 0, 1, samples)):
+        for cut in (center_cut(Framing(16, crop_ratio=0.8), 4), squashed, random_cut(Framing(16, 2), 0, 1, samples)):
             one, other = files.fetch(samples, cut), small.fetch(samples, cut)
             assert (one.images == other.images).all()
             assert one.samples.tolist() == other.samples.tolist() == [0, 1, 2]

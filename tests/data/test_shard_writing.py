@@ -16,10 +16,10 @@ from data.made_up import save_image
 from favor.cli import app
 from favor.data.augment import Augmentation, Batch, Normalization
 from favor.data.broken import BrokenImages
-from favor.data.framing import Framing
+from favor.data.framing import Framing, center_cut, random_cut
 from favor.data.in_memory import InMemory
 from favor.data.loader import BatchPlan, EvaluationLoader, Share, TrainingLoader
-from favor.data.opening import open_data
+from favor.data.opening import open_data, open_for_evaluation
 from favor.data.shard_index import ShardIndex, read_index
 from favor.data.shard_writing import write_shards
 from favor.data.shards import open_shards
@@ -135,6 +135,40 @@ def test_without_its_index_a_folder_of_shards_is_read_as_any_other(shards: Path,
     plain, indexed = open_shards(tmp_path / "set"), open_data(f"folder:{shards}")
     assert sorted(plain.train.labels) == sorted(indexed.train.labels)
     assert indexed.classes == ("a", "b", "c")
+
+
+def test_a_folder_with_val_alone_becomes_shards_for_evaluation(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos / "val", tmp_path / "photos" / "val")
+    expected = open_data(f"folder:{photos}").evaluation
+    for source, folder in (("photos", "first"), ("first", "second")):
+        done = CliRunner().invoke(app, ["shards", f"folder:{tmp_path / source}", "-o", str(tmp_path / folder)])
+        assert done.exit_code == 0, done.output
+        assert "in `favor evaluate` only: there are no training images" in done.output
+        data = open_for_evaluation(f"folder:{tmp_path / folder}", ("a", "b", "c"), whole=False)
+        assert (data.classes, len(data.train)) == (("a", "b", "c"), 0)
+        assert data.evaluation.labels.tolist() == expected.labels.tolist()
+        with pytest.raises(RequestError, match="no training images in the shards; only `favor evaluate` can use them"):
+            open_data(f"folder:{tmp_path / folder}")
+    (tmp_path / "first" / "index.json").unlink()
+    numbered = open_for_evaluation(f"folder:{tmp_path / 'first'}", ("0", "1", "2"), whole=False)
+    assert sorted(numbered.evaluation.labels) == sorted(expected.labels)
+
+
+def test_photos_in_shards_are_turned_as_the_camera_was_held(tmp_path: Path) -> None:
+    top_is_white = np.zeros((64, 64, 3), dtype=np.uint8)
+    top_is_white[:32] = 255
+    upside_down = Image.Exif()
+    upside_down[0x0112] = 3
+    for name in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.fromarray(top_is_white).save(tmp_path / "photos" / name / "0.jpg", exif=upside_down)
+    written(open_data(f"folder:{tmp_path / 'photos'}"), tmp_path / "set")
+    data, first = open_data(f"folder:{tmp_path / 'set'}"), np.arange(1)
+    for source in (data.train, data.evaluation):
+        for cut in (center_cut(Framing(16), 1), random_cut(Framing(16), 0, 0, first)):
+            image = source.fetch(first, cut).images[0]
+            assert image[:, 0].max() < 5
+            assert image[:, -1].min() > 250
 
 
 def test_classes_are_mixed_within_a_shard(shards: Path) -> None:

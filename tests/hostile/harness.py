@@ -96,6 +96,23 @@ def drill(
     return Drill(known.name, dict(counts), time.monotonic() - began, tuple(findings))
 
 
+def read_alone(
+    write: Callable[[Path], object],
+    read: Callable[[Path], object],
+    seconds: float = SECONDS,
+    megabytes: int = MEGABYTES,
+) -> tuple[str, str]:
+    """The outcome of reading files that may hang or take all memory, and what was told of it."""
+
+    def write_case(into: Path, _: random.Random) -> Sequence[Path]:
+        write(into)
+        return ()
+
+    known = Format("alone", write_case, lambda content, _: content, read)
+    with _worker(known, range(1), 0, megabytes) as (process, pipe):
+        return _answer(process, pipe, seconds)
+
+
 def make_case(known: Format, folder: Path, seed: int, number: int) -> None:
     """Write the files of a case: right ones, of which one or two are spoiled."""
     rng = random.Random(f"{known.name} {seed} {number}")  # noqa: S311 - to be repeated, not to be secret

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -19,12 +21,12 @@ from favor.machine.clock import WallClock
 from favor.machine.device import Cpu, Peak
 from favor.machine.messages import Channel, Findings, RubbishError
 from favor.machine.stopping import Estimate
-from favor.measurement import loadgen_traffic
+from favor.measurement import load, loadgen_traffic
 from favor.measurement.bench import Bench
 from favor.measurement.job import MeasureJob
-from favor.measurement.load import batchings, measure_load, time_batches
+from favor.measurement.load import batchings, measure_load, rate_of, time_batches
 from favor.measurement.load_search import Batching, LargestRate
-from favor.measurement.loadgen_traffic import LoadgenTraffic, require_loadgen
+from favor.measurement.loadgen_traffic import LoadgenTraffic, Served, _Query, require_loadgen
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line, reading
 from favor.records.store import read
 from favor.trace.workload import Call
@@ -70,13 +72,29 @@ def test_queries_of_the_load_generator_come_at_the_rate_and_are_all_answered(tra
     assert set(sleeper.batches) <= {1, 2, 4}
 
 
-def test_two_probes_get_the_same_arrivals(traffic) -> None:
-    counts = []
-    for _ in range(2):
-        latencies: list[float] = []
-        traffic.poisson(80.0, Batching(8), 0.7, 60.0, lambda latency, _, kept=latencies: bool(kept.append(latency)))
-        counts.append(len(latencies))
-    assert abs(counts[0] - counts[1]) <= 3
+def test_all_probes_get_the_same_arrivals_scaled_by_the_rate(traffic, monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[float] = []
+
+    def query(at: float, found_empty: bool, samples: int) -> _Query:
+        came.append(at)
+        return _Query(at, found_empty, samples)
+
+    monkeypatch.setattr(loadgen_traffic, "_Query", query)
+
+    def arrivals(rate: float, pattern: int = loadgen_traffic.PATTERN) -> list[float]:
+        """When the queries came, in mean times between two of them."""
+        monkeypatch.setattr(loadgen_traffic, "PATTERN", pattern)
+        came.clear()
+        traffic.poisson(rate, Batching(8), 50 / rate, 60.0, lambda latency, found_empty: False)
+        return [rate * (at - came[0]) for at in came]
+
+    def apart(one: list[float], other: list[float]) -> float:
+        return statistics.median(abs(a - b) for a, b in zip(one, other, strict=False))
+
+    first = arrivals(80.0)
+    assert len(first) > 30
+    same, slower, another = (apart(first, arrivals(*each)) for each in ((80.0,), (50.0,), (80.0, 35)))
+    assert 4 * max(same, slower) < another
 
 
 def test_a_probe_ends_soon_after_it_is_decided(traffic) -> None:
@@ -134,9 +152,10 @@ def test_queries_of_several_images_are_answered_with_their_last_image(traffic, s
 
 
 def test_all_images_at_once_are_one_query(traffic, sleeper) -> None:
-    images, latencies = traffic.all_at_once(8, 0.2, 1000.0)
-    assert len(latencies) == 1
-    assert images == sum(sleeper.batches) >= 100
+    (latency,) = traffic.all_at_once(8, 0.2, 1000.0)
+    assert [batch.images for batch in traffic.served] == sleeper.batches
+    assert sum(sleeper.batches) >= 100
+    assert latency == pytest.approx(sum(batch.seconds for batch in traffic.served))
 
 
 def test_batches_are_doubled_while_they_gain_and_keep_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +227,9 @@ def test_every_scenario_serves_the_batches_of_a_file(
     measure_load(bench, inference, job)
     found = findings.metrics["max_qps"]
     assert 0 < found.value <= batch / 0.005
+    if scenario != "server":
+        assert found.low <= found.value <= found.high
+        assert found.low > 0 or findings.flags == ["max_qps:undecided"]
     assert method in found.method
     assert findings.conditions["largest_batch"] == batch
     assert inference.batches == {1, 2, 4}
@@ -218,13 +240,70 @@ def test_every_scenario_serves_the_batches_of_a_file(
 def test_where_no_tested_rate_meets_the_limit_lower_ones_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = Findings()
     late = [structs.replace(POINT, rate=rate, kept=False) for rate in (8.0, 5.0)]
-    found = LargestRate(Estimate(0.0, 0.0, 0.0), Batching(4), tuple(late), finished=False)
+    seems_kept = structs.replace(POINT, rate=4.0)  # where the budget ended
+    found = LargestRate(Estimate(0.0, 0.0, 0.0), Batching(4), (*late, seems_kept), finished=False, decided=False)
     monkeypatch.setattr("favor.measurement.load.search_server", lambda *_: found)
     bench = Bench(Cpu(), WallClock(), Channel(findings.take), 3.0)
     job = MeasureJob("a", "load", 32, "fp32", "cpu", "cpu", 1, runtime="openvino", scenario="server", p99=10.0)
     measure_load(bench, FixedBatches(), job)
     rate = findings.metrics["max_qps"]
     assert (rate.value, rate.low, rate.high) == (0.0, 0.0, 5.0)
+    assert findings.flags == ["max_qps:wide", "max_qps:undecided"]
+
+
+class Streams:
+    """Queries one after another: those of so many images take their time in milliseconds, each tenth a little more."""
+
+    def __init__(self, milliseconds: dict[int, float], queries: int) -> None:
+        self.milliseconds, self.queries = milliseconds, queries
+        self.served: list[Served] = []
+
+    def one_after_another(self, samples: int, seconds: float, expected: float) -> list[float]:
+        latencies = [self.milliseconds[samples] * (1.1 if at % 10 == 9 else 1.0) / 1000 for at in range(self.queries)]
+        self.served = [Served(samples, latency) for latency in latencies]
+        return latencies
+
+
+@pytest.mark.parametrize(
+    ("queries", "p99", "low", "high", "flags"),
+    [
+        (400, 0.025, 2 / 0.0202, 2 / 0.0202, []),
+        (100, 0.025, 0.0, 100.0, ["max_qps:undecided"]),  # too few queries to know their p99
+        (400, 0.0215, 1 / 0.0101, 1 / 0.0101, []),  # queries of two are late
+        (400, 0.005, 0.0, 0.0, []),
+    ],
+)
+def test_the_interval_of_a_stream_reaches_from_what_surely_meets_the_limit_to_what_may(
+    queries: int, p99: float, low: float, high: float, flags: list[str]
+) -> None:
+    findings = Findings()
+    bench = Bench(Cpu(), WallClock(), Channel(findings.take), 3.0)
+    job = MeasureJob("a", "load", 32, "fp32", "cpu", "cpu", 1, scenario="multi-stream", p99=p99)
+    batches = [BatchPoint(batch_size=size, throughput=size / 0.01, latency=0.01) for size in (1, 2)]
+    load._multi_stream(bench, Streams({1: 10.0, 2: 20.0}, queries), job, batches)  # type: ignore[arg-type]
+    rate = findings.metrics["max_qps"]
+    assert (rate.low, rate.high) == (pytest.approx(low), pytest.approx(high))
+    assert rate.low <= rate.value <= rate.high  # type: ignore[operator]
+    assert findings.flags == flags
+
+
+def test_the_interval_of_all_images_at_once_is_that_of_blocks_of_batches() -> None:
+    steady = [Served(8, 0.1)] * 100
+    assert rate_of(steady) == Estimate(80.0, pytest.approx(80.0), pytest.approx(80.0))
+    halfway = rate_of([*steady[:50], *[Served(8, 0.2)] * 50])
+    assert (halfway.low, halfway.high) == (pytest.approx(40.0), pytest.approx(80.0))
+    assert rate_of(steady[:5]) == Estimate(pytest.approx(80.0), None, None)
+
+
+def test_a_table_of_several_runtimes_says_which_is_which(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (a_load("a", {20.0: 0.02}, {1: 20.0}, runtime=runtime) for runtime in ("eager", "openvino"))
+    print_loads([one, other], as_json=False)
+    shown = capsys.readouterr().out
+    assert "Load on cpu, fp32, server, p99 within 50.0 ms" in shown
+    assert re.search(r"a .* eager .* 20 img/s", shown)
+    assert re.search(r"a .* openvino .* 20 img/s", shown)
+    print_loads([one], as_json=False)
+    assert "Load on cpu, eager, fp32, server" in capsys.readouterr().out
 
 
 def test_no_batch_beyond_the_limit_is_tried() -> None:

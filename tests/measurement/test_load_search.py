@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from favor.measurement.load_search import GRID, Batching, RateSearch
+from favor.measurement.load_search import GRID, Batching, OutOfTimeError, RateSearch, _place
 from favor.measurement.sequential_test import LateAnswers
 from favor.queueing import TOLERATED, batch_taken, largest_load, late_share
 from measurement.fake_traffic import FakeTraffic
@@ -124,6 +124,53 @@ def test_a_load_that_no_rate_keeps_is_zero() -> None:
 def test_a_budget_that_is_too_short_says_so() -> None:
     found, _, _ = search(BATCHES, 2.0, [Batching(8), Batching(4)], first=150.0)
     assert not found.finished
+
+
+@pytest.mark.parametrize("budget", range(20, 120, 7))
+def test_the_share_of_a_probe_that_the_end_of_the_budget_shortened_decides_nothing(budget: int) -> None:
+    found, _, _ = search(BATCHES, float(budget), [Batching(8)], first=150.0, limit=0.1)
+    (point,) = [point for point in found.points if point.rate == found.rate.value]
+    assert point.decided or point.answers > 0.7 * point.rate * budget / 8
+
+
+@pytest.mark.parametrize(("left", "tried"), [(0.1, False), (5.0, True)])
+def test_one_answer_in_time_at_the_end_of_the_budget_does_not_show_that_a_rate_is_kept(
+    left: float, tried: bool
+) -> None:
+    clock = FakeClock()
+    searched = RateSearch(traffic := FakeTraffic(clock, {1: 0.001}), 10.0, 100.0, clock)
+    clock.sleep(85.0 - left)
+    with pytest.raises(OutOfTimeError):
+        searched._is_kept(_place(10.0), Batching(1))
+    assert bool(traffic.rates) == tried
+
+
+def test_a_batching_that_serves_more_is_kept_where_the_budget_ends_soon_after() -> None:
+    class EndsSoon(RateSearch):
+        probes = 0
+
+        def _is_kept(self, place: int, batching: Batching) -> bool:
+            self.probes += batching == Batching(8)
+            if self.probes == 2:
+                raise OutOfTimeError
+            return super()._is_kept(place, batching)
+
+    clock = FakeClock()
+    found = EndsSoon(FakeTraffic(clock, BATCHES), LIMIT, 800.0, clock).run(50.0, 320.0, [Batching(1), Batching(8)])
+    assert not found.finished
+    assert found.batching == Batching(8)
+    alone, _, _ = search(BATCHES, 800.0, [Batching(1)])
+    assert found.rate.value == pytest.approx(alone.rate.value * GRID**2)
+
+
+def test_a_slow_model_whose_probes_are_never_decided_says_so() -> None:
+    slow, _, _ = search({1: 0.1}, 120.0, limit=0.5, first=5.0)
+    assert slow.finished
+    assert (slow.rate.low, slow.rate.high) == (None, None)
+    assert not slow.decided
+    longer, _, _ = search({1: 0.1}, 12_000.0, limit=0.5, first=5.0)
+    assert longer.decided
+    assert None not in (longer.rate.low, longer.rate.high)
 
 
 def test_the_curve_has_points_at_lower_rates_too() -> None:

@@ -1,6 +1,7 @@
 """Inference and training measured on a fake device: what is found, and what is kept when something goes wrong."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -75,6 +76,36 @@ def test_a_given_batch_size_is_not_searched():
     assert set(work.calls) == {1, 16}
     assert "best_batch_size" not in findings.metrics
     assert findings.metrics["throughput"].value == pytest.approx(16 / saturating(16))
+
+
+class Compiles(FakeWork):
+    """Work that compiles for a minute in the first call of every batch size."""
+
+    def at(self, batch_size: int) -> Call:
+        call = super().at(batch_size)
+
+        def run() -> None:
+            if batch_size not in self.calls:
+                self.device.queue(60.0)
+            call.run()
+
+        return Call(run, call.held)
+
+
+def test_compiling_for_every_batch_size_is_not_paid_from_the_budget_of_the_search():
+    bench, device, findings = fake_bench()
+    measure_inference(bench, Compiles(device, saturating), a_job(runtime="compile"))
+    assert findings.metrics["best_batch_size"].value in (48, 64, 80, 96)
+    assert findings.environment["throughput_search_ended"] == "no gain"
+
+
+def test_compiling_in_the_search_takes_half_the_time_limit_at_most():
+    bench, device, findings = fake_bench()
+    bench = replace(bench, time_limit=240.0)
+    work = Compiles(device, saturating)
+    bench.search("throughput_search", work)
+    assert max(work.calls) == 16  # 1 and 2 compile in the memory passes; 4, 8 and 16 in the search
+    assert findings.environment["throughput_search_ended"] == "budget"
 
 
 def test_the_search_stays_within_the_memory():
@@ -323,6 +354,15 @@ def test_the_memory_at_the_reference_batch_is_extrapolated_by_the_exact_line_and
     assert found.value == FIXED + 2048 * PER_IMAGE
     assert 0.98 * found.value < found.low < found.value <= found.high <= 1.2 * found.value
     assert "extrapolated to batch size 2048" in found.method
+
+
+def test_the_memory_at_the_reference_batch_is_the_measured_one_if_that_is_the_batch():
+    bench, device, findings = fake_bench()
+    request = a_job(phase="training", batch_size=8, reference_batch=8)
+    measure_training(bench, FakeWork(device, lambda batch: 0.01), request)
+    found = findings.metrics["train_memory_reference_batch"]
+    assert found.value == found.low == found.high == findings.metrics["train_memory"].value
+    assert "extrapolated" not in found.method
 
 
 def test_the_extrapolated_memory_of_a_real_step_is_what_a_step_of_that_size_takes():

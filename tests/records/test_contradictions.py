@@ -12,7 +12,9 @@ CONDITIONS = {"img_size": 224, "num_classes": 1000, "device": "cpu", "precision"
 COUNTS = {record.name: record.metrics for record in counted_records()}
 
 
-def measured(name="vit_s16", spread=0.02, method="exact: made up", task="inference", conditions=CONDITIONS, **values):
+def measured(
+    name="vit_s16", spread=0.02, method="exact: made up", task="inference", conditions=CONDITIONS, busy=False, **values
+):
     found = {"throughput": 12.0, "latency_p50": 0.1, "best_batch_size": 4.0, "inference_memory": 93e6} | values
     metrics = {
         metric: reading(metric, value, value * (1 - spread), value * (1 + spread), method=method)
@@ -25,7 +27,7 @@ def measured(name="vit_s16", spread=0.02, method="exact: made up", task="inferen
         source="measured",
         conditions=conditions,
         metrics=metrics,
-        environment={"flags": "latency:wide", "host": "a"},
+        environment={"flags": "latency:wide busy" if busy else "latency:wide", "host": "a"},
     )
 
 
@@ -96,6 +98,18 @@ def test_a_measurement_that_resolves_the_contradiction_ends_both_flags():
     wrong = measured("vit_ti16", throughput=9.0, inference_memory=25e6)
     right = measured("vit_ti16", throughput=37.0, latency_p50=0.03, inference_memory=25e6)
     assert flags(measured("vit_s16"), wrong, right) == [[], [], []]
+
+
+def test_of_repeated_measurements_the_one_in_the_table_is_judged_and_a_busy_one_is_not():
+    contradictory = measured(latency_p50=0.104, throughput=1.79)
+    assert flags(contradictory, measured(busy=True)) == [["throughput:contradictory"], ["busy"]]
+    small = {"name": "vit_ti16", "inference_memory": 25e6, "latency_p50": 0.03}
+    sane, slowed = (
+        measured(throughput=37.0, **small),
+        measured(throughput=5.0, latency_p50=0.2, busy=True, name="vit_ti16"),
+    )
+    assert flags(measured(), sane, slowed) == [[], [], ["busy"]]
+    assert flags(measured(), slowed)[0] == ["throughput:contradictory"]
 
 
 @pytest.mark.parametrize(("memory", "is_flagged"), [(40e6, True), (93e6, False), (140e6, True)])

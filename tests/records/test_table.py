@@ -207,7 +207,8 @@ def test_a_spoiled_line_is_never_taken_at_once_and_its_neighbors_are_kept(spoile
 def test_a_row_has_the_contracts_columns_and_an_interval_only_where_one_is_known() -> None:
     metrics = {"top1": reading("top1", 82.5, method="printed"), "params": reading("params", 5, 4, 6, method="printed")}
     table = table_of([a_record(metrics=metrics)])
-    conditions = ["environment.device_name", "img_size", "batch_size", "device", "precision"]
+    machine = ["environment.device_name", "environment.threads"]
+    conditions = [*machine, "img_size", "batch_size", "device", "precision"]
     assert list(table.columns) == [*TABLE_COLUMNS, *conditions, "params", "params_low", "params_high", "top1"]
     row = table.iloc[0]
     assert (row["name"], row["where"], row["year"], row["img_size"]) == ("vit_s16", "baseline", 2020, 224)
@@ -256,13 +257,16 @@ def test_of_repeated_measurements_the_last_in_the_file_counts_whatever_the_clock
             assert set(table["status"]) == {"ok"}
 
 
-def test_a_measurement_on_a_busy_machine_replaces_none_on_a_quiet_one() -> None:
+def test_neither_a_busy_machine_nor_a_failure_replaces_a_quiet_measurement() -> None:
     environment = {"device_name": "a processor", "torch": "2.15.0", "threads": 2}
     busy = {"environment": {**environment, "flags": "busy throughput:wide"}}
     quiet, slower = a_record(value=20.0), a_record(value=3.0, **busy)
     for some, kept in (([quiet, slower], 20.0), ([slower, quiet], 20.0), ([slower, a_record(value=4.0, **busy)], 4.0)):
         assert table_of(some)["throughput"].tolist() == [kept]
     assert table_of([quiet, a_record(value=19.0)])["throughput"].tolist() == [19.0]
+    failed = a_record(status="timeout", reason="too slow", metrics={})
+    for some in ([quiet, failed], [slower, failed, quiet], [quiet, slower, failed]):
+        assert table_of(some)["throughput"].tolist() == [20.0]
     trainings = [a_record(task="accuracy"), a_record(task="accuracy", value=3.0, **busy)]
     assert table_of(trainings)["throughput"].tolist() == [3.0]
 

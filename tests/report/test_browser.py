@@ -591,6 +591,78 @@ def test_why_a_model_is_where_it_is_is_told_in_words(visit: Visit, decision_page
     assert all(theirs >= own for theirs, own in zip(values[beaten_by], values[off], strict=True))
 
 
+def shown_numbers(data: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """The accuracy and the throughput that the page opens with, of the models that have both and no flag."""
+    view = data["accuracies"][data["opening"]["accuracy"]]
+    speeds = data["settings"][data["opening"]["setting"]]["columns"]["throughput"]["value"]
+    rows = zip(data["models"]["name"], view["columns"]["top1"]["value"], speeds, view["flags"], strict=True)
+    return {name: (top1, speed) for name, top1, speed, flag in rows if top1 and speed and flag is None}
+
+
+def doubt(data: dict[str, Any], names: set[str]) -> None:
+    """These models' throughputs were measured on a busy machine."""
+    data["texts"].append("busy")
+    of_row = [len(data["texts"]) - 1 if name in names else None for name in data["models"]["name"]]
+    data["settings"][data["opening"]["setting"]]["columns"]["throughput"]["flags"] = of_row
+
+
+def test_a_disturbed_number_beats_nobody_in_words_and_is_not_the_best_of_those_kept(
+    visit: Visit, decision_page: Path
+) -> None:
+    places: dict[str, str] = {}
+
+    def doubt_all_that_beat_one(data: dict[str, Any]) -> None:
+        numbers = shown_numbers(data)
+        beating = {
+            name: {rival for rival, theirs in numbers.items() if theirs[0] >= own[0] and theirs[1] >= own[1]} - {name}
+            for name, own in numbers.items()
+        }
+        beaten = min((name for name in beating if beating[name]), key=lambda name: len(beating[name]))
+        doubt(data, beating[beaten])
+        places.update(beaten=beaten, rival=max(beating[beaten], key=lambda name: numbers[name][1]))
+
+    page = with_data(decision_page, "beaten-by-busy.html", doubt_all_that_beat_one)
+    tab = visit(page, urlencode([("keep", places["beaten"]), ("keep", places["rival"])]))
+    beaten, rival = tab.locator("#why-here li").all_inner_texts()
+    assert "is at least as good on both axes" not in beaten
+    assert "Its place is open: only models with a busy or contradictory number are at least as good" in beaten
+    assert "busy or contradictory left out)" in beaten
+    assert rival.endswith("Its place is open: one of the numbers was measured on a busy machine or contradicts others.")
+    assert not any(f" by {metric}" in rival for metric in ("throughput", "top-1 accuracy"))
+    row = tab.locator("#comparison-body tr", has=tab.get_by_text("Throughput", exact=True))
+    assert row.locator(".best").count() == 0
+    sound = visit(decision_page, urlencode([("keep", places["beaten"]), ("keep", places["rival"])]))
+    row = sound.locator("#comparison-body tr", has=sound.get_by_text("Throughput", exact=True))
+    assert row.locator(".best").count() == 1
+
+
+def test_accuracies_of_unequal_length_have_no_front_no_rank_and_no_best(visit: Visit, decision_page: Path) -> None:
+    names: list[str] = []
+
+    def unequal(data: dict[str, Any]) -> None:
+        names.extend(list(shown_numbers(data))[:2])
+        ends = {names[0]: [1.0, 1.0], names[1]: [3.0, 3.0]}
+        data["accuracies"][data["opening"]["accuracy"]]["lengths"] = [ends.get(name) for name in data["models"]["name"]]
+
+    page = with_data(decision_page, "unequal.html", unequal)
+    tab = visit(page, urlencode([("keep", name) for name in names]))
+    why = "the accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs"
+    assert f"no front, because {why}" in tab.locator("#status").inner_text()
+    assert front_of(tab) == []
+    first = tab.locator("#why-here li").first.inner_text()
+    assert first.endswith(f"There is no front, because {why}.")
+    assert "by throughput" in first
+    assert "by top-1 accuracy" not in first
+    accuracy = tab.locator("#comparison-body tr", has=tab.get_by_text("Top-1 accuracy", exact=True))
+    assert accuracy.locator(".best").count() == 0
+    by_cost = visit(page, "x=throughput&y=params")
+    assert front_of(by_cost)
+    answer = visit(page, "prefer=throughput")
+    assert not [text for text in answer.locator("#answer .why li").all_inner_texts() if "top-1 accuracy" in text]
+    notes = answer.locator("#answer .notes").inner_text()
+    assert "accuracies do not decide here: trainings of unequal length: 1 to 3 epochs" in notes
+
+
 # ---- files, paper and phones ----
 
 

@@ -59,6 +59,19 @@ def test_a_section_has_the_loads_the_breakpoints_and_a_chart() -> None:
     assert "not results of MLPerf" in section.drawing.caption
 
 
+def test_a_multi_stream_is_drawn_with_all_its_query_sizes() -> None:
+    sizes = {1: (20.0, 0.05), 2: (24.0, 0.08), 4: (23.0, 0.17)}
+    rates = tuple(msgspec.structs.replace(point(*each), largest_batch=size) for size, each in sizes.items())
+    slow = a_load("slow", {24.0: 0.08}, {1: 20.0}, scenario="multi-stream", largest_batch=2)
+    slow = msgspec.structs.replace(
+        slow, load=LoadCurves(rates, (BatchPoint(batch_size=1, throughput=20, latency=0.05),))
+    )
+    (compared,) = load_comparisons([slow])
+    assert [(point.largest_batch, point.rate) for point in compared.curves[0].rates] == [(1, 20), (2, 24), (4, 23)]
+    (section,) = load_sections([slow])
+    assert "with each query size" in section.drawing.caption
+
+
 def test_runtimes_and_limits_are_not_compared_with_each_other() -> None:
     other = a_load("batched", {10.0: 0.03}, {1: 10.0}, runtime="openvino")
     looser = a_load("batched", {10.0: 0.03}, {1: 10.0}, p99_limit=0.1)

@@ -31,7 +31,7 @@ from favor.records.schema import CardFields, Record, reading
 from favor.records.store import read
 from favor.records.table import load, table_of
 from favor.report.columns import Texts, column
-from favor.report.data import escaped, page_data
+from favor.report.data import as_json, escaped, page_data
 from favor.report.effects import effect_tables
 from favor.report.figure_specs import specification, specification_json
 from favor.report.figures import all_figures
@@ -390,6 +390,25 @@ def test_a_view_tells_how_many_epochs_trainings_reached_that_end_after_some_minu
     assert view.lengths is None
 
 
+def test_a_view_tells_the_epochs_of_all_trainings_if_one_is_unfinished() -> None:
+    planned = {"dataset": "digits", "pipeline": "p", "img_size": 32, "recipe.epochs": 9}
+    records = [
+        measured(
+            f"net{epochs}",
+            task="accuracy",
+            conditions={**planned, "epochs": epochs, "final": epochs == 9},
+            metrics={"top1": reading("top1", 70.0, method="made up")},
+        )
+        for epochs in (3, 9)
+    ]
+    for unfinished, lengths in ((True, [(3.0, 3.0), (9.0, 9.0)]), (False, None)):
+        gathered = replace(own(*records), table=table_of(records))
+        data = json.loads(as_json(page_data(gathered, Scope(unfinished=unfinished))))
+        (view,) = data["accuracies"]
+        assert view["lengths"] == (lengths and [list(ends) for ends in lengths])
+        assert view["unfinished"] is unfinished
+
+
 def test_the_page_opens_with_all_pipelines_where_the_deciding_one_has_few_models() -> None:
     for others, opened in ((40, 2), (9, 0)):
         gathered = own(*trained("wtf-deit3", 6), *trained("timm:a", others))
@@ -410,6 +429,14 @@ def test_the_page_opens_on_the_readers_own_machine_not_on_a_simulated_one() -> N
     assert data.opening.x == "throughput"
 
 
+def test_a_number_that_was_extrapolated_has_this_as_its_source() -> None:
+    memory, texts = "train_memory_reference_batch", Texts()
+    numbers = {memory: [90e9, 80e9], f"{memory}_low": [88e9, 80e9], f"{memory}_high": [99e9, 80e9]}
+    made = column(pd.DataFrame({**numbers, f"{memory}_source": "measured"}), memory, texts)
+    assert made is not None
+    assert made.source == [texts.number("extrapolated"), texts.number("measured")]
+
+
 def test_effects_of_the_paper_and_of_the_records_stand_side_by_side() -> None:
     mine = [
         measured(
@@ -426,6 +453,23 @@ def test_effects_of_the_paper_and_of_the_records_stand_side_by_side() -> None:
     assert rows["convolutional embedding"].own.startswith("better: +9.50 points")
     assert rows["rotary positions"].own == ""
     assert effect_tables(table_of(mine[:1])) == ()
+
+
+def test_effects_count_seeds_as_the_page_does_and_say_so() -> None:
+    mine = [
+        measured(
+            name,
+            task="accuracy",
+            conditions={"dataset": "cifar10", "pipeline": "mine", "img_size": 32, "recipe.seed": seed, "final": True},
+            metrics={"top1": reading("top1", value, method="made up")},
+        )
+        for name, values in (("vix_vit", (60.0, 62.0)), ("vix_hybrid_vit", (70.0, 90.0)))
+        for seed, value in enumerate(values)
+    ]
+    for scope, told in ((Scope(), "+19.00 points"), (Scope(seeds="best"), "+28.00 points")):
+        [table] = effect_tables(table_of(mine), scope)
+        assert told in table.rows[0].own
+        assert table.heads == ("The paper, best of three runs", f"Your records, {scope.seeds} over seeds")
 
 
 def test_the_page_tells_the_answer_of_the_study_as_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:

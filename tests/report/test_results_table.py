@@ -49,6 +49,15 @@ def test_latex_escapes_names_and_has_the_same_cells() -> None:
     assert lines[-1] == r"\\ $^{2}$ flagged: busy"
 
 
+def test_a_number_that_was_extrapolated_has_a_footnote() -> None:
+    memory = "train_memory_reference_batch"
+    numbers = {memory: [90e9, 80e9], f"{memory}_low": [88e9, 80e9], f"{memory}_high": [99e9, 80e9]}
+    rows = pd.DataFrame({"name": ["a", "b"], "img_size": 224.0, **numbers, f"{memory}_source": "measured"})
+    table = results_table(rows, [memory])
+    assert [cell and cell.notes for _, (cell,) in table.rows] == [(1,), ()]
+    assert table.notes == ("extrapolated",)
+
+
 @pytest.mark.parametrize("flags", ["busy", "throughput:contradictory"])
 def test_a_disturbed_number_is_not_bold_and_lets_no_other_be_the_best(flags: str) -> None:
     def bold(flagged: str) -> list[str]:

@@ -86,6 +86,17 @@ def test_the_memory_of_a_file_is_what_a_process_without_pytorch_grows_by(folder:
 
 
 @pytest.mark.usefixtures("checkpoint")
+def test_what_importing_takes_for_a_moment_is_not_memory_of_the_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, _ = exported(folder, "onnxruntime")
+    (tmp_path / "sitecustomize.py").write_text("taken = b'1' * 500_000_000\ndel taken\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = growth(ExportedModel.load(asked.manifest).file(1), Choice("onnxruntime", threads=1), 1, 32, runs=1)
+    assert found.middle < 2e8
+
+
+@pytest.mark.usefixtures("checkpoint")
 def test_the_memory_of_a_file_on_a_gpu_is_unknown_and_does_not_limit_the_batch(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +126,8 @@ def test_the_change_of_top1_is_known_for_trained_weights_and_labels(folder: Path
     assert abs(change.value) < 10
     assert 50 < findings.metrics["top1_agreement"].value <= 100
     assert (findings.conditions["dataset"], findings.conditions["pipeline"]) == ("digits", "laptop-digits@1")
+    epochs = load_model_file(checkpoint)[0].recipe.epochs
+    assert (findings.conditions["pretraining"], findings.conditions["recipe.epochs"]) == ("none", epochs)
     assert findings.environment["calibration_images"] == 128
 
 
@@ -126,7 +139,8 @@ def test_the_change_of_top1_belongs_to_the_pipeline_of_the_training_its_minutes_
     save_file(weights, tmp_path / "best.safetensors", {"favor.trained": in_minutes})
     job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(tmp_path))
     training = export_worker._Images.of(job, subject_of(tmp_path)).training
-    assert training == {"dataset": "digits", "pipeline": "laptop-digits@1 minutes=5.0"}
+    named = {"dataset": "digits", "pipeline": "laptop-digits@1 minutes=5.0", "pretraining": "none"}
+    assert training == named | {"minutes": 5.0}
 
 
 def test_int8_of_a_checkpoint_whose_images_are_not_here_is_compared_on_the_calibration_images_without_labels(

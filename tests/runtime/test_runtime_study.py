@@ -53,6 +53,13 @@ def test_it_counts_the_pairs_that_change_places_and_names_who_gains_most(benchma
     assert "a processor (2 threads, torch 2.15.0)" in text
 
 
+def test_a_quiet_speed_stays_and_its_interval_covers_a_busy_one_too(benchmark: ModuleType) -> None:
+    busy = ran("vit_s16", "openvino", "fp32", 5.0, flags="busy")
+    for repeated in ([busy, RECORDS[2]], [RECORDS[2], busy]):
+        found = benchmark.speeds_of(repeated)["openvino"]["vit_s16"]
+        assert (found.value, found.low, found.high) == (60.0, 4.75, 63.0)
+
+
 def test_overlapping_intervals_are_no_change_of_places(benchmark: ModuleType) -> None:
     near = (*RECORDS[:2], ran("vit_s16", "openvino", "fp32", 46.0), RECORDS[3])
     assert "| eager | openvino | 1 of 1 | 0 |  |" in benchmark.section(near)

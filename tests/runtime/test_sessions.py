@@ -26,6 +26,8 @@ from favor.runtime.openvino_session import reason
 from favor.runtime.session import Choice, Session
 from favor.runtime.torch_session import TorchSession
 from favor.training.predict import Classifier, open_classifier, predict
+from favor.zoo.fuse import fuse
+from favor.zoo.registry import create_miniature
 
 EXPORTED = ("onnxruntime", "openvino")
 
@@ -77,6 +79,14 @@ def test_a_session_gives_the_outputs_of_eager_mode(
     runtime: str, model: nn.Module, expected: Tensor, tmp_path: Path
 ) -> None:
     assert_outputs_are(expected, session_of(model, images(2, 3, 8, 8), Choice(runtime, threads=1), tmp_path))
+
+
+def test_a_model_that_is_in_its_inference_form_already_runs_as_it_is() -> None:
+    torch.manual_seed(0)
+    fused = fuse(create_miniature("fastvit_s12"))
+    x = images(2, 3, *fused.img_size)
+    with torch.inference_mode():
+        assert torch.equal(TorchSession(fused, x, Choice()).run(x), fused(x))
 
 
 # In a process of its own, as favor itself compiles.

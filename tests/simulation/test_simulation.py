@@ -2,8 +2,10 @@
 
 import csv
 import gzip
+import runpy
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from favor.simulation import simulation
 from favor.simulation.calibration import Training, shipped_calibration
 from favor.simulation.correction import NO_CORRECTION, Correction
 from favor.simulation.devices import built_in_devices, device
+from favor.simulation.kernels import CLASSES
 from favor.simulation.memory import CONTEXT, FRAGMENTS, WORKSPACE
 from favor.simulation.networks import network
 from favor.simulation.shipped import COUNTED, FILE_NAME, shipped_records, to_csv
@@ -122,6 +125,15 @@ def test_the_factors_of_training_are_on_training_alone(calibration):
             for each in (bare, slower)
         )
         assert twice[metric].value / once[metric].value == pytest.approx(expected, rel=0.1)
+
+
+def test_factors_of_newer_kernels_are_learned_in_eager_mode_and_on_it_alone(calibration):
+    bare = replace(calibration, tile_cycles=0.0, kernel_seconds=0.0)
+    newer = replace(bare, newer=dict.fromkeys(CLASSES, 2.0))
+    for runtime, expected in (("eager", 2.0), ("compile", 1.0)):
+        request = SimulationRequest(batch_size=4096, num_classes=10, runtime=runtime)
+        old, new = (simulate("vit_xs4", [device("t4")], request, each)[0].metrics for each in (bare, newer))
+        assert old["throughput"].value / new["throughput"].value == pytest.approx(expected, rel=0.01)
 
 
 def test_the_best_batch_of_training_is_told_and_steps_are_of_the_reference_batch():
@@ -300,3 +312,16 @@ def test_a_shipped_line_reads_back_as_it_was_written_and_an_alias_keeps_its_name
     lines = (files("favor.simulation") / FILE_NAME).read_text(encoding="utf-8").splitlines()
     assert text.splitlines()[1:] == [line for line in lines if line.split(",")[1] == "a100"]
     assert {record.conditions["device"] for record in shipped_records("A100-40gb")} == {"A100-40gb"}
+
+
+def test_the_tables_of_the_documentation_are_those_of_what_is_shipped(capsys):
+    root = Path(__file__).parents[2]
+    script = runpy.run_path(str(root / "benchmarks" / "simulation_tables.py"))
+    script["front"]()
+    script["hardware"]()
+    printed = capsys.readouterr().out
+    text = (root / "docs" / "simulation-accuracy.md").read_text(encoding="utf-8")
+    rows = [line for line in printed.splitlines() if line.startswith("| ")]
+    assert len(rows) > 5
+    assert [row for row in rows if row not in text] == []
+    assert "A100 and RTX 3090, 245 models" in printed

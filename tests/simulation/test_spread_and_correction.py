@@ -72,6 +72,19 @@ def test_training_is_less_sure_than_inference(calibration):
     assert width(calibration, "rtx3090", training=True) > width(calibration, "rtx3090")
 
 
+@pytest.mark.parametrize("as_run", [{"compiled": True}, {"training": True}], ids=str)
+def test_a_device_that_the_fit_has_seen_only_in_eager_inference_is_less_sure_in_another_way_to_run(calibration, as_run):
+    in_eager = replace(calibration, devices=("rtx3090", "rtx5090"))
+    assert width(in_eager, "rtx5090", **as_run) > width(in_eager, "rtx3090", **as_run)
+    assert width(in_eager, "rtx5090") == width(in_eager, "rtx3090")
+
+
+def test_training_on_a_device_that_no_table_shows_is_less_sure_even_with_measurements_of_inference(calibration):
+    corrected = Correction(factor=1.2, measurements=9, deviation=0.0)
+    seen, unseen = (width(calibration, name, correction=corrected, training=True) for name in ("rtx3090", "h100"))
+    assert unseen == pytest.approx((seen**2 + 0.15**2) ** 0.5)
+
+
 @given(st.floats(1e-6, 1e6), st.floats(0.001, 1.0))
 def test_an_interval_encloses_its_value_evenly_on_the_logarithm(value, deviation):
     low, high = bounds(value, deviation)

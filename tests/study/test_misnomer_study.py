@@ -85,6 +85,8 @@ def test_a_figure_of_the_paper_is_filled_from_its_records(name: str, figures: di
     drawn = json.dumps(figure.chart.to_dict())
     assert "vit_xs4" in drawn
     assert "misnomer_" not in drawn
+    if name in ("misnomer-schedules", "misnomer-weight-decays"):
+        assert "Money" in [plot["title"] for plot in figure.chart.to_dict()["concat"]]
 
 
 def test_the_accuracies_drawn_are_those_of_the_records(study: Path, figures: dict[str, Figure]) -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from favor.records.schema import CardFields, Record, reading
 from favor.study.plan import CountJob, jobs_of
-from favor.study.progress import jobs_to_do, states_of
+from favor.study.progress import doubtful_measurements, jobs_to_do, states_of
 from favor.study.schema import Stage, Train
 from favor.study.train_jobs import TrainJob, stage_conditions
 from study.made_up import ENVIRONMENT, MACHINE, a_record, a_study
@@ -113,6 +113,18 @@ def test_the_newest_record_is_the_last_of_the_file_whatever_the_clock_said():
     old = a_record(JOBS[0], "2026-11-16T02:00:00Z", environment={**ENVIRONMENT, "flags": "busy"})
     (found,) = states_of([JOBS[0]], [old, a_record(JOBS[0], "2026-11-16T01:00:00Z")], MACHINE)
     assert jobs_to_do([found], "flagged") == ()
+
+
+def test_a_measurement_on_a_busy_machine_does_not_replace_a_quiet_one():
+    quiet = a_record(JOBS[0])
+    busy = a_record(JOBS[0], "2026-11-16T02:00:00Z", environment={**ENVIRONMENT, "flags": "busy"})
+    for records in ([quiet, busy], [busy, quiet]):
+        (found,) = states_of([JOBS[0]], records, MACHINE)
+        assert found.record == quiet
+        assert jobs_to_do([found], "doubtful") == ()
+        assert doubtful_measurements(records) == ()
+    (found,) = states_of([JOBS[0]], [busy], MACHINE)
+    assert jobs_to_do([found], "doubtful") == (JOBS[0],)
 
 
 def test_what_two_requests_ask_for_is_one_job():

@@ -1,5 +1,7 @@
 """From a study file to what it asks for on this machine."""
 
+from pathlib import Path
+
 import pytest
 
 from favor.errors import RequestError
@@ -7,8 +9,8 @@ from favor.study.plan import jobs_of
 from favor.study.resolve import resolve
 from favor.study.schema import study_in
 from favor.study.study_files import open_study
-from favor.training.epoch_record import pipeline_of
-from favor.training.recipe import load_recipe
+from favor.study.train_jobs import stage_request
+from favor.training.recipe import load_recipe, pipeline_of
 from favor.yaml_file import YamlFile
 from favor.zoo import registry
 from favor.zoo.registry import card, list_models
@@ -99,6 +101,14 @@ def test_a_pipeline_is_one_that_was_published_or_that_the_study_trains_by():
     pipeline = pipeline_of(load_recipe("laptop-digits", []))
     assert resolved(f"{trained}report: {{pipeline: {pipeline}}}\n").report.pipeline == pipeline
     assert resolved("models: [vit_s16]\nreport: {pipeline: misnomer}\n").report.pipeline == "misnomer"
+
+
+def test_models_with_values_of_their_own_are_of_the_pipeline_that_the_study_can_name():
+    text = TRAINED + "  recipe: laptop-digits\n  overrides: [{models: [vit_ti16], set: [lr=1e-5]}]\n"
+    study = resolved(text + "report: {pipeline: laptop-digits@1}\n")
+    requests = [stage_request(job, (job.train,), Path("study"), (), resume=True) for job in jobs_of(study)]
+    assert {request.pipeline for request in requests} == {"laptop-digits@1"}
+    assert {request.model: request.overrides for request in requests} == {"vit_xs4": None, "vit_ti16": "lr=1e-05"}
 
 
 def test_a_data_set_that_is_not_here_is_refused(monkeypatch, tmp_path):

@@ -25,7 +25,11 @@ from favor.study.resolve import resolve
 from favor.study.resolved import ResolvedStudy, content_hash
 from favor.study.schema import study_in
 from favor.study.study_files import open_study
+from favor.training.checkpoint import save_model
+from favor.training.recipe import load_recipe
+from favor.training.state import Trained
 from favor.yaml_file import YamlFile
+from favor.zoo.registry import create_model
 
 DIGITS = {"calibration": "digits"}
 
@@ -77,6 +81,34 @@ def test_what_cannot_run_is_refused_in_one_line_that_says_what_would(options: di
         asked(**options)
     assert str(refusal.value).startswith(line)
     assert "\n" not in str(refusal.value)
+
+
+def test_int8_without_a_single_image_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    int8 = {"precisions": ["int8"], "runtimes": ["openvino"]}
+    with pytest.raises(RequestError, match="--calibration: .*it has no folders"):
+        asked(**int8, calibration=f"folder:{tmp_path}")
+    save_checkpoint(tmp_path / "best.safetensors", dataset="cars")
+    with pytest.raises(RequestError, match=r"--calibration: .* trained on \(cars\) are not available; name others"):
+        asked(**int8, checkpoint=str(tmp_path), img_sizes=[32], num_classes=10)
+    asked(**int8, checkpoint=str(tmp_path), img_sizes=[32], num_classes=10, **DIGITS)
+
+
+def save_checkpoint(file: Path, dataset: str) -> None:
+    known = Trained(
+        favor="0",
+        run="a",
+        step=1,
+        epochs=1.0,
+        model="vit_xs4",
+        img_size=32,
+        in_chans=3,
+        classes=tuple(map(str, range(10))),
+        dataset=dataset,
+        pretraining="none",
+        recipe=load_recipe("laptop-digits"),
+        top1=None,
+    )
+    save_model(file, create_model("vit_xs4", img_size=32, num_classes=10), known)
 
 
 def test_training_is_refused_outside_of_pytorch() -> None:
@@ -157,7 +189,10 @@ def test_a_model_that_cannot_be_exported_is_a_record_with_the_reason(monkeypatch
     monkeypatch.setattr(exporting, "supervise", _Exporter("failed", "exporting: torch.export: no"))
     (job,) = jobs_of(asked(runtimes=["onnxruntime"]))
     (record,) = LocalExecutor(None).execute(job, 1.0, print, print)
-    assert (record.status, record.reason) == ("failed", "exporting: torch.export: no")
+    assert (record.status, record.reason) == ("failed", "exporting: torch.export: no; use --runtime eager")
+    (int8,) = jobs_of(asked(runtimes=["onnxruntime"], precisions=["int8"], **DIGITS))
+    (record,) = LocalExecutor(None).execute(int8, 1.0, print, print)
+    assert record.reason == "exporting: torch.export: no; use --runtime eager --precision fp32"
     assert record.conditions["runtime"] == "onnxruntime"
 
 

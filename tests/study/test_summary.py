@@ -14,7 +14,7 @@ from favor.study.plan import jobs_of
 from favor.study.resolved import Machine
 from favor.study.schema import Report
 from favor.study.summary import answer
-from study.made_up import a_record, a_study
+from study.made_up import ENVIRONMENT, a_record, a_study
 
 # top-1 of the benchmark: vit_s16 82.54, vit_ti16 74.27, swin_ti 82.91, wavevit_s 83.91, cvt_13 82.35,
 # efficientformerv2_s0 71.53
@@ -35,10 +35,19 @@ def found_of_study():
     return found()
 
 
-def found(study=STUDY, figures=FIGURES):
+def found(study=STUDY, figures=FIGURES, flags=None, trainings=()):
+    """The answer from measurements, some of which have `flags` by name."""
     jobs = [job for job in jobs_of(study) if job.phase == "inference" and job.name in figures]
     metrics = ("throughput", "latency_p50", "inference_memory")
-    own = [a_record(job, metrics=dict(zip(metrics, figures[job.name], strict=True))) for job in jobs]
+    own = [
+        a_record(
+            job,
+            metrics=dict(zip(metrics, figures[job.name], strict=True)),
+            environment=ENVIRONMENT | {"flags": (flags or {}).get(job.name, "")},
+        )
+        for job in jobs
+    ]
+    own += trainings
     tables = [published_table(), counted_table(), *([table_of(own)] if own else [])]
     return answer(study, pd.concat(tables, ignore_index=True), FOLDER)
 
@@ -83,6 +92,72 @@ def test_vit_has_its_place_and_those_that_beat_it_are_named():
     assert (by_memory.place, by_memory.on_front) == (4, True)
     assert by_memory.probability > 0.3
     assert {each.name for each in found_of_study().standing} == {"vit_s16", "vit_ti16"}
+
+
+def standing_of(result, name, metric):
+    return next(each for each in result.standing if (each.name, each.metric) == (name, metric))
+
+
+@pytest.mark.parametrize("flags", ["busy", "throughput:contradictory"])
+def test_a_model_that_was_disturbed_beats_nobody_and_has_no_rank(flags):
+    result = found(flags={"swin_ti": flags})
+    small = standing_of(result, "vit_s16", "throughput")
+    assert (small.place, small.of, small.disturbed, small.on_front, small.beaten_by) == (3, 5, 1, True, ())
+    told = "".join(answer_told(STUDY, result).sentences)
+    assert "vit_s16: 3rd of 5 by throughput, 1 busy or contradictory left out (on the Pareto front" in told
+    memory = standing_of(result, "vit_s16", "inference_memory")
+    assert (memory.of, memory.disturbed) == (6, 0), "load does not change memory"
+
+
+def test_a_vit_that_was_disturbed_has_no_rank():
+    result = found(flags={"vit_s16": "busy"})
+    small = standing_of(result, "vit_s16", "throughput")
+    assert (small.place, small.on_front, small.probability, small.beaten_by) == (None, None, None, ())
+    assert "vit_s16: no rank by throughput, which is busy or contradictory; " in "".join(
+        answer_told(STUDY, result).sentences
+    )
+    assert standing_of(result, "vit_ti16", "throughput").of == 5
+
+
+def test_a_model_that_was_slow_because_of_another_program_is_no_strongest_disagreement():
+    slow = FIGURES | {"efficientformerv2_s0": (0.8, 1.2, 20e6)}
+    assert "efficientformerv2_s0" in found(figures=slow).disagreement.warning
+    result = found(figures=slow, flags={"efficientformerv2_s0": "busy"})
+    assert (result.disagreement.pairs[0].n, result.disagreement.excluded.disturbed) == (5, 1)
+    (told,) = [text for text in answer_told(STUDY, result).sentences if text.startswith("Costs disagree")]
+    assert "efficientformerv2_s0" not in told
+    assert told.endswith("Left out: 1 model with a busy or contradictory cost.")
+
+
+def in_minutes(name, top1, epochs):
+    """The record of a training that ended after five minutes."""
+    conditions = {"dataset": "cifar10", "pipeline": "mine@1", "img_size": 224, "minutes": 5.0}
+    job = next(job for job in jobs_of(STUDY) if job.phase == "inference" and job.name == name)
+    return replace(
+        a_record(job),
+        task="accuracy",
+        conditions={**conditions, "epochs": epochs, "final": True},
+        metrics={"top1": reading("top1", top1, method="made up")},
+    )
+
+
+def test_trainings_of_unequal_length_give_vit_no_place_on_a_front():
+    study = a_study(report=Report(page=False, dataset="cifar10"))
+    accuracies = {"vit_s16": 40.0, "swin_ti": 60.0, "cvt_13": 50.0}
+
+    def answered(epochs):
+        runs = [in_minutes(name, top1, epochs.get(name, 3.0)) for name, top1 in accuracies.items()]
+        return found(study, trainings=runs)
+
+    equal = standing_of(answered({}), "vit_s16", "throughput")
+    assert (equal.on_front, equal.beaten_by) == (False, ("swin_ti",))
+    result = answered({"vit_s16": 1.0})
+    unequal = standing_of(result, "vit_s16", "throughput")
+    assert (unequal.place, unequal.on_front, unequal.beaten_by) == (4, None, ())
+    told = answer_told(study, result).sentences
+    why = "accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs; train with --epochs"
+    assert f"No model is favored for accuracy: {why}" in told
+    assert not any("beaten by" in text for text in told)
 
 
 def test_an_accuracy_of_another_configuration_beats_nobody():

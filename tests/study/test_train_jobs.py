@@ -9,10 +9,20 @@ from favor.errors import RequestError, WorkError
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.study import local_executor
+from favor.study.allocation import key_of
 from favor.study.progress import states_of
 from favor.study.resolved import FirstWeights
 from favor.study.schema import Override, Stage, Train
-from favor.study.train_jobs import TrainJob, dataset_of, initial_weights, recipe_of, stage_conditions, stage_request
+from favor.study.train_jobs import (
+    TrainJob,
+    dataset_of,
+    final_record,
+    initial_weights,
+    is_of,
+    recipe_of,
+    stage_conditions,
+    stage_request,
+)
 from favor.training.request import TrainingRequest
 from study.made_up import MACHINE
 
@@ -155,10 +165,8 @@ TREE_JOB = TrainJob("vit_ti16", 1, TREE, "cpu", 2, ())
 
 
 def final_of(lineage, run="run-1"):
-    start = initial_weights(TREE_JOB, lineage)
     conditions = {"dataset": dataset_of(lineage[-1]), "final": True, **stage_conditions(lineage[-1], 1, "vit_ti16")}
-    conditions |= {"pretraining": start.pretraining}
-    conditions |= {"pretraining_img_size": start.img_size} if start.img_size else {}
+    conditions |= initial_weights(TREE_JOB, lineage).conditions()
     metrics = {"top1": reading("top1", 97.0, method="made up")}
     return Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, metrics, environment={"run": run})
 
@@ -166,8 +174,12 @@ def final_of(lineage, run="run-1"):
 def test_a_pretraining_has_several_fine_tunings_each_from_the_weights_before_it(tmp_path):
     first, small, cars, flowers, large = TREE_JOB.lineages
     assert [lineage[-1] for lineage in TREE_JOB.lineages] == [TREE, SMALL, CARS, FLOWERS, LARGE]
-    assert initial_weights(TREE_JOB, cars) == FirstWeights(pretraining="digits+cifar10", img_size=32)
-    assert initial_weights(TREE_JOB, large) == FirstWeights(pretraining="digits", img_size=32)
+    assert initial_weights(TREE_JOB, cars) == FirstWeights(
+        pretraining="digits+cifar10", img_size=32, pipeline="laptop-digits@1 + laptop-cifar10@1", seed="1+1"
+    )
+    assert initial_weights(TREE_JOB, large) == FirstWeights(
+        pretraining="digits", img_size=32, pipeline="laptop-digits@1", seed="1"
+    )
     records = [final_of(first, "first"), final_of(small, "small")]
     inits = [stage_request(TREE_JOB, lineage, tmp_path, records, resume=True).init for lineage in (large, flowers)]
     assert [init.name for init in inits] == ["first", "small"]
@@ -206,6 +218,84 @@ def test_a_refused_fine_tuning_is_left_out_by_the_followers_as_by_the_leader(mon
     assert [record.reason for record in failures] == ["training: another recipe"] * 2
     local_executor.follow_training(TREE_JOB, tmp_path, None)
     assert tried == [32, 64] * 2
+
+
+def of_a_study(*trainings):
+    """One job for each training of a study."""
+    return [TrainJob("vit_ti16", 1, training, "cpu", 2, ()) for training in trainings]
+
+
+def the_record_of(job, lineage, **more):
+    """The final record of a training, as its worker writes it."""
+    stage = lineage[-1]
+    conditions = {"dataset": dataset_of(stage), "final": True, **stage_conditions(stage, job.seed, job.name)}
+    conditions |= initial_weights(job, lineage).conditions() | more
+    metrics = {"top1": reading("top1", 97.0, method="made up")}
+    return Record(job.name, CardFields(), "accuracy", "measured", conditions, metrics)
+
+
+TUNED = Stage(recipe="laptop-cifar10", data="cifar10")
+
+
+def test_the_same_fine_tuning_after_another_pretraining_is_another_training():
+    long, short = of_a_study(
+        Train(recipe="laptop-digits", data="digits", finetune=(TUNED,)),
+        Train(recipe="laptop-digits", data="digits", epochs=5, name="short", finetune=(TUNED,)),
+    )
+    record = the_record_of(long, long.lineages[-1])
+    assert final_record(long, long.lineages[-1], [record]) is record
+    assert final_record(short, short.lineages[-1], [record]) is None
+    # One that another command started from another seed of the same pretraining is not of the study.
+    other = the_record_of(long, long.lineages[-1], pretraining_seed="7")
+    assert final_record(long, long.lineages[-1], [other]) is None
+
+
+def test_fine_tunings_of_two_checkpoints_of_one_pretraining_are_two_trainings():
+    known = FirstWeights(pretraining="digits", img_size=32, pipeline="laptop-digits@1", seed="0", hash="a" * 16)
+    first, second = (
+        TrainJob("vit_ti16", 1, Train(recipe="laptop-cifar10", data="cifar10", init="x"), "cpu", 2, (), weights)
+        for weights in (known, known.model_copy(update={"hash": "b" * 16}))
+    )
+    record = the_record_of(first, first.lineages[-1])
+    assert [final_record(job, job.lineages[-1], [record]) for job in (first, second)] == [record, None]
+    assert key_of(first) != key_of(second)
+
+
+def test_a_named_training_is_not_done_by_one_without_the_name_nor_the_other_way_round():
+    plain, named = of_a_study(Train(recipe="laptop-digits"), Train(recipe="laptop-digits", name="again"))
+    records = [the_record_of(plain, plain.lineages[0]), the_record_of(named, named.lineages[0], training_name="again")]
+    for record in records:
+        done = [final_record(job, job.lineages[0], [record]) is record for job in (plain, named)]
+        assert done == [record is records[0], record is records[1]]
+    failure = local_executor._failure(named, named.lineages[0], "failed", "training: killed")
+    assert [is_of(job, job.lineages[0], failure) for job in (plain, named)] == [False, True]
+
+
+def test_records_of_older_versions_do_not_tell_what_came_before_and_still_count():
+    job, named = of_a_study(
+        Train(recipe="laptop-digits", data="digits", finetune=(TUNED,)), Train(recipe="laptop-digits", name="again")
+    )
+    told = the_record_of(job, job.lineages[-1])
+    unknown = {"pretraining_pipeline", "pretraining_seed"}
+    conditions = {name: value for name, value in told.conditions.items() if name not in unknown}
+    older = Record("vit_ti16", CardFields(), "accuracy", "measured", conditions, told.metrics)
+    assert final_record(job, job.lineages[-1], [older]) is older
+    plain = the_record_of(named, named.lineages[0])
+    older = Record(
+        *("vit_ti16", CardFields(), "accuracy", "measured", plain.conditions, plain.metrics),
+        environment={"run": "vit_ti16-laptop-digits-digits-32px-seed1-again"},
+    )
+    assert final_record(named, named.lineages[0], [older]) is older
+
+
+def test_the_models_of_a_stage_share_its_pipeline_and_overrides_are_told_apart(tmp_path):
+    override = Override(models=("vit_ti16",), set=("lr=1e-4", "warmup_epochs=1"))
+    train = Train(recipe="laptop-digits", data="digits", set=("batch_size=64",), overrides=(override,))
+    jobs = [TrainJob(model, 0, train, "cpu", 2, ()) for model in ("vit_ti16", "vit_s16")]
+    requests = [stage_request(job, (train,), tmp_path, (), resume=True) for job in jobs]
+    assert [request.pipeline for request in requests] == ["laptop-digits@1 batch_size=64"] * 2
+    assert [request.overrides for request in requests] == ["lr=0.0001 warmup_epochs=1.0", None]
+    assert TrainingRequest.from_json(requests[0].to_json()) == requests[0]
 
 
 def test_a_model_gets_the_values_that_are_given_for_it_and_the_others_the_recipe_s():

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from typer.testing import CliRunner
 
 import favor
 from fake_hub import FakeHub
+from favor.analyze.creation import creation
 from favor.cli import app
 from favor.data.framing import Framing, center_cut
 from favor.data.image_files import FolderPlaces, ImageFiles
@@ -67,6 +71,60 @@ def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path, model: str, t
     assert float((ours - expected).abs().mean()) < 0.01
     other = framing_for(checkpoint(model, "gluon_in1k" if tag else None, 384))
     assert other != framing_for(chosen)
+
+
+def test_weights_that_want_squashed_images_get_them() -> None:
+    chosen = checkpoint("timm:tiny_vit_21m_512", "dist_in22k_ft_in1k")
+    assert framing_for(chosen).mode == chosen.crop_mode == "squash"
+
+
+def test_images_are_cropped_as_timm_crops_them_at_the_larger_size_of_the_weights(tmp_path: Path) -> None:
+    chosen = checkpoint("resnet50", "a1_in1k")
+    assert (chosen.img_size, chosen.test_img_size) == (224, 288)
+    published = timm.get_pretrained_cfg(chosen.name).to_dict()
+    config = timm.data.resolve_data_config(pretrained_cfg=published, use_test_size=True)
+    framing = framing_for(chosen, 288)
+    assert (framing.img_size, framing.crop_ratio) == (config["input_size"][-1], config["crop_pct"]) == (288, 1.0)
+    assert framing_for(chosen).evaluation_side == 235  # 224 / 0.95
+
+
+def test_published_weights_are_evaluated_and_predicted_with_at_the_size_of_their_best_accuracy(
+    tmp_path: Path, fake_hub: FakeHub
+) -> None:
+    publish(fake_hub, "resnet18.a1_in1k")
+    classifier = open_classifier(Path("resnet18"), CPU, "a1_in1k", 288)
+    assert (classifier.img_size, classifier.framing.crop_ratio) == (288, 1.0)
+    words = ["predict", "resnet18", str(photo(tmp_path / "photo.png")), "--weights", "a1_in1k", "--device", "cpu"]
+    small, large = (json.loads(run(*words, "--json", *size)) for size in ((), ("--img-size", "288")))
+    assert small != large
+    with pytest.raises(RequestError, match="runs at its own image size; --img-size is for published weights"):
+        open_classifier(tmp_path, CPU, img_size=288)
+
+
+def test_the_line_that_creates_a_model_gives_the_size_of_its_accuracy() -> None:
+    line = creation("resnet50", 224, "imagenet-1k", "timm", "a3_in1k")  # trained at 160 px
+    assert line == 'favor.create_model("resnet50", img_size=224, pretrained="a3_in1k")'
+
+
+def test_finetune_starts_from_the_hub_and_ends_with_a_report(tmp_path: Path, fake_hub: FakeHub) -> None:
+    publish(fake_hub, "test_vit.r160_in1k")
+    for kind, number in (("cat", 1), ("dog", 2)):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for image in range(6):
+            colored = np.full((40, 40, 3), 60 * number + image, dtype=np.uint8)
+            Image.fromarray(colored).save(tmp_path / "photos" / kind / f"{image}.png")
+    environment = {
+        "HF_ENDPOINT": fake_hub.address,
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+        "XDG_RUNTIME_DIR": str(tmp_path),
+    }
+    words = ["finetune", "timm:test_vit", "--pretrained", "--data", f"folder:{tmp_path / 'photos'}", "--epochs", "1"]
+    command = [sys.executable, "-m", "favor", *words, "--study", str(tmp_path / "study"), "--device", "cpu"]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "GET timm/test_vit.r160_in1k/model.safetensors" in fake_hub.asked
+    assert list((tmp_path / "study" / "runs").glob("*/report.html")), done.stdout + done.stderr
 
 
 def test_predict_names_imagenet_s_classes_with_timm_s_probabilities(tmp_path: Path, fake_hub: FakeHub) -> None:
@@ -177,9 +235,9 @@ def test_missing_images_are_refused_before_weights_are_downloaded(
 def test_weights_whose_preprocessing_favor_does_not_have_are_refused_before_they_are_downloaded(
     fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    squashed = replace(checkpoint("vit_ti16"), crop_mode="squash")
-    monkeypatch.setattr("favor.training.predict.checkpoint", lambda *_: squashed)
-    with pytest.raises(RequestError, match="wants images resized as squash"):
+    nearest = replace(checkpoint("vit_ti16"), interpolation="nearest")
+    monkeypatch.setattr("favor.training.predict.checkpoint", lambda *_: nearest)
+    with pytest.raises(RequestError, match="wants images resized as center, nearest; favor resizes as center, squash"):
         open_classifier(Path("vit_ti16"), CPU, pretrained=True)
     assert not fake_hub.asked
 

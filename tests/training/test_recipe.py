@@ -9,7 +9,7 @@ from favor.data.names import SETS
 from favor.errors import RequestError
 from favor.records.schema import CardFields, Record, from_data, to_data
 from favor.trace.optimizer import OPTIMIZERS
-from favor.training.recipe import KEYS, Recipe, load_recipe, parse_override, recipe_names
+from favor.training.recipe import KEYS, Recipe, load_recipe, parse_override, pipeline_of, recipe_names
 
 TABLE_3 = {
     "batch_size": 2048,
@@ -76,6 +76,30 @@ def test_the_x_former_recipes_are_section_4(name: str, img_size: int) -> None:
 def test_an_override_replaces_one_value_and_nothing_else() -> None:
     plain, changed = load_recipe("deit3-pretrain"), load_recipe("deit3-pretrain", ["img_size=192", "lr=1e-3"])
     assert changed == plain.model_copy(update={"img_size": 192, "lr": 1e-3})
+
+
+OWN = "name: mine\nversion: 1\ndoc: x\ndata: digits\nimg_size: 32\nepochs: 2\nbatch_size: 8\noptimizer: adam\nlr: 0.1\n"
+
+
+def test_the_pipeline_of_a_recipe_file_tells_what_is_changed_and_is_another_one_for_an_edited_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.yaml"
+
+    def pipeline(text: str, *changes: str) -> str:
+        file.write_text(text)
+        return pipeline_of(load_recipe(str(file), changes), source=str(file))
+
+    plain = pipeline(OWN)
+    assert plain.startswith("mine@1:")
+    assert " " not in plain
+    assert pipeline(OWN, "lr=0.2", "seed=3", "img_size=64") == f"{plain} lr=0.2"
+    assert pipeline(OWN.replace("doc: x", "doc: y # better") + "weight_decay: 0.0\n") == plain, "it trains the same"
+    edited = pipeline(OWN.replace("lr: 0.1", "lr: 0.2"))
+    assert edited not in (plain, f"{plain} lr=0.2")
+    assert edited.startswith("mine@1:")
+    # A file may have the name of a built-in recipe.
+    assert pipeline(OWN.replace("mine", "laptop-digits")).startswith("laptop-digits@1:")
 
 
 def test_clipping_can_be_switched_off_with_null() -> None:

@@ -39,11 +39,11 @@ from favor.training import loop, run
 from favor.training.callbacks import StepNews
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint, state_file
 from favor.training.distributed import Processes
-from favor.training.epoch_record import Epoch, Memory, Subject, epoch_record, pipeline_of
+from favor.training.epoch_record import Epoch, Memory, Subject, epoch_record
 from favor.training.evaluation import Scores
 from favor.training.initial_weights import Start, start_from
 from favor.training.predict import evaluate_checkpoint, open_classifier, predict
-from favor.training.recipe import load_recipe
+from favor.training.recipe import load_recipe, pipeline_of
 from favor.training.request import TrainingRequest
 from favor.training.run import Outcome, train
 from favor.training.signals import Stopped, heeding_signals
@@ -521,6 +521,42 @@ def test_finetuning_has_other_classes_and_another_resolution(tmp_path: Path, don
     # Weights that were learned at two resolutions make two runs, which stand beside each other.
     assert "-after-digits-32px-" in outcome.folder.name
     assert "-after-digits+synthetic-64px-" in further.folder.name
+
+
+def test_fine_tunings_of_two_pretrainings_stand_beside_each_other_and_say_what_came_before(
+    tmp_path: Path, done: tuple[Path, Outcome]
+) -> None:
+    shorter = train(asked(tmp_path / "shorter", "tiny_vit", "digits", "epochs=1", "seed=5"))
+    tuned = [train(asked(tmp_path, "tiny_vit", "synthetic", init=one.folder)) for one in (done[1], shorter)]
+    before = [outcome.record.conditions for outcome in tuned if outcome.record is not None]
+    assert [conditions["pretraining_seed"] for conditions in before] == ["0", "5"]
+    pipelines = [str(conditions["pretraining_pipeline"]) for conditions in before]
+    assert pipelines[0] == "laptop-digits@1 epochs=2 batch_size=240 lr=0.003 warmup_epochs=0.5"
+    assert pipelines[1] == pipelines[0].replace("epochs=2", "epochs=1")
+    assert len({conditions["initial_weights"] for conditions in before}) == len({one.folder for one in tuned}) == 2
+    third = train(asked(tmp_path / "third", data="digits", init=tuned[1].folder))
+    assert third.record is not None
+    assert third.record.conditions["pretraining_pipeline"] == f"{pipelines[1]} + {before[1]['pipeline']}"
+    assert third.record.conditions["pretraining_seed"] == "5+0"
+
+
+def test_first_weights_that_changed_since_they_were_asked_for_are_refused(
+    tmp_path: Path, done: tuple[Path, Outcome]
+) -> None:
+    with pytest.raises(RequestError, match="has changed since the training was requested; request it again"):
+        train(asked(tmp_path, init=done[1].folder, init_hash="0" * 16))
+
+
+def test_a_recipe_file_is_a_pipeline_of_its_own_in_record_and_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nversion: 1\ndoc: x\ndata: digits\nimg_size: 32\n"
+        "epochs: 1\nbatch_size: 240\noptimizer: adam\nlr: 0.01\n"
+    )
+    outcome = favor.train("tiny_vit", recipe=str(tmp_path / "mine.yaml"), study=tmp_path, device="cpu", threads=1)
+    assert outcome.record is not None
+    pipeline = str(outcome.record.conditions["pipeline"])
+    assert re.fullmatch("mine@1:[0-9a-f]{8}", pipeline)
+    assert load_model_file(outcome.folder / BEST)[0].pipeline_name == pipeline
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path, done: tuple[Path, Outcome]) -> None:

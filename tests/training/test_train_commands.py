@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from favor import load_records
+from favor.analyze.comparison import Comparison, Scope
 from favor.cli import app
 from favor.errors import RequestError
 from favor.machine.messages import Findings
 from favor.records.store import read
 from favor.study import local_executor
 from favor.training.request import TrainingRequest
+from study.in_this_process import in_this_process
 
 PLUGIN = str(Path(__file__).with_name("tiny_models.py"))
 QUICK = ("--epochs", "2", "--set", "warmup_epochs=0.5", "--set", "batch_size=240", "--device", "cpu", "--threads", "1")
@@ -53,6 +56,26 @@ def test_train_evaluate_finetune_and_predict_from_the_command_line(tmp_path: Pat
     (tmp_path / "text.png").write_text("no image")
     assert "red.png" in favor("predict", run, tmp_path / "red.png", tmp_path / "text.png", code=1)
     assert favor("predict", run, tmp_path / "text.png", code=1) == ""
+
+
+def test_fine_tunings_of_two_runs_into_one_study_are_two_results(tmp_path: Path) -> None:
+    runs = []
+    with in_this_process(tmp_path, {}):
+        for number, changes in enumerate(((), ("--epochs", "1"), ("--set", "seed=1"))):
+            favor("train", "tiny_vit", *QUICK, *changes, "--study", tmp_path / f"{number}")
+            runs += (tmp_path / f"{number}" / "runs").iterdir()
+        tune = ("--recipe", "laptop-digits", "--data", "synthetic", *QUICK, "--study", tmp_path / "tuned", "--json")
+        told = [json.loads(favor("finetune", run, *tune))[0]["conditions"] for run in runs]
+        again = json.loads(favor("finetune", runs[0], *tune))[0]["conditions"]
+    pipelines = [str(conditions["pretraining_pipeline"]) for conditions in told]
+    assert pipelines[0].replace("epochs=2", "epochs=1") == pipelines[1]
+    assert pipelines[0] == pipelines[2]
+    assert [conditions["pretraining_seed"] for conditions in told] == ["0", "0", "1"]
+    assert again == told[0]
+    finals = [record for record in read(tmp_path / "tuned").records if record.conditions["final"] is True]
+    assert [dict(record.conditions) for record in finals] == told
+    rows = Comparison(load_records(tmp_path / "tuned"), Scope("synthetic")).compare_in(None).rows
+    assert rows["top1_seeds"].tolist() == [2]
 
 
 def test_two_processes_of_a_command_share_each_batch_and_give_the_result_of_one(tmp_path: Path) -> None:

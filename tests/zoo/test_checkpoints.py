@@ -1,5 +1,6 @@
 """Pretrained weights: what a model can take is timm's registry's word, and it gives timm's outputs with them."""
 
+import io
 import logging
 import re
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from safetensors.torch import save
+from safetensors.torch import save, save_file
 from torch import nn
 
 import favor
@@ -184,6 +185,42 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(fake_hub: FakeHub) -> N
     assert torch.equal(ours.fc.weight, theirs.fc.weight)
 
 
+def test_a_download_with_a_wrong_byte_is_refused_and_deleted(fake_hub: FakeHub) -> None:
+    theirs = published(fake_hub)
+    fake_hub.flipped["timm/resnet18.a1_in1k/model.safetensors"] = 1
+    with pytest.raises(WorkError, match="resnet18.a1_in1k: the download is damaged .* and was deleted; try again"):
+        favor.create_model("resnet18", pretrained=True)
+    assert torch.equal(favor.create_model("resnet18", pretrained=True).fc.weight, theirs.fc.weight)
+
+
+@pytest.mark.parametrize("is_offline", [True, False], ids=["HF_HUB_OFFLINE", "no network"])
+def test_without_a_network_a_cached_pickle_is_found_where_there_is_no_safetensors(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, is_offline: bool
+) -> None:
+    theirs, file = settled(timm.create_model("resnet18.a1_in1k")), io.BytesIO()
+    torch.save(theirs.state_dict(), file)
+    fake_hub.files["timm/resnet18.a1_in1k/pytorch_model.bin"] = file.getvalue()
+    favor.create_model("resnet18", pretrained=True)
+    if is_offline:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    else:
+        nobody = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert torch.equal(favor.create_model("resnet18", pretrained=True).fc.weight, theirs.fc.weight)
+
+
+def test_weights_in_a_local_file_need_no_network(tmp_path: Path, fake_hub: FakeHub) -> None:
+    theirs, file = settled(timm.create_model("resnet18.a1_in1k")), tmp_path / "resnet.safetensors"
+    save_file(theirs.state_dict(), file)
+    assert torch.equal(favor.create_model("resnet18", pretrained=str(file)).fc.weight, theirs.fc.weight)
+    assert not fake_hub.asked
+    with pytest.raises(WorkError, match=r"resnet\.safetensors cannot be loaded .* must be those of timm's vit_tiny"):
+        favor.create_model("vit_ti16", pretrained=str(file))
+    with pytest.raises(RequestError, match="gone.safetensors: there is no such file"):
+        favor.create_model("vit_ti16", pretrained="gone.safetensors")
+
+
 @pytest.mark.parametrize(
     "content", [b"not weights", save({"fc.weight": torch.zeros(3)})], ids=["no weights", "weights of another network"]
 )
@@ -208,7 +245,7 @@ def test_a_file_that_the_hub_does_not_have_is_one_line(fake_hub: FakeHub) -> Non
 def test_without_a_network_it_says_what_to_do(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
-        WorkError, match="not in the cache .* HF_HUB_OFFLINE=1 .*; unset it, or run `hf download"
+        WorkError, match="not in the cache .* HF_HUB_OFFLINE=1 .*; name a local file .*, unset it, or run `hf download"
     ) as error:
         favor.create_model("resnet18", pretrained=True)
     assert "\n" not in str(error.value)
@@ -249,7 +286,10 @@ def test_a_hub_that_does_not_answer_is_one_line_with_the_cause(
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
-    with pytest.raises(WorkError, match=r"refused\); check the network, or run `hf download timm/") as error:
+    with pytest.raises(
+        WorkError,
+        match=r"refused\); name a local file \(--weights FILE\), check the network, or run `hf download timm/",
+    ) as error:
         favor.create_model("resnet18", pretrained=True)
     assert "\n" not in str(error.value)
     assert [record.name for record in caplog.records] == ["favor.zoo"]  # nothing of huggingface_hub's own

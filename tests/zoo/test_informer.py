@@ -7,8 +7,8 @@ import favor
 from equality import images, largest_difference, mutated, with_order_one_weights
 from favor.zoo.attention import Attention
 from favor.zoo.encoder import Size
-from favor.zoo.mixing.sparse.informer import InformerMixer
-from favor.zoo.slots import Tokens
+from favor.zoo.mixing.sparse.informer import AuthorsMixer, InformerMixer
+from favor.zoo.slots import Flow, Tokens
 from favor.zoo.weights import load_weights
 
 TOKENS = Tokens(4, 4, class_token=True)
@@ -86,3 +86,33 @@ def test_it_has_the_parameters_of_vit() -> None:
         with torch.device("meta"):
             model = favor.create_model(f"informer_{size}16")
         assert sum(parameter.numel() for parameter in model.parameters()) == expected, size
+
+
+def test_in_the_authors_code_norms_come_after_the_residuals() -> None:
+    model = favor.create_model("informer_s16(authors_code=True,factor=100)", size=Size(24, 1, 3), img_size=64).double()
+    block = with_order_one_weights(model).blocks[0].eval()
+    softmax = Attention(24, 3, model.tokens).double()
+    softmax.load_state_dict(block.mixer.state_dict())
+    x = images(2, model.tokens.count, 24, dtype=torch.float64)
+    y = block.norm1(x + softmax(x))
+    expected = block.norm2(y + block.mlp(y))
+    assert largest_difference(block(x, Flow()), expected) < 1e-12
+    with mutated(softmax):
+        assert largest_difference(block.norm1(x + softmax(x)), y) > 1e-3
+
+
+def test_in_the_authors_code_every_query_draws_its_own_keys_in_every_pass() -> None:
+    mixer = with_order_one_weights(AuthorsMixer(24, 3, TOKENS, factor=2)).double().eval()
+    x = images(2, TOKENS.count, 24, dtype=torch.float64)
+    q, k, v = mixer.split(x)
+    torch.manual_seed(0)
+    places = torch.randint(TOKENS.count, (TOKENS.count, 6))
+    logits = q @ k.transpose(-2, -1)
+    sampled = logits.gather(-1, places.expand(*logits.shape[:-1], -1))
+    rank = (sampled.amax(-1) - sampled.sum(-1) / TOKENS.count).argsort(dim=-1, descending=True).argsort(dim=-1)
+    attended = (logits * mixer.scale).softmax(dim=-1) @ v
+    expected = torch.where((rank < 6)[..., None], attended, v.mean(dim=2, keepdim=True))
+    torch.manual_seed(0)
+    assert largest_difference(mixer.mix(q, k, v), expected) < 1e-12
+    assert largest_difference(mixer.mix(q, k, v), expected) > 1e-3, "the next pass draws other keys"
+    assert dict(mixer.named_buffers()) == {}

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import favor
+from favor.analyze.trained_as import trained_as
 from favor.records import counted_records
 from favor.trace.operator_trace import trace
 from favor.zoo.encoder import SIZES
@@ -173,3 +174,12 @@ def test_every_name_of_the_reference_leads_to_our_model() -> None:
 def known_names(name: str) -> set[str]:
     card = favor.card(name)
     return {card.name, *card.aliases}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [(trained_as()[name], p) for name, p in PARAMETERS if name in trained_as()]
+)
+def test_a_configuration_of_the_benchmark_has_the_parameters_of_the_reference(name: str, params: int) -> None:
+    with torch.device("meta"):
+        model = favor.create_model(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == params

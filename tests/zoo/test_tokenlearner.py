@@ -70,3 +70,26 @@ def test_counts_are_those_of_distinct_blocks() -> None:
     assert half.params == three_quarters.params == 22_663_920
     assert half.macs_matmul == pytest.approx(2.5451e9, rel=0.005)
     assert half.macs_matmul < three_quarters.macs_matmul < 3.7e9
+
+
+def test_reused_blocks_are_those_of_a_vit_whose_second_half_has_the_weights_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vit = with_order_one_weights(favor.create_model("vit_s16", size=SMALL, img_size=64).double()).eval()
+    for first, second in ((0, 2), (1, 3)):
+        vit.blocks[second].load_state_dict(vit.blocks[first].state_dict())
+    model = favor.create_model("tokenlearner_8_50_s16(reuse_blocks=True)", size=SMALL, img_size=64).double().eval()
+    own = {name: weight for name, weight in vit.state_dict().items() if name in model.state_dict()}
+    missing, _ = model.load_state_dict(own, strict=False)
+    assert all(name.startswith("learn.") for name in missing)
+    x = images(2, 3, 64, 64, dtype=torch.float64)
+    assert largest_difference(model(x), vit(x)) > 1e-3, "its own maps are not the identity"
+    monkeypatch.setattr(LearnTokens, "maps", lambda self, patches: torch.eye(patches.shape[1], dtype=patches.dtype))
+    assert largest_difference(model(x), vit(x)) < 1e-10
+    with mutated(model.blocks[1].mixer):
+        assert largest_difference(model(x), vit(x)) > 1e-3
+
+
+def test_blocks_are_reused_only_if_one_stands_before_the_new_tokens() -> None:
+    with pytest.raises(RequestError, match="reuse_blocks needs a block before the new tokens"):
+        favor.create_model("tokenlearner_8_50_s16", size=SMALL, after=0.2, reuse_blocks=True)

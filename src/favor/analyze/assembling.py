@@ -4,9 +4,9 @@ Numbers measured on the device come first, then imported from a similar device, 
 comes from a device of another kind, and an accuracy only from the data set and pipeline that are compared. Each
 `<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
 row is flagged; `_rounds` and `_stretch` if models took turns; `_budget` in seconds if a record tells it. A quality also
-has `_pipeline`, and `_images` if a record tells how many it was evaluated on; over the seeds of its training `_seeds`,
-`_mean`, `_std` and `_best`; `_epochs_low` and `_epochs_high`, the shortest and the longest of these trainings; and
-`_unfinished` (its epochs).
+has `_pipeline`, `_images` if a record tells how many it was evaluated on, and `_overrides` if a study gave values of
+their own to some models; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and
+`_epochs_high`, the shortest and the longest of these trainings; and `_unfinished` (its epochs).
 """
 
 from collections.abc import Collection, Sequence
@@ -23,6 +23,7 @@ from favor.analyze.selection import numbers
 from favor.analyze.setting import (
     QUALITY_CONDITIONS,
     RUN_CONDITIONS,
+    SEEDS,
     Setting,
     column_of,
     given_batch,
@@ -37,12 +38,13 @@ from favor.metrics import METRICS
 
 _CARD = ("family", "title", "where", "how", "year", "origin")
 _MODEL = ["name", "img_size"]
-_SEED = "recipe.seed"
+_OVERRIDES = "overrides"
 _IMAGES, _BUDGET = "environment.evaluation_images", "environment.budget"
 _ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
 # What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
 _READ = {
-    *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", _SEED, "batch"),
+    *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", "batch"),
+    *(*SEEDS, _OVERRIDES),
     *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name", _IMAGES, _BUDGET),
     *(condition for metric in METRICS.values() for condition in metric.conditions),
 }
@@ -265,7 +267,10 @@ def _comparable_qualities(
     code, settings = numbered_settings(candidates, QUALITY_CONDITIONS)
     early = is_early(candidates)
     candidates = candidates.assign(
-        _order=source_order(candidates["source"]), _setting=code, _early=early, _seed=column_of(candidates, _SEED)
+        _order=source_order(candidates["source"]),
+        _setting=code,
+        _early=early,
+        **{name: column_of(candidates, name) for name in (*SEEDS, _OVERRIDES)},
     )
     if basis is not None:
         on_basis = np.array([setting == replace(basis, img_size=None) for setting in settings], dtype=bool)[code]
@@ -279,9 +284,15 @@ def _comparable_qualities(
 
 
 def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
-    """One row for all seeds of a training, each with its latest value; finished runs take precedence."""
-    training = [*_MODEL, "_order", "_setting"]
-    latest = _latest_first(candidates, "_early").drop_duplicates([*training, "_seed"])
+    """One row for all seeds of a training, each with its latest value; unfinished ones only if none is finished.
+
+    Of trainings of a model that differ in their overrides, the latest one counts.
+    """
+    models = [*_MODEL, "_order", "_setting"]
+    training = [*models, _OVERRIDES]
+    latest = _latest_first(candidates, "_early").drop_duplicates([*training, *SEEDS])
+    counts = ~latest["_early"] | latest.groupby(training, dropna=False)["_early"].transform("all")
+    latest = latest[counts.to_numpy(dtype=bool)]
     groups = latest.groupby(training, dropna=False, sort=False)[metric]
     best = groups.transform("max" if METRICS[metric].better == "higher" else "min")
     count = groups.transform("count")
@@ -302,7 +313,7 @@ def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "b
         **{f"{metric}_epochs_high": by_training["_epochs"].transform("max")},
         **{f"{metric}_unfinished": by_training["_reached"].transform("min")},
         _error=-by_training["_top1"].transform("mean"),
-    ).drop_duplicates(training)
+    ).drop_duplicates(models)
 
 
 def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -332,6 +343,8 @@ def _renamed_columns(
         named[f"{metric}_flags"] = [flags_on(metric, flags) for flags in named["flags"]]
     if is_quality(metric) and _IMAGES in named.columns:
         named[f"{metric}_images"] = named[_IMAGES]
+    if is_quality(metric) and named[_OVERRIDES].notna().any():
+        named[f"{metric}_overrides"] = named[_OVERRIDES]
     if not is_quality(metric) and _BUDGET in named.columns:
         named[f"{metric}_budget"] = named[_BUDGET]
     if f"{metric}_rounds" in named.columns:
@@ -353,6 +366,7 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
         "_provenance",
         "_pipeline",
         "_images",
+        "_overrides",
         "_budget",
         "_flags",
         "_rounds",

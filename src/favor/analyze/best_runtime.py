@@ -1,12 +1,17 @@
 """Models in their best runtime: the same device and machine, whatever runs the model there."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from favor.analyze.comparison import Comparison
+from favor.analyze.flags import DISTURBED, is_contradictory, is_disturbed, marked
+from favor.analyze.intervals import says_nothing
 from favor.analyze.ranking import Ranking, Request, candidates
+from favor.analyze.selection import numbers
 from favor.analyze.setting import EAGER, RUN_CONDITIONS, Setting, column_of, condition_of
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS
@@ -44,8 +49,8 @@ def _without_costs(table: pd.DataFrame, others: np.ndarray) -> pd.DataFrame:
 def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
     """The ranking with each model in the runtime that suits what is preferred best, and meets the limits if any does.
 
-    int8 is among them for models whose accuracy in int8 is known. The rows have the columns `runtime` and
-    `run_precision`.
+    A model has a second row for another runtime that may suit better, because its numbers there are in doubt. int8 is
+    among them for models whose accuracy in int8 is known. The rows have the columns `runtime` and `run_precision`.
     """
     if ranking.setting is None or ranking.undecided is not None or ranking.ranked_by != "numbers":
         return ranking
@@ -103,12 +108,35 @@ def _named(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 
 
 def _best_of_each(rows: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
-    """One row per model and image size: within the limits if possible, then the best, then the least limited cost."""
+    """The best row of each model and image size, and the one that may be better because its numbers are in doubt.
+
+    Rows within the limits come first, then those with the best objective, then those with the least limited cost. Where
+    contradictory numbers look best, the best of the other rows is kept, too.
+    """
+    limited = [limit.metric for limit in ranking.limits if limit.metric in rows.columns]
+    metrics = list(dict.fromkeys([ranking.objective, *limited]))
+    by_numbers = _best_first(rows, ranking, metrics)
+    flags = [column_of(by_numbers, f"{metric}_flags") for metric in metrics]
+    too_good = np.logical_or.reduce([marked(of_metric, is_contradictory) for of_metric in flags])
+    sure = by_numbers[~too_good].drop_duplicates(_MODEL)
+    # What only keeps the limits better is no reason for another row.
+    at_best = by_numbers.assign(**{metric: _at_best(by_numbers, metric) for metric in metrics})
+    may_be = _best_first(at_best, ranking, [ranking.objective]).drop_duplicates(_MODEL)
+    return rows.loc[sure.index.union(may_be.index)]
+
+
+def _best_first(rows: pd.DataFrame, ranking: Ranking, metrics: Sequence[str]) -> pd.DataFrame:
     within = np.full(len(rows), True)
     for limit in ranking.limits:
         within &= limit.kept_by(limit.values_of(rows))
-    costs = {"objective": ranking.objective, **{f"limit{n}": limit.metric for n, limit in enumerate(ranking.limits)}}
-    keys = {name: METRICS[metric].sign * rows[metric].astype(float) for name, metric in costs.items() if metric in rows}
+    keys = {metric: METRICS[metric].sign * numbers(rows, metric) for metric in metrics}
     order = pd.DataFrame({"beyond": ~within, **keys}, index=rows.index)
-    ordered = rows.loc[order.sort_values(list(order.columns), kind="stable", na_position="last").index]
-    return ordered.drop_duplicates(_MODEL).sort_index()
+    return rows.loc[order.sort_values(list(order.columns), kind="stable", na_position="last").index]
+
+
+def _at_best(rows: pd.DataFrame, metric: str) -> np.ndarray:
+    """The numbers, those in doubt as good as they may be: without an interval they say nothing."""
+    better = -METRICS[metric].sign
+    in_doubt = marked(column_of(rows, f"{metric}_flags"), is_disturbed)
+    values = np.where(in_doubt, numbers(rows, metric) * math.exp(better * DISTURBED), numbers(rows, metric))
+    return np.where(says_nothing(rows, metric), np.inf if better > 0 else 0.0, values)

@@ -31,7 +31,10 @@ _EXACT = ("counted", "exact", "imported as exact", "published, rounded")
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """Both models in one metric; `ratio` is b over a. `test` is the basis of the verdict."""
+    """Both models in one metric; `ratio` is b over a. `test` is the basis of the verdict.
+
+    `tested` are the numbers that the test compared if others are shown: the means over seeds, where the best are shown.
+    """
 
     metric: str
     unit: str
@@ -43,6 +46,7 @@ class MetricComparison:
     p: float | None
     verdict: Verdict
     test: str
+    tested: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,18 +132,21 @@ def _rows_at_one_size(assembled: pd.DataFrame, a: str, b: str) -> tuple[pd.Serie
 def _compare_metric(metric: str, row_a: pd.Series, row_b: pd.Series, flagged: Sequence[str]) -> MetricComparison:
     entry, a, b = METRICS[metric], reading_of(row_a, metric), reading_of(row_b, metric)
     ratios = _round_ratios(metric, row_a, row_b)
-    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting
+    in_doubt = disturbance(a.flags) or disturbance(b.flags)
+    in_turns = len(ratios) >= LEAST_ROUNDS and a.setting == b.setting and not in_doubt
     p, test = _in_turns(ratios) if in_turns else _test(metric, a, b, pd.DataFrame([row_a, row_b]))
     ratio = median(ratios) if in_turns else b.value / a.value if a.value else None
     if entry.group == "quality" and flagged:
         p, test = None, f"not tested: the accuracy of {' and '.join(flagged)} is flagged"
     verdict: Verdict = "untested"
+    tested = None
     if test in _EXACT:
         verdict = _leader(a.value, b.value, entry.better)
     elif p is not None:
         values = (1.0, median(ratios)) if in_turns else _tested_values(a, b)
         verdict = _leader(*values, entry.better) if p < SIGNIFICANT else "undecided"
-    return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test)
+        tested = None if in_turns or values == (a.value, b.value) else values
+    return MetricComparison(metric, entry.unit, entry.better, a, b, b.value - a.value, ratio, p, verdict, test, tested)
 
 
 def _round_ratios(metric: str, row_a: pd.Series, row_b: pd.Series) -> list[float]:

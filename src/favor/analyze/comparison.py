@@ -12,7 +12,7 @@ from favor.analyze.intervals import with_quality_intervals
 from favor.analyze.quantized import with_quantized_accuracy
 from favor.analyze.run_settings import RunSettings
 from favor.analyze.selection import fitting
-from favor.analyze.setting import Setting, recorded_devices
+from favor.analyze.setting import Setting, column_of, recorded_devices
 from favor.analyze.trained_as import with_benchmark_rows
 from favor.analyze.trainings import (
     DEFAULT_SCOPE,
@@ -140,7 +140,7 @@ class Comparison:
                     if left_out:
                         elsewhere[name] = assembled[name].notna() & rows[name].isna()
             if run is not None and run.is_quantized:
-                rows = with_quantized_accuracy(rows, self.scope.dataset, self.basis)
+                rows = with_quantized_accuracy(rows, assembled, self.scope.dataset, self.basis, run)
             self._compared[run] = Compared(rows, assembled, run, settings, elsewhere)
         return self._compared[run]
 
@@ -165,9 +165,9 @@ class Comparison:
     def accuracy_note(self, sources: str) -> str:
         """Which accuracies are compared, for how many models, which pipelines can be chosen, and what is left out."""
         if self.basis is None:
-            return f"accuracy: {sources}; several pipelines, which are hardly comparable"
+            return f"accuracy: {sources}; several pipelines, which are hardly comparable{self._overrides()}"
         used = next(training for training in self.trainings if training.setting == self.basis)
-        note = f"accuracy: {sources}; {self.basis} ({plural(used.models, 'model')})"
+        note = f"accuracy: {sources}; {self.basis} ({plural(used.models, 'model')}){self._overrides()}"
         others: dict[str, str] = {}
         left_out: list[str] = []
         for training in self.trainings:
@@ -180,6 +180,13 @@ class Comparison:
             pipelines = first_few(list(others.values()), _MOST_NAMED, "; ")
             note += f"; other pipelines: {pipelines} (choose with --pipeline NAME)"
         return f"{note}; left out, not comparable: {first_few(left_out, _MOST_NAMED, '; ')}" if left_out else note
+
+    def _overrides(self) -> str:
+        """Which of the compared models a study trained with values of their own."""
+        rows = self._assemble(None)
+        values = column_of(rows, "top1_overrides").dropna()
+        named = [f"{name} ({value})" for name, value in zip(rows["name"][values.index], values, strict=True)]
+        return f"; overrides of the study: {first_few(named, _MOST_NAMED)}" if named else ""
 
 
 def comparable_rows(

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope
+from favor.analyze.flags import flags_on, is_disturbed, marked
 from favor.analyze.intervals import CONFIDENCE, Z
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings, source_order
-from favor.analyze.trainings import results, trainings
+from favor.analyze.setting import RUN_CONDITIONS, column_of, numbered_settings, source_order
+from favor.analyze.trainings import is_early, results
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
 
@@ -71,6 +73,7 @@ def correlate(
 ) -> CorrelationResult:
     """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
 
+    Numbers that were measured on a busy machine or contradict others are left out.
     Spearman's interval takes `draws` resamplings of the rows; with 0 it is left out.
     `1/METRIC` is a metric, too: `1/throughput` is the inference time of the paper's Table 2.
 
@@ -83,26 +86,34 @@ def correlate(
     kept = _leave_out(table, without)
     usable, excluded = complete_rows(kept, [])
     columns = {name: _values(usable, name) for name in metrics}
+    disturbed = {name: np.isfinite(column) & _is_disturbed(usable, name) for name, column in columns.items()}
+    columns = {name: np.where(disturbed[name], np.nan, column) for name, column in columns.items()}
+    excluded = replace(excluded, disturbed=int(np.logical_or.reduce(list(disturbed.values())).sum()))
     return _all_pairs(columns, tuple(without), excluded, draws, seed)
 
 
-def correlate_datasets(table: pd.DataFrame, *, without: Sequence[str] = (), draws: int = 500) -> CorrelationResult:
+def correlate_datasets(
+    table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, *, without: Sequence[str] = (), draws: int = 500
+) -> CorrelationResult:
     """Correlations of top-1 between data sets, over models trained alike: same pipeline and pretraining.
 
     If a model has several values on a data set, those reported together with the most other data sets are used, since
     they come from one training; remaining duplicates are averaged. The user's own trainings go first: each data set has
-    its own recipe there, so of each the training that decides comparisons is used.
+    its own recipe there, so of each the training that decides comparisons is used. A `pipeline` of the scope is used on
+    every data set that it was run on; on others, what has the same source.
     """
     metric = "top1"
     require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
-    usable, excluded = complete_rows(results(_leave_out(table, without)), [metric])
+    usable, excluded = complete_rows(results(_leave_out(table, without), scope.unfinished), [metric])
     usable = usable[usable["dataset"].notna()]
-    own = _own_by_dataset(usable)
+    if scope.pipeline is not None:
+        usable = _of_pipeline(usable, scope.pipeline)
+    own = _own_by_dataset(usable, scope)
     if len(own.dropna(thresh=2)) >= _LEAST_ROWS:
         columns = {str(dataset): own[dataset].to_numpy(dtype=float) for dataset in own}
         return replace(_all_pairs(columns, tuple(without), excluded, draws), source="measured")
     same_model = [column for column in _SAME_MODEL if column in usable.columns]
-    usable = _stated_together(usable, same_model)
+    usable = _stated_together(usable[~is_early(usable)], same_model)
     by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
     if by_dataset.shape[1] < 2:
         raise RequestError(
@@ -111,7 +122,9 @@ def correlate_datasets(table: pd.DataFrame, *, without: Sequence[str] = (), draw
     # The data set with the most models comes first: the others are compared with it.
     order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
-    return _all_pairs(columns, tuple(without), excluded, draws)
+    sources = column_of(usable, "source").dropna().unique()
+    source = str(sources[0]) if len(sources) == 1 else None
+    return replace(_all_pairs(columns, tuple(without), excluded, draws), source=source)
 
 
 def correlate_devices(
@@ -120,7 +133,8 @@ def correlate_devices(
     """Correlations of one metric between devices, over models at one image size; `without` names outliers (D.3).
 
     A column is one setting: a device in two precisions, or two machines of one kind, are two columns. Of several values
-    of a model in one setting, those from the best source count: measured, imported, published, then simulated.
+    of a model in one setting, those from the best source count: measured, imported, published, then simulated. Numbers
+    that were measured on a busy machine or contradict others are left out.
 
     >>> speeds = {"cpu": [1.0, 2.0, 3.0, 4.0], "a100": [10.0, 30.0, 20.0, 40.0]}
     >>> table = pd.concat(pd.DataFrame({"name": list("abcd"), "device": device, "throughput": values})
@@ -133,6 +147,9 @@ def correlate_devices(
     require_columns(table, ["name", "device", metric], "a correlation between devices")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["device"].notna()]
+    disturbed = _disturbed_rows(usable, metric)
+    excluded = replace(excluded, disturbed=int(usable.loc[disturbed, "name"].nunique()))
+    usable = usable[~disturbed]
     same_model = [column for column in ("name", "img_size") if column in usable.columns]
     code, settings = numbered_settings(usable, RUN_CONDITIONS, metric)
     ranked = usable[same_model].assign(setting=code, source=source_order(column_of(usable, "source")))
@@ -154,6 +171,17 @@ def correlate_devices(
     return _all_pairs(columns, tuple(without), excluded, draws)
 
 
+def _disturbed_rows(records: pd.DataFrame, metric: str) -> np.ndarray:
+    """Mask of the rows of a table of records whose number of a metric was disturbed."""
+    return marked((flags_on(metric, flags) for flags in column_of(records, "flags")), is_disturbed)
+
+
+def _is_disturbed(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Mask of the rows of a compared table whose number of a metric was disturbed."""
+    column = name if name in table.columns else name.removeprefix(ONE_OVER)
+    return marked(column_of(table, f"{column}_flags"), is_disturbed)
+
+
 def _values(table: pd.DataFrame, name: str) -> np.ndarray:
     if name in table.columns or not name.startswith(ONE_OVER):
         return numbers(table, name)
@@ -161,14 +189,24 @@ def _values(table: pd.DataFrame, name: str) -> np.ndarray:
     return np.divide(1.0, values, out=np.full(len(values), np.nan), where=values != 0)
 
 
-def _own_by_dataset(rows: pd.DataFrame) -> pd.DataFrame:
+def _of_pipeline(rows: pd.DataFrame, pipeline: str) -> pd.DataFrame:
+    """The rows of a pipeline, and those of its source on data sets that it was not run on."""
+    pipelines = column_of(rows, "pipeline")
+    chosen = rows[pipelines == pipeline]
+    if not len(chosen):
+        raise unknown_name("pipeline with accuracies", pipeline, list(map(str, pipelines.dropna().unique())))
+    elsewhere = ~rows["dataset"].isin(chosen["dataset"]) & column_of(rows, "source").isin(column_of(chosen, "source"))
+    return rows[(pipelines == pipeline) | elsewhere]
+
+
+def _own_by_dataset(rows: pd.DataFrame, scope: Scope) -> pd.DataFrame:
     """The accuracies of the user's own trainings: a row for each model, a column for each data set."""
     own = rows[column_of(rows, "source") == "measured"]
     columns = {}
     for dataset, trained in own.groupby("dataset"):
-        number, settings = numbered_settings(trained, (*QUALITY_CONDITIONS, "img_size"))
-        deciding = settings.index(trainings(trained, str(dataset))[0].setting)
-        columns[dataset] = trained[number == deciding].groupby("name")["top1"].mean()
+        deciding = replace(scope, dataset=str(dataset), pipeline=None, all_sizes=False)
+        compared = Comparison(trained, deciding, metrics=("top1",)).compare_in(None).trained
+        columns[dataset] = compared.groupby("name")["top1"].first()
     return pd.DataFrame(columns)
 
 

@@ -40,12 +40,12 @@ def default_img_size(name: str, origin: str | None) -> int | None:
 
 
 def num_classes_of(dataset: str | None) -> int | str:
-    """The number of classes of a data set, or the Python that counts them.
+    """The number of classes of a data set or a subset of it, or the Python that counts them.
 
-    >>> num_classes_of("digits"), num_classes_of("photos")
-    (10, 'len(classes)')
+    >>> num_classes_of("digits"), num_classes_of("cifar100[400+100]"), num_classes_of("photos")
+    (10, 100, 'len(classes)')
     """
-    return CLASSES.get(dataset or "", "len(classes)")
+    return CLASSES.get((dataset or "").partition("[")[0], "len(classes)")
 
 
 def creation(
@@ -53,12 +53,14 @@ def creation(
 ) -> str | None:
     """The call that creates a model for the data set, with the weights of one of timm's tags if one is given.
 
+    With weights it names the image size: without one, the model would have that of the weights' training.
+
     >>> creation("vit_s16", 384, "cifar10", "own")
     'favor.create_model("vit_s16", num_classes=10, img_size=384)'
     >>> creation("resnet50", 224, "imagenet-1k", "timm", "a1_in1k")
-    'favor.create_model("resnet50", pretrained="a1_in1k")'
+    'favor.create_model("resnet50", img_size=224, pretrained="a1_in1k")'
     >>> creation("timm:levit_256", 224, "imagenet-1k", "timm", "fb_dist_in1k")
-    'favor.create_model("timm:levit_256.fb_dist_in1k", pretrained=True)'
+    'favor.create_model("timm:levit_256.fb_dist_in1k", img_size=224, pretrained=True)'
     >>> creation("vit_xs4", 32, "photos", "own")
     'favor.create_model("vit_xs4", num_classes=len(classes))'
     """
@@ -70,7 +72,7 @@ def creation(
     classes = num_classes_of(dataset)
     if classes != _USUAL_CLASSES:
         arguments.append(f"num_classes={classes}")
-    if img_size not in (None, default):
+    if img_size is not None and (img_size != default or weights is not None):
         arguments.append(f"img_size={img_size}")
     if weights is not None:
         arguments.append("pretrained=True" if of_timm else f'pretrained="{weights}"')
@@ -78,12 +80,17 @@ def creation(
 
 
 def deployment(
-    name: str, call: str | None, runtime: str | None, precision: str | None, weights: str | None = None
+    name: str,
+    call: str | None,
+    runtime: str | None,
+    precision: str | None,
+    weights: str | None = None,
+    img_size: int | None = None,
 ) -> str | None:
     """The line that gets a model into its runtime, given the call that creates it; None in eager mode.
 
-    An export of a name has published weights if a tag is given, else random ones at the model's default size; other
-    sizes and classes are those of a run.
+    An export of a name has published weights if a tag is given, and then names the image size; else random ones at the
+    model's default size: other sizes and classes are those of a run.
 
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "fp32")
     'torch.compile(favor.create_model("vit_s16"))'
@@ -91,8 +98,8 @@ def deployment(
     'favor export vit_s16 -o vit_s16.xml --runtime openvino'
     >>> deployment("vit_xs4", 'favor.create_model("vit_xs4", num_classes=10)', "onnxruntime", "int8")
     'favor export RUN -o vit_xs4.onnx --runtime onnx --precision int8'
-    >>> deployment("resnet50", 'favor.create_model("resnet50", pretrained="a1_in1k")', "openvino", "fp32", "a1_in1k")
-    'favor export resnet50 --weights a1_in1k -o resnet50.xml --runtime openvino'
+    >>> deployment("resnet50", 'favor.create_model("resnet50", ...)', "openvino", "fp32", "a1_in1k", 288)
+    'favor export resnet50 --weights a1_in1k --img-size 288 -o resnet50.xml --runtime openvino'
     """
     if call is None:
         return None
@@ -103,19 +110,20 @@ def deployment(
         return None
     file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
     options = "" if precision in (None, "fp32") else f" --precision {precision}"
-    return f"favor export {_exported(name, call, precision, weights)} -o {file} --runtime {form}{options}"
+    return f"favor export {_exported(name, call, precision, weights, img_size)} -o {file} --runtime {form}{options}"
 
 
-def _exported(name: str, call: str, precision: str | None, weights: str | None) -> str:
+def _exported(name: str, call: str, precision: str | None, weights: str | None, img_size: int | None) -> str:
     """What `favor export` takes to write the model that a call creates.
 
-    >>> _exported("timm:levit_256", "", "int8", "fb_dist_in1k")
-    'timm:levit_256.fb_dist_in1k --pretrained --calibration folder:PATH'
+    >>> _exported("timm:levit_256", "", "int8", "fb_dist_in1k", 224)
+    'timm:levit_256.fb_dist_in1k --pretrained --img-size 224 --calibration folder:PATH'
     """
     if weights is None:
         is_as_exported = precision != "int8" and call == f'favor.create_model("{name}")'
         return shlex.quote(name) if is_as_exported else "RUN"
     published = f"{name}.{weights} --pretrained" if name.startswith(TIMM) else f"{name} --weights {weights}"
+    published += "" if img_size is None else f" --img-size {img_size}"
     return published + (" --calibration folder:PATH" if precision == "int8" else "")
 
 

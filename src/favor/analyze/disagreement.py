@@ -4,12 +4,13 @@ Paper: Dehghani et al., "The Efficiency Misnomer", ICLR 2022, sections 2.2 and 3
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from favor.analyze.reasons import undisturbed
 from favor.analyze.selection import Excluded, complete_rows, labels, numbers
 from favor.errors import RequestError
 from favor.metrics import metric
@@ -75,7 +76,7 @@ class DisagreementResult:
 
 
 def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: int = 10) -> DisagreementResult:
-    """The pairs of models that cost indicators rank differently, over the models that have all indicators.
+    """The pairs of models that cost indicators rank differently, over the models that have all indicators undisturbed.
 
     >>> table = pd.DataFrame({"name": ["deep", "wide"], "params": [93e6, 102e6], "latency_p50": [0.64, 0.35]})
     >>> disagreement(table, ["params", "latency_p50"]).pairs[0].flipped
@@ -83,7 +84,9 @@ def disagreement(table: pd.DataFrame, indicators: Sequence[str], *, strongest: i
     """
     if len(set(indicators)) < 2:
         raise RequestError("a disagreement needs two or more cost indicators, for example params and throughput")
-    usable, excluded = complete_rows(table, indicators)
+    complete, excluded = complete_rows(table, indicators)
+    usable = undisturbed(complete, indicators)
+    excluded = replace(excluded, disturbed=len(complete) - len(usable))
     names = labels(usable)
     costs = {name: _log_cost(usable, name) for name in indicators}
     pairs = tuple(

@@ -16,9 +16,17 @@ import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.selection import complete_rows, require_columns
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SOURCES, known_conditions
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SEEDS, SOURCES, column_of, known_conditions
 from favor.analyze.signed_rank import signed_rank_p
-from favor.analyze.trainings import results
+from favor.analyze.trainings import (
+    DEFAULT_SCOPE,
+    Scope,
+    are_unequal,
+    is_early,
+    results,
+    said_lengths,
+    timed_epochs,
+)
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
 
@@ -51,7 +59,8 @@ class PairedEffect:
 
     `p_rank` is the p of Wilcoxon's signed-rank test, which an outlier cannot sway. Interval and tests are None where
     they are not defined (fewer than two pairs). `verdict` is "better" or "worse" only where the t-test is significant.
-    `source` is where all values come from, if it is one source.
+    `source` is where all values come from, if it is one source. `unequal` says how the lengths of the trainings differ;
+    then nothing is tested. `seeds` says how the seeds of a training count; None of a cost.
     """
 
     change: str
@@ -63,17 +72,21 @@ class PairedEffect:
     high: float | None
     p: float | None
     p_rank: float | None
-    verdict: Literal["better", "worse", "undecided"]
+    verdict: Literal["better", "worse", "undecided", "untested"]
     pairs: tuple[PairedDifference, ...]
     source: str | None = None
+    unequal: str | None = None
+    seeds: Literal["mean", "best"] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
         return asdict(self)
 
 
-def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -> PairedEffect:
-    """Mean, interval and test of paired differences.
+def paired_effect(
+    change: str, metric: str, pairs: Sequence[PairedDifference], unequal: str | None = None
+) -> PairedEffect:
+    """Mean, interval and test of paired differences; without a test if the trainings are `unequal` in length.
 
     >>> effect = paired_effect("x", "top1", [PairedDifference("a", "b", "", 0.0, d, d) for d in (1.0, 2.0, 3.0)])
     >>> effect.mean, effect.verdict
@@ -88,14 +101,15 @@ def paired_effect(change: str, metric: str, pairs: Sequence[PairedDifference]) -
         raise RequestError(f"{change}: no two rows that differ in it alone have {metric}")
     mean = float(differences.mean())
     low = high = p = p_rank = None
-    if n > 1:
+    if n > 1 and unequal is None:
         error = float(differences.std(ddof=1)) / math.sqrt(n)
         half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
         low, high = mean - half, mean + half
         p = float(2 * stdtr(n - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
         p_rank = signed_rank_p(differences)
+    verdict = _verdict(mean, p, entry.better) if unequal is None else "untested"
     return PairedEffect(
-        change, metric, entry.unit, n, mean, low, high, p, p_rank, _verdict(mean, p, entry.better), tuple(pairs)
+        change, metric, entry.unit, n, mean, low, high, p, p_rank, verdict, tuple(pairs), unequal=unequal
     )
 
 
@@ -106,7 +120,11 @@ def _verdict(mean: float, p: float | None, better: str) -> Literal["better", "wo
 
 
 def effect_of_model(
-    table: pd.DataFrame, change: str, pairs: Iterable[tuple[str, str]], metric: str = "top1"
+    table: pd.DataFrame,
+    change: str,
+    pairs: Iterable[tuple[str, str]],
+    metric: str = "top1",
+    scope: Scope = DEFAULT_SCOPE,
 ) -> PairedEffect:
     """The effect of swapping one model for another (base, changed), each pair under equal conditions.
 
@@ -114,27 +132,81 @@ def effect_of_model(
     two measurements of the same pair are not two pairs.
     """
     require_columns(table, ["name", metric], "a paired comparison")
-    usable, _ = complete_rows(results(table), [metric])
+    usable = _usable(table, metric, scope)
     is_quality = glossary_entry(metric).group == "quality"
     alike = known_conditions(usable, _ALIKE_IN_QUALITY if is_quality else _ALIKE_IN_COST, metric)
-    keyed = alike.assign(name=usable["name"], value=usable[metric])
-    means = keyed.groupby(["name", *alike.columns], dropna=False)["value"].mean()
-    by_name: dict[str, dict[tuple[str, ...], float]] = {}
-    for key, value in means.items():
+    epochs = column_of(usable, "epochs").astype(float) if scope.unfinished else timed_epochs(usable)
+    keyed = alike.assign(name=usable["name"], _value=usable[metric], _epochs=epochs if is_quality else math.nan)
+    if is_quality and scope.unfinished:
+        trainings = keyed[["name", *alike.columns]]
+        keyed = keyed[_stand_for_runs(trainings, usable)]
+    runs = keyed.groupby(["name", *alike.columns], dropna=False).agg(
+        value=("_value", _over_seeds(metric, scope)), least=("_epochs", "min"), most=("_epochs", "max")
+    )
+    by_name: dict[str, dict[tuple[str, ...], _Runs]] = {}
+    for key, *row in runs.itertuples(name=None):
         parts = key if isinstance(key, tuple) else (key,)
-        by_name.setdefault(str(parts[0]), {})[tuple(_text(part) for part in parts[1:])] = float(value)
+        by_name.setdefault(str(parts[0]), {})[tuple(_text(part) for part in parts[1:])] = _Runs(*map(float, row))
     found = [
-        (conditions, PairedDifference(base, changed, ", ".join(filter(None, conditions)), value, other, other - value))
+        (conditions, (base, run), (changed, other))
         for base, changed in pairs
-        for conditions, value in by_name.get(base, {}).items()
+        for conditions, run in by_name.get(base, {}).items()
         if (other := by_name.get(changed, {}).get(conditions)) is not None
     ]
-    kept = {conditions for conditions, _ in found}
+    kept = {conditions for conditions, *_ in found}
     if not is_quality:
         fixed = [list(alike.columns).index(name) for name in ("source", "img_size") if name in alike]
-        shared = Counter(conditions for conditions, _ in found).most_common()
+        shared = Counter(conditions for conditions, *_ in found).most_common()
         kept = set({tuple(key[i] for i in fixed): key for key, _ in reversed(shared)}.values())
-    return paired_effect(change, metric, [pair for conditions, pair in found if conditions in kept])
+    found = [pair for pair in found if pair[0] in kept]
+    differences = [
+        PairedDifference(base, changed, ", ".join(filter(None, key)), run.value, other.value, other.value - run.value)
+        for key, (base, run), (changed, other) in found
+    ]
+    lengths = [(min(run.least, other.least), max(run.most, other.most)) for _, (_, run), (_, other) in found]
+    return paired_effect(change, metric, differences, _unequal_in(lengths))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What runs under equal conditions reach, and the epochs of the shortest and the longest if not planned."""
+
+    value: float
+    least: float
+    most: float
+
+
+def _unequal_in(lengths: Iterable[tuple[float, float]]) -> str | None:
+    """What to say of pairs whose trainings, from the shortest to the longest, are not equally long; None if all are."""
+    unequal = [ends for ends in lengths if are_unequal(*ends)]
+    return said_lengths(min(least for least, _ in unequal), max(most for _, most in unequal)) if unequal else None
+
+
+def _usable(table: pd.DataFrame, metric: str, scope: Scope) -> pd.DataFrame:
+    """The rows with a number; qualities only of the pipeline of the scope, if it was run."""
+    usable, _ = complete_rows(results(table, scope.unfinished), [metric])
+    if scope.pipeline is None or glossary_entry(metric).group != "quality":
+        return usable
+    chosen = usable[column_of(usable, "pipeline") == scope.pipeline]
+    return chosen if len(chosen) else usable
+
+
+def _over_seeds(metric: str, scope: Scope) -> str:
+    """How pandas combines the seeds of a training: costs always by their mean."""
+    entry = glossary_entry(metric)
+    if entry.group != "quality" or scope.seeds == "mean":
+        return "mean"
+    return "max" if entry.better == "higher" else "min"
+
+
+def _stand_for_runs(trainings: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """Mask of the rows that stand for their runs: the final ones, or the latest epochs if no seed has finished."""
+    training = trainings.groupby(list(trainings.columns), dropna=False, sort=False).ngroup()
+    early = is_early(rows)
+    has_finished = pd.Series(~early, index=training.index).groupby(training).transform("any").to_numpy(dtype=bool)
+    runs = pd.DataFrame({"training": training, **{seed: column_of(rows, seed) for seed in SEEDS}})
+    is_latest = ~runs.duplicated(keep="last").to_numpy(dtype=bool)
+    return ~early | (~has_finished & is_latest)
 
 
 def effect_of_condition(
@@ -145,15 +217,17 @@ def effect_of_condition(
     metric: str = "top1",
     *,
     by: Sequence[str] = ("name", "dataset"),
+    scope: Scope = DEFAULT_SCOPE,
 ) -> PairedEffect:
     """The effect of one condition's value over another's, for rows that agree in the columns `by`.
 
-    Rows that agree in all of it are averaged.
+    Rows that agree in all of it are averaged, or the best of them counts, as the scope says of seeds.
     """
     require_columns(table, [condition, metric, *by], "a paired comparison")
-    usable, _ = complete_rows(results(table), [metric])
+    usable = _usable(table, metric, replace(scope, unfinished=False))
     usable = usable[usable[condition].isin([base, changed])]
-    values = usable.groupby([*by, condition], dropna=False)[metric].mean().unstack(condition).dropna()
+    by_row = usable.groupby([*by, condition], dropna=False)[metric].agg(_over_seeds(metric, scope))
+    values = by_row.unstack(condition).dropna()
     if not {base, changed} <= set(values.columns):
         raise RequestError(f"no rows with {condition} {base!r} and {changed!r} agree in {', '.join(by)}")
     differences = [
@@ -168,7 +242,12 @@ def effect_of_condition(
         )
         for key, row in values.iterrows()
     ]
-    return paired_effect(f"{condition}: {base} to {changed}", metric, differences)
+    lengths = timed_epochs(usable).groupby([usable[name] for name in by], dropna=False).agg(["min", "max"])
+    ends = lengths[lengths.index.isin(values.index)].itertuples(index=False, name=None)
+    is_quality = glossary_entry(metric).group == "quality"
+    return paired_effect(
+        f"{condition}: {base} to {changed}", metric, differences, _unequal_in(ends) if is_quality else None
+    )
 
 
 def _text(value: object) -> str:
@@ -210,7 +289,7 @@ def rotary_position_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     return _known_pairs(names, lambda name: f"{name}_rope")
 
 
-def x_former_effects(table: pd.DataFrame, metric: str = "top1") -> list[PairedEffect]:
+def x_former_effects(table: pd.DataFrame, metric: str = "top1", scope: Scope = DEFAULT_SCOPE) -> list[PairedEffect]:
     """What linear attention, convolutional embedding and rotary positions change, the reader's own results first.
 
     Results of different sources are not mixed; changes without a pair are left out.
@@ -224,12 +303,17 @@ def x_former_effects(table: pd.DataFrame, metric: str = "top1") -> list[PairedEf
         "convolutional embedding": convolutional_embedding_pairs(names),
         "rotary positions": rotary_position_pairs(names),
     }
+    is_quality = glossary_entry(metric).group == "quality"
     effects = []
     for source in sorted(table["source"].unique(), key=SOURCES.index):
         of_source = table[table["source"] == source]
+        # The paper prints the best of three runs.
+        is_printed = source == "published"
+        seeds: Literal["mean", "best"] = "best" if is_printed else scope.seeds
         for change, pairs in changes.items():
             with suppress(RequestError):  # no pair has the metric
-                effects.append(replace(effect_of_model(of_source, change, pairs, metric), source=str(source)))
+                effect = effect_of_model(of_source, change, pairs, metric, DEFAULT_SCOPE if is_printed else scope)
+                effects.append(replace(effect, source=str(source), seeds=seeds if is_quality else None))
     return effects
 
 

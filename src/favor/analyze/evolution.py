@@ -9,6 +9,8 @@ import pandas as pd
 
 from favor.analyze.pareto import pareto
 from favor.analyze.selection import require_columns
+from favor.analyze.trainings import not_comparable
+from favor.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ def evolution(table: pd.DataFrame) -> tuple[FrontOfYear, ...]:
     """
     require_columns(table, ["name", "year"], "an evolution over the years")
     dated = table[table["year"].notna()]
+    if why := not_comparable(dated):
+        raise RequestError(why)
     before: tuple[str, ...] = ()
     fronts = []
     for year in sorted({int(year) for year in dated["year"]}):

@@ -22,11 +22,19 @@ UNSTEADY = math.log(1.05)
 
 _UNSTEADY = {"drift", "unsettled"}
 _TIMED = ("speed", "energy", "money")
-# Flags name the step that was timed; the metrics of a step start with its name, or are derived from it.
+_OF_TRAINING = tuple(
+    name
+    for name, metric in METRICS.items()
+    if metric.group in _TIMED and name.startswith(("train_", "finetune_", "pipeline_"))
+)
+# Flags name the step or the metric that was measured; they concern all metrics whose names start with it, and these,
+# which are derived from it.
 _DERIVED = {
-    "throughput": ("energy_per_image", "carbon_per_image", "money_per_image"),
-    "train_step": ("train_throughput", "train_hours_per_epoch", "train_money_per_epoch", "train_carbon_per_epoch"),
-    "update": ("train_hours_per_epoch", "train_money_per_epoch", "train_carbon_per_epoch"),
+    "latency": ("max_qps",),
+    "throughput": ("energy_per_image", "carbon_per_image", "money_per_image", "max_qps"),
+    "train_step": _OF_TRAINING,
+    "train_throughput": _OF_TRAINING,
+    "update": tuple(name for name in _OF_TRAINING if name.endswith("_per_epoch")),
 }
 
 
@@ -35,6 +43,8 @@ def flags_on(metric: str, flags: object) -> str | None:
 
     >>> flags_on("latency_p50", "busy latency:wide throughput:drift"), flags_on("inference_memory", "busy")
     ('busy latency:wide', None)
+    >>> flags_on("train_hours_per_epoch", "train_throughput:contradictory update:wide")
+    'train_throughput:contradictory update:wide'
     """
     if not isinstance(flags, str):
         return None

@@ -150,15 +150,18 @@ def shared_variance(table: pd.DataFrame, metric: str) -> np.ndarray:
     """
     if f"{metric}_shared" in table.columns:
         return np.nan_to_num(numbers(table, f"{metric}_shared"))
-    if f"{metric}_stretch" in table.columns:
-        return _shared_in_turns(table, metric)
-    simulated = (column_of(table, f"{metric}_source") == "simulated").fillna(False).to_numpy(dtype=bool)
+    in_turns = _shared_in_turns(table, metric) if f"{metric}_stretch" in table.columns else np.zeros(len(table))
+    simulated = _is_simulated(table, metric)
     if not simulated.any() or _is_exact(metric):
-        return np.zeros(len(table))
+        return in_turns
     widest = np.maximum(*deviations(table, metric))
     own = _simulated_own(table, metric)
     share = np.divide(own, widest, out=np.ones(len(table)), where=widest > own)
-    return np.where(simulated, 1 - share**2, 0.0)
+    return np.where(simulated, 1 - share**2, in_turns)
+
+
+def _is_simulated(table: pd.DataFrame, metric: str) -> np.ndarray:
+    return (column_of(table, f"{metric}_source") == "simulated").fillna(False).to_numpy(dtype=bool)
 
 
 def _simulated_own(table: pd.DataFrame, metric: str) -> np.ndarray:
@@ -201,11 +204,17 @@ def round_values(text: object) -> list[float]:
 
 
 def _causes(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
-    """For every row the number of the cause that it shares with others, and how many causes there are."""
-    if f"{metric}_stretch" not in table.columns:
-        return np.zeros(len(table), dtype=int), 1
-    codes, stretches = pd.factorize(table[f"{metric}_stretch"])
-    return codes + 1, len(stretches) + 1
+    """For every row the number of the cause that it shares with others, and how many causes there are.
+
+    Simulations have their device in common, models that took turns their stretch, and accuracies their test images.
+    """
+    stretches, settings = (column_of(table, f"{metric}_{what}") for what in ("stretch", "setting"))
+    causes = [
+        (by, getattr(setting, "device", None) if by else None if pd.isna(stretch) else stretch)
+        for by, setting, stretch in zip(_is_simulated(table, metric), settings, stretches, strict=True)
+    ]
+    number = {cause: place for place, cause in enumerate(dict.fromkeys(causes))}
+    return np.array([number[cause] for cause in causes], dtype=int), len(number)
 
 
 def draw(table: pd.DataFrame, metric: str, draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -229,7 +238,7 @@ def draw(table: pd.DataFrame, metric: str, draws: int, rng: np.random.Generator)
 
 def _networks(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
     """For every row the number of its network, and how many there are: equal simulations are of the same network."""
-    simulated = (column_of(table, f"{metric}_source") == "simulated").fillna(False)
+    simulated = _is_simulated(table, metric)
     if not simulated.any():
         return np.arange(len(table)), len(table)
     columns = [metric, *(end for end in (f"{metric}_low", f"{metric}_high") if end in table.columns)]

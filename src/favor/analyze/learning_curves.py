@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.selection import complete_rows, numbers_or_nan
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, condition_of
+from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SEEDS, column_of, condition_of
 from favor.errors import RequestError
 
 BudgetName = Literal["epochs", "images", "steps", "hours", "energy", "money"]
@@ -35,12 +35,11 @@ BUDGETS: Mapping[BudgetName, Budget] = {
     "money": Budget("Money", "currency", True),
 }
 
-_SEED = "recipe.seed"
 # Two runs that agree in these and in all values of the recipe but the seed are seeds of one training.
 _OF_TRAINING = tuple(
     name for name in (*QUALITY_CONDITIONS, "img_size", "batch_size", "processes", *RUN_CONDITIONS) if name != "epochs"
 )
-_NOT_OF_RECIPE = (_SEED, "recipe.data")
+_NOT_OF_RECIPE = (*SEEDS, "recipe.data")
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,8 @@ def _text(value: object) -> str:
 
 
 def _curve(changes: tuple[tuple[str, str], ...], rows: pd.DataFrame, price_per_hour: float | None) -> LearningCurve:
-    seeds = [_spent(one, price_per_hour) for _, one in rows.groupby(column_of(rows, _SEED), dropna=False, sort=False)]
+    of_seed = rows.groupby([column_of(rows, name) for name in SEEDS], dropna=False, sort=False)
+    seeds = [_spent(one, price_per_hour) for _, one in of_seed]
     finished = [one for one in seeds if one["final"].iloc[-1]]
     used = finished or seeds
     first = rows.iloc[0]

@@ -48,7 +48,7 @@ class BatchPoint(Protocol):
 class LoadCurve:
     """The load test of one model: its largest load with the interval, and the curves of its final batching.
 
-    `rates` are ordered by rate, each once.
+    `rates` are ordered by rate, each once; those of a multi-stream by the size of its queries.
     """
 
     name: str
@@ -96,7 +96,7 @@ class LoadComparison:
 def compare_loads(setting: str, scenario: str, limit: float | None, curves: Sequence[LoadCurve]) -> LoadComparison:
     """Load tests of one setting, compared."""
     ordered = tuple(sorted(curves, key=lambda curve: (-curve.max_qps, curve.name)))
-    changes = [change for a, b in combinations(ordered, 2) for change in _changes(a, b)]
+    changes = [change for a, b in combinations(ordered, 2) for change in _changes(a, b, by_p99=scenario == "server")]
     return LoadComparison(setting, scenario, limit, ordered, tuple(changes))
 
 
@@ -110,6 +110,11 @@ def curve_at(points: Sequence[RatePoint], largest_batch: int, longest_wait: floa
     return tuple(best[rate] for rate in sorted(best))
 
 
+def by_query_size(points: Sequence[RatePoint]) -> tuple[RatePoint, ...]:
+    """The points of a multi-stream: each size of its queries is a batch of its own."""
+    return tuple(sorted((point for point in points if point.answers), key=lambda point: point.largest_batch))
+
+
 def gains_end(batches: Sequence[BatchPoint]) -> int | None:
     """The smallest batch that no larger one beats by more than 5 %; None if the largest that was tried still does."""
     ordered = sorted(batches, key=lambda point: point.batch_size)
@@ -119,7 +124,7 @@ def gains_end(batches: Sequence[BatchPoint]) -> int | None:
     return None
 
 
-def _changes(a: LoadCurve, b: LoadCurve) -> list[ChangeOfPlaces]:
+def _changes(a: LoadCurve, b: LoadCurve, *, by_p99: bool) -> list[ChangeOfPlaces]:
     fast = [{point.batch_size: point.throughput for point in curve.batches} for curve in (a, b)]
     common = sorted(set(fast[0]) & set(fast[1]))
     leads = np.log([fast[0][batch] / fast[1][batch] for batch in common])
@@ -127,7 +132,7 @@ def _changes(a: LoadCurve, b: LoadCurve) -> list[ChangeOfPlaces]:
         ChangeOfPlaces(*((a.name, b.name) if leads[at - 1] > 0 else (b.name, a.name)), "throughput", float(batch))
         for at, batch in _sign_changes(leads, common)
     ]
-    rates = _common_rates(a.rates, b.rates)
+    rates = _common_rates(a.rates, b.rates) if by_p99 else []
     if len(rates) > 1:
         p99 = [np.exp(np.interp(rates, *_log_p99(curve.rates))) for curve in (a, b)]
         leads = np.log(p99[1] / p99[0])

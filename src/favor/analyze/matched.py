@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.effects import PairedDifference, PairedEffect, paired_effect
+from favor.analyze.reasons import undisturbed
 from favor.analyze.selection import complete_rows, numbers, require_columns
+from favor.analyze.trainings import unequal_lengths
 from favor.errors import RequestError, unknown_name
 
 # What a match is called, and the indicators that make it, the first that both sides have.
@@ -23,7 +25,10 @@ MATCHES = {
 
 @dataclass(frozen=True)
 class MatchedComparison:
-    """Pairs of one model of each side that cost about the same by `indicator`; the effect is b less a."""
+    """Pairs of one model of each side that cost about the same by `indicator`; the effect is b less a.
+
+    `disturbed` models are left out: their indicator was measured on a busy machine or contradicts others.
+    """
 
     match: str
     indicator: str
@@ -33,6 +38,7 @@ class MatchedComparison:
     models_a: int
     models_b: int
     effect: PairedEffect
+    disturbed: int
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,10 @@ def matched(
     'r'
     """
     require_columns(table, [group, quality, indicator], "a matched comparison")
-    usable, _ = complete_rows(table, [quality, indicator])
+    complete, _ = complete_rows(table, [quality, indicator])
+    usable = undisturbed(complete, [indicator])
     side_a, side_b = (_side(table, usable, group, key) for key in (a, b))
+    disturbed = int(complete[group].isin([a, b]).sum()) - len(side_a) - len(side_b)
     pairs = closest_pairs(np.log(numbers(side_a, indicator)), np.log(numbers(side_b, indicator)), np.log1p(tolerance))
     if not pairs:
         raise RequestError(f"no model of {a} is within {tolerance:.0%} of one of {b} by {indicator}")
@@ -88,8 +96,10 @@ def matched(
         )
         for row_a, row_b in ((side_a.iloc[i], side_b.iloc[j]) for i, j in pairs)
     ]
-    effect = paired_effect(f"{b} over {a} at equal {indicator}", quality, differences)
-    return MatchedComparison(match or indicator, indicator, tolerance, a, b, len(side_a), len(side_b), effect)
+    paired = pd.concat([side_a.iloc[[i for i, _ in pairs]], side_b.iloc[[j for _, j in pairs]]])
+    effect = paired_effect(f"{b} over {a} at equal {indicator}", quality, differences, unequal_lengths(paired))
+    sizes = (len(side_a), len(side_b))
+    return MatchedComparison(match or indicator, indicator, tolerance, a, b, *sizes, effect, disturbed)
 
 
 def matched_every_way(table: pd.DataFrame, a: str, b: str, *, group: str = "family") -> MatchedResult:
@@ -97,12 +107,14 @@ def matched_every_way(table: pd.DataFrame, a: str, b: str, *, group: str = "fami
     quality = "top1"
     comparisons, missing = [], []
     for match, indicators in MATCHES.items():
-        indicator = next((name for name in indicators if _both_have(table, a, b, group, name, quality)), None)
-        if indicator is None:
-            missing.append(f"{match}: no {' or '.join(indicators)} with {quality} on both sides")
+        known = [name for name in indicators if _both_have(table, a, b, group, name, quality)]
+        sound = [name for name in known if _both_have(undisturbed(table, [name]), a, b, group, name, quality)]
+        if not sound:
+            which = "undisturbed " if known else ""
+            missing.append(f"{match}: no {which}{' or '.join(indicators)} with {quality} on both sides")
             continue
         try:
-            comparison = matched(table, a, b, indicator, group=group, quality=quality, match=match)
+            comparison = matched(table, a, b, sound[0], group=group, quality=quality, match=match)
         except RequestError as reason:
             missing.append(f"{match}: {reason}")
             continue
@@ -140,6 +152,8 @@ def _overall(a: str, b: str, comparisons: list[MatchedComparison]) -> str:
     verdicts = {comparison.match: comparison.effect.verdict for comparison in comparisons}
     if not verdicts:
         return f"{a} and {b} cannot be matched with the numbers of this table"
+    if unequal := next((comparison.effect.unequal for comparison in comparisons if comparison.effect.unequal), None):
+        return f"{a} and {b} are not compared: {unequal}"
     distinct = set(verdicts.values())
     if distinct == {"better"}:
         return f"{b} is better than {a} under every match tested ({', '.join(verdicts)})"

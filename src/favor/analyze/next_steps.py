@@ -5,12 +5,14 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from favor.analyze.limits import Limit
 from favor.analyze.ranking import PREFERENCES, Ranking, Request
-from favor.analyze.setting import column_of, on_device
-from favor.analyze.verdict import BUDGET, LOAD_MINUTES, minutes_to_measure
+from favor.analyze.run_options import names_by_options, options_in, settings_like
+from favor.analyze.setting import Setting, column_of, on_device
+from favor.analyze.verdict import BUDGET, LOAD_MINUTES, OF_TRAINING, minutes_to_measure
 from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, least_count
 from favor.metrics import METRICS
 from favor.units import option_text
@@ -35,15 +37,17 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
     commands: list[str] = []
     minutes = 0.0
     # Parameters of published weights are known.
-    if (running or not request.by_weights) and (names := _not_measured(rows, measurable)):
-        command = _measuring(names, running, request, table)
-        commands.append(command.text)
-        minutes += command.minutes
+    if (running or not request.by_weights) and len(lacking := _not_measured(rows, measurable)):
+        measuring = _measuring(lacking, running, ranking, request, table)
+        commands += measuring.commands
+        minutes += measuring.minutes or 0.0
     latency = _latency_at_load(ranking.limits)
-    if latency is not None and (names := _not_measured(rows, ["max_qps"])):
-        at_load = f"favor load {' '.join(names)} --p99 {option_text(latency, 's')} --study {request.study}"
-        commands.append(f"{at_load}{_in_runtime(request)}")
-        minutes += LOAD_MINUTES * len(names)
+    if latency is not None and len(lacking := _not_measured(rows, ["max_qps"])):
+        asked = f"--p99 {option_text(latency, 's')} --study {request.study}"
+        usual = _setting_of(["max_qps"], ranking, request.runtime)
+        by_options = names_by_options(lacking, settings_like(usual, lacking), table)
+        commands += [f"favor load {' '.join(names)} {asked}{options}" for options, names in by_options.items()]
+        minutes += LOAD_MINUTES * sum(map(len, by_options.values()))
     if not commands:
         return NextSteps()
     again = " ".join([f"favor recommend --study {request.study}", *request.options(), *_own_device(request, table)])
@@ -72,42 +76,47 @@ def meter_note(metrics: Sequence[str]) -> list[str]:
     return ["energy can be measured only on a machine with an energy meter; `favor doctor` says whether yours has one"]
 
 
-@dataclass(frozen=True)
-class _Command:
-    text: str
-    minutes: float
+def _not_measured(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The rows of models that the user has not measured by all of these metrics."""
+    own = [(column_of(rows, f"{metric}_source") == "measured").to_numpy(dtype=bool) for metric in metrics]
+    return rows[~np.logical_and.reduce([np.full(len(rows), True), *own])]
 
 
-def _not_measured(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """The models that the user has not measured by all of these metrics."""
-    lacking = [
-        str(row["name"])
-        for _, row in rows.iterrows()
-        if any(row.get(f"{metric}_source") != "measured" for metric in metrics)
-    ]
-    return list(dict.fromkeys(lacking))
+def _setting_of(metrics: Sequence[str], ranking: Ranking, runtime: str | None) -> Setting:
+    """The setting of the user's own numbers of these metrics, as far as they have any."""
+    known = [setting for metric in metrics for setting in column_of(ranking.rows, f"{metric}_setting").dropna()]
+    own = (setting for setting in (*known, ranking.setting) if setting is not None and setting.machine is not None)
+    return next(own, Setting(runtime=runtime))
 
 
-def _measuring(names: Sequence[str], running: Sequence[str], request: Request, table: pd.DataFrame) -> _Command:
-    """The command that measures models; timm's networks are too many to name, so that `--for` chooses."""
-    phases = {"training" if metric.startswith(("train", "finetune")) else "inference" for metric in running}
-    runtime = _in_runtime(request) if phases == {"inference"} else ""
-    if phases == {"inference"} and any(name.startswith(TIMM) for name in names):
+def _measuring(
+    rows: pd.DataFrame, running: Sequence[str], ranking: Ranking, request: Request, table: pd.DataFrame
+) -> NextSteps:
+    """The commands that measure models; timm's networks are too many to name, so that `--for` chooses."""
+    phases = {"training" if metric.startswith(OF_TRAINING) else "inference" for metric in running}
+    usual = _setting_of(running, ranking, request.runtime if phases == {"inference"} else None)
+    if phases == {"inference"} and rows["name"].str.startswith(TIMM).any():
         among = shlex.quote(request.among or "timm")
         # `favor load` measures the load, and `--for` refuses it.
         single = [limit for limit in request.limits if limit.metric != "max_qps"]
         question = replace(request, limits=tuple(single), also_on=()).question()
-        text = f'favor measure --for "{question}" --among {among} --study {request.study}{runtime}'
-        return _Command(text, math.nan)
+        options = "".join(f" {option}" for option in options_in(usual, table))
+        text = f'favor measure --for "{question}" --among {among} --study {request.study}{options}'
+        return NextSteps((text,), math.nan)
     phase = "" if "training" not in phases else " --phase both" if "inference" in phases else " --phase training"
-    done = table[(column_of(table, "source") == "measured") & table["name"].isin(names)]
+    done = table[(column_of(table, "source") == "measured") & table["name"].isin(rows["name"])]
     done = done[column_of(done, "task").astype(str).str.startswith(tuple(phases))] if phases else done[:0]
     # A model that is measured is done: it is measured again only if the user asks for that.
     repeat = " --repeat all" if len(done) else ""
     budget = _budget_for_p99(done) if "latency_p99" in running else BUDGET
     longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
-    text = f"favor measure {' '.join(names)} --study {request.study}{phase}{runtime}{longer}{repeat}"
-    return _Command(text, minutes_to_measure(max(1, len(phases)) * len(names), budget))
+    by_options = names_by_options(rows, settings_like(usual, rows), table)
+    commands = tuple(
+        f"favor measure {' '.join(names)} --study {request.study}{phase}{options}{longer}{repeat}"
+        for options, names in by_options.items()
+    )
+    count = max(1, len(phases)) * sum(map(len, by_options.values()))
+    return NextSteps(commands, minutes_to_measure(count, budget))
 
 
 def _budget_for_p99(done: pd.DataFrame) -> float:
@@ -119,7 +128,3 @@ def _budget_for_p99(done: pd.DataFrame) -> float:
 
 def _latency_at_load(limits: Sequence[Limit]) -> float | None:
     return next((limit.p99 for limit in limits if limit.p99 is not None and limit.device is None), None)
-
-
-def _in_runtime(request: Request) -> str:
-    return "" if request.runtime is None else f" --runtime {request.runtime}"

@@ -9,6 +9,8 @@ from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
 from favor.text import plural
 
+EXTRAPOLATED = "extrapolated"
+
 
 def left_out_machines(table: pd.DataFrame, setting: Setting | None) -> str | None:
     """A note on measurements from machines other than the setting's; None if there are none."""
@@ -35,6 +37,28 @@ def left_out_devices(table: pd.DataFrame, metric: str, setting: Setting) -> str 
     return f"{metric} is also known on other devices: {counted}; choose with --device NAME"
 
 
+def shown_source(metric: str, source: str | None, low: float | None, high: float | None) -> str | None:
+    """The source of a number as tables show it: what was measured with smaller batches is extrapolated.
+
+    >>> shown_source("train_memory_reference_batch", "measured", 9e9, 11e9)
+    'extrapolated'
+    >>> shown_source("train_memory_reference_batch", "measured", 9e9, 9e9)
+    'measured'
+    """
+    known = METRICS.get(metric.partition("@")[0])
+    is_extrapolated = known is not None and known.extrapolated and source == "measured"
+    return EXTRAPOLATED if is_extrapolated and (low is None or low != high) else source
+
+
+def shown_sources(rows: pd.DataFrame, metric: str) -> pd.Series:
+    """The sources of a metric of assembled rows as tables show them."""
+    sources = rows[f"{metric}_source"]
+    if metric not in METRICS or not METRICS[metric].extrapolated:
+        return sources
+    numbers = zip(sources, column_of(rows, f"{metric}_low"), column_of(rows, f"{metric}_high"), strict=True)
+    return pd.Series([shown_source(metric, *number) for number in numbers], index=rows.index, dtype=object)
+
+
 def said_source(source: str) -> str:
     """Whether a number was measured, published or simulated: an imported one was published.
 
@@ -50,8 +74,8 @@ def origin_notes(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
     for metric in metrics:
         if METRICS[metric].depends_on_device and metric in rows.columns and rows[metric].notna().any():
             known = rows[rows[metric].notna()]
-            by_setting = known.drop_duplicates(f"{metric}_setting") if "runtime" in rows.columns else known.iloc[:1]
-            notes += [
-                f"{metric}: {row[f'{metric}_source']}; {row[f'{metric}_setting']}" for _, row in by_setting.iterrows()
-            ]
+            sources, settings = shown_sources(known, metric), known[f"{metric}_setting"]
+            for setting in settings.unique() if "runtime" in rows.columns else settings.iloc[:1]:
+                said = dict.fromkeys(sources[settings == setting])
+                notes.append(f"{metric}: {' and '.join(map(str, said))}; {setting}")
     return notes

@@ -273,19 +273,24 @@ def _in_one_setting(comparison: Comparison, request: Request, objective: str) ->
 
 
 def with_further_devices(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
-    """The ranking with the limits on further devices, and the models' numbers there as columns of their own."""
+    """The ranking with the limits on further devices, and the models' numbers there as columns of their own.
+
+    Only numbers of the very device count there: a model could meet a limit on a similar one alone.
+    """
     running = [limit for limit in request.limits if METRICS[limit.metric].depends_on_device]
+    metrics = list(dict.fromkeys(limit.metric for limit in running))
+    models = pd.MultiIndex.from_frame(ranking.rows[["name", "img_size"]])
     for device in request.also_on:
+        columns, notes = {}, []
         of_candidates = comparison.narrowed(ranking.rows["name"])
-        compared = of_candidates.compare([limit.metric for limit in running], device)
-        there = compared.rows.set_index(["name", "img_size"])
-        models = pd.MultiIndex.from_frame(ranking.rows[["name", "img_size"]])
-        columns = {}
-        for metric in {limit.metric for limit in running}:
-            for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
-                if f"{metric}{end}" in there.columns:
-                    columns[f"{metric}@{device}{end}"] = there[f"{metric}{end}"].reindex(models).to_numpy()
-        notes = [f"{note} (limits only)" for note in origin_notes(compared.rows, [limit.metric for limit in running])]
+        if (setting := _setting_on(device, metrics, of_candidates)) is not None:
+            compared = of_candidates.compare_in(setting).rows
+            there = compared.set_index(["name", "img_size"])
+            for metric in metrics:
+                for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
+                    if f"{metric}{end}" in there.columns:
+                        columns[f"{metric}@{device}{end}"] = there[f"{metric}{end}"].reindex(models).to_numpy()
+            notes = [f"{note} (limits only)" for note in origin_notes(compared, metrics)]
         ranking = replace(
             ranking,
             rows=ranking.rows.assign(**columns),
@@ -293,6 +298,13 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
             remarks=(*ranking.remarks, *notes),
         )
     return ranking
+
+
+def _setting_on(device: str, metrics: Sequence[str], comparison: Comparison) -> Setting | None:
+    """The run setting on a device, and not on a similar one, in which all of the metrics or else one is known."""
+    several = [list(metrics), *([metric] for metric in metrics)]
+    found = (comparison.run_setting(some, device) for some in several)
+    return next((setting for setting in found if setting is not None and setting.is_on(device)), None)
 
 
 def left_out(comparison: Comparison, ranking: Ranking, request: Request) -> list[str]:

@@ -39,7 +39,7 @@ from favor.analyze.reasons import dominated_by, given_up, undisturbed, without_i
 from favor.analyze.recommendation import Binding, Choice, Recommendation, ToDecide, Why, reading_of, text_in, weights_of
 from favor.analyze.selection import fitting, numbers
 from favor.analyze.setting import column_of
-from favor.analyze.trainings import in_training, unequal_lengths
+from favor.analyze.trainings import in_training, not_comparable, unequal_lengths
 from favor.analyze.verdict import LIKELY, Verdict, judge, what_decides
 from favor.metrics import METRICS
 from favor.text import first_few, plural
@@ -68,6 +68,8 @@ def recommend(
     fronts = () if request.of_timm else published_fronts
     ranked = in_best_runtime(rank(comparison, request, fronts), comparison, request)
     ranking = with_further_devices(ranked, comparison, request)
+    if ranking.ranked_by == "published front":
+        draws = 0  # it has no numbers to draw, and the first of it is favored
     decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
     missing = decision.undecided()
     pool = decision.eligible[:0] if missing else decision.keeping(decision.eligible, decision.limits)
@@ -86,11 +88,11 @@ def recommend(
         limits=decision.limits,
         relax=decision.relax(draws) if decision.limits and not len(pool) and not missing else None,
         undecided=(*missing, *decision.undecided_between(verdict, pool, choose)),
-        why=None if verdict.favored is None else decision.why(pool, verdict, choose),
+        why=None if verdict.favored is None else decision.why(pool, verdict, choose, draws),
         objective=decision.objective,
         ranked_by=decision.ranking.ranked_by,
         accuracy_basis=str(comparison.basis or f"{request.dataset}, any pipeline"),
-        considered=len(decision.ranking.rows),
+        considered=_count(decision.ranking.rows),
         notes=(
             *ranking.notes,
             *left_out(comparison, ranking, request),
@@ -136,8 +138,8 @@ class _Decision:
             for limit in self.limits
             if len(self.eligible) and np.isnan(limit.values_of(self.eligible)).all()
         ]
-        unequal = unequal_lengths(self.eligible) if self._accuracy_decides else None
-        uncompared = [f"accuracies cannot be compared: {unequal}; train with --epochs"] if unequal else []
+        why = not_comparable(self.eligible) if self._accuracy_decides else None
+        uncompared = [why] if why else []
         return (*([self.ranking.undecided] if self.ranking.undecided else []), *unchecked, *uncompared)
 
     @property
@@ -145,17 +147,14 @@ class _Decision:
         return self.objective == "top1" or any(limit.metric == "top1" for limit in self.limits)
 
     def verdict(self, pool: pd.DataFrame, draws: int) -> Verdict:
-        """Who is the best in most draws; a published front has no numbers to draw, and the first of it is favored."""
+        """Who is the best in most draws."""
         if self.undecided():
             return Verdict(None, None, (), 0.0)
-        if self.ranking.ranked_by == "published front":
-            draws = 0
-        return judge(self._complete, pool, self.objective, self.limits, draws=draws)
+        return judge(self._complete(self.limits), pool, self.objective, self.limits, draws=draws)
 
-    @property
-    def _complete(self) -> pd.DataFrame:
-        """The eligible rows with all numbers that decide."""
-        present = [limit.column for limit in self.limits if limit.column in self.eligible.columns]
+    def _complete(self, limits: Sequence[Limit]) -> pd.DataFrame:
+        """The eligible rows with all numbers that decide under these limits."""
+        present = [limit.column for limit in limits if limit.column in self.eligible.columns]
         return self.eligible.dropna(subset=present)
 
     def undecided_between(self, verdict: Verdict, pool: pd.DataFrame, choose: Callable[[int], Choice]) -> list[str]:
@@ -176,8 +175,8 @@ class _Decision:
         """What to measure if the answer is open."""
         if not verdict.contenders:
             return None
-        rows = _with_training_times(self._complete, comparison.whole)
-        return what_decides(rows, verdict, self.objective, self.limits, self.request, draws=draws)
+        rows = _with_training_times(self._complete(self.limits), comparison.whole)
+        return what_decides(rows, verdict, self.objective, self.limits, self.request, comparison.whole, draws=draws)
 
     def keeping(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
         """The rows that are known to meet all limits."""
@@ -205,7 +204,7 @@ class _Decision:
     def relax(self, draws: int) -> Relax:
         """How to move the limits, where no model meets them, and what that gives."""
         nearest = relax(self.eligible, self.limits)
-        if not draws or self.ranking.ranked_by == "published front":
+        if not draws:
             return nearest
         return replace(
             nearest,
@@ -221,7 +220,9 @@ class _Decision:
         verdicts = []
         for moved in (way, way.at_interval_ends(self.eligible, self.limits)):
             limits = moved.applied_to(self.limits)
-            verdict = judge(self._complete, self.keeping(self.eligible, limits), self.objective, limits, draws=draws)
+            verdict = judge(
+                self._complete(limits), self.keeping(self.eligible, limits), self.objective, limits, draws=draws
+            )
             if verdict.favored is not None:
                 row = self.eligible.loc[[verdict.favored]].iloc[0]
                 img_size = None if pd.isna(row["img_size"]) else int(row["img_size"])
@@ -256,7 +257,7 @@ class _Decision:
                 runtime=runtime,
                 precision=precision,
                 command=command,
-                deployment=deployment(name, command, runtime, precision, tag),
+                deployment=deployment(name, command, runtime, precision, tag, img_size),
                 weights=weights,
             )
 
@@ -265,16 +266,17 @@ class _Decision:
     def _front(self) -> set[int] | None:
         """The rows on the Pareto front of accuracy and what is preferred; None if nothing is."""
         rows, cost = self.ranking.rows, self.objective
-        if cost == "top1" or self.ranking.undecided or not len(rows):
+        if cost == "top1" or self.ranking.undecided or not len(rows) or unequal_lengths(self.eligible):
             return None
         front = pareto(rows, ["top1", cost], flags=[self.flags[at] for at in rows.index], draws=0)
         return set(rows.index[front.rows[front.member]].tolist())
 
-    def why(self, pool: pd.DataFrame, verdict: Verdict, choose: Callable[[int], Choice]) -> Why:
+    def why(self, pool: pd.DataFrame, verdict: Verdict, choose: Callable[[int], Choice], draws: int) -> Why:
         called = {at: choose(at).called for at in (pool.index.tolist()[0], verdict.favored) if at is not None}
         first, pool = pool.iloc[0], pd.concat([pool.loc[[verdict.favored]], pool.drop(index=verdict.favored)])
         favored = pool.iloc[0]
-        wanted = dict.fromkeys(["top1", self.objective, *(limit.metric for limit in self.limits)])
+        accuracy = [] if unequal_lengths(self.eligible) else ["top1"]
+        wanted = dict.fromkeys([*accuracy, self.objective, *(limit.metric for limit in self.limits)])
         compared = [metric for metric in wanted if metric in self.eligible.columns]
         others = [*compared, *(["params"] if "params" in self.eligible.columns else [])]
         sound = undisturbed(self.eligible, compared)
@@ -284,7 +286,7 @@ class _Decision:
         return Why(
             summary=self._summary(pool, ties, first, verdict, called),
             ties=ties,
-            binding=self._binding(str(first["name"])),
+            binding=self._binding(str(favored["name"]), draws),
             dominates=dominates,
             gives_up=given_up(pool, [metric for metric in dict.fromkeys(others) if metric != self.objective]),
             without_intervals=without_intervals(dominates, favored.name, sound, own) if dominates else (),
@@ -299,15 +301,15 @@ class _Decision:
         called: Mapping[Hashable, str],
     ) -> str:
         favored, best = pool.iloc[0], "highest" if METRICS[self.objective].better == "higher" else "lowest"
-        of = plural(len(self.eligible), "model")
+        of = plural(_count(self.eligible), "model")
         where = ""
         if self.ranking.ranked_by == "published front":
             where = f" in families on the paper's {PUBLISHED_DEVICE.upper()} front"
         if self.limits:
             where = f" within the limits (of {of}{where})"
-        if len(pool) == 1:
+        if _count(pool) == 1:
             return f"{called[favored.name]} is the only model{where}"
-        of = f"{plural(len(pool), 'model')}{where}"
+        of = f"{plural(_count(pool), 'model')}{where}"
         value = format_quantity(float(favored[self.objective]), METRICS[self.objective].unit)
         if first.name != favored.name and verdict.chances is not None:
             value = format_quantity(float(first[self.objective]), METRICS[self.objective].unit)
@@ -320,19 +322,25 @@ class _Decision:
             f"{called[favored.name]} has the {best} {METRICS[self.objective].title.lower()} ({value}) of the {of}{tied}"
         )
 
-    def _binding(self, first: str) -> tuple[Binding, ...]:
-        """The limits without which another model than the first would be the best by the numbers."""
+    def _binding(self, favored: str, draws: int) -> tuple[Binding, ...]:
+        """The limits without which another model would be favored, or could be."""
         binding = []
         for limit in self.limits:
-            rows = self.keeping(self.eligible, [other for other in self.limits if other is not limit])
-            if len(rows) and str(rows["name"].iloc[0]) != first:
-                binding.append(Binding(str(limit), str(rows["name"].iloc[0])))
+            others = [other for other in self.limits if other is not limit]
+            pool = self.keeping(self.eligible, others)
+            if len(pool) == len(self.keeping(pool, [limit])):
+                continue
+            verdict = judge(self._complete(others), pool, self.objective, others, draws=draws)
+            likely = verdict.contenders if verdict.favored is None else (verdict.favored,)
+            instead = [str(name) for name in self.eligible.loc[list(likely), "name"] if name != favored]
+            if instead:
+                binding.append(Binding(str(limit), instead[0], certain=verdict.favored is not None))
         return tuple(binding)
 
     def notes(self, pool: pd.DataFrame, comparison: Comparison, verdict: Verdict) -> list[str]:
         """What the reader has to know about the numbers."""
         notes = []
-        unknown = len(self.not_breaking(self.eligible, self.limits)) - len(pool)
+        unknown = _count(self.not_breaking(self.eligible, self.limits)) - _count(pool)
         if self.limits and unknown and not self.undecided():
             notes.append(f"not considered: {plural(unknown, 'model')} without a number for one of the limits")
         if self.request.prefer is None:
@@ -466,6 +474,11 @@ class _Decision:
         shown = pool if len(pool) else self.not_breaking(self.eligible, self.limits)
         rows = (shown if len(shown) else self._within_fixed_limits).head(self.request.top)
         return next_steps(rows, self.ranking, self.request, table)
+
+
+def _count(rows: pd.DataFrame) -> int:
+    """How many models the rows are of; one whose best runtime is in doubt has two rows."""
+    return len(rows.drop_duplicates(["name", "img_size"]))
 
 
 def _with_training_times(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

@@ -66,10 +66,10 @@ class Choice:
 
     `probability_best` is the share of draws from the intervals in which it is the best that meets all limits; None if
     the uncertainty of one of its numbers is unknown. `on_front` tells whether it is on the Pareto front of accuracy
-    and what is preferred. `flag` says why its accuracy must not decide. `command` creates it, if favor has it, and
-    `deployment` gets it into its runtime, if that is not eager mode. `runtime` and `precision` are those of its costs;
-    None where no cost is compared. `weights` are those that its accuracy belongs to, where it is the accuracy of
-    published weights.
+    and what is preferred, with every model in its best runtime. `flag` says why its accuracy must not decide.
+    `command` creates it, if favor has it, and `deployment` gets it into its runtime, if that is not eager mode.
+    `runtime` and `precision` are those of its costs; None where no cost is compared. `weights` are those that its
+    accuracy belongs to, where it is the accuracy of published weights.
     """
 
     name: str
@@ -117,10 +117,21 @@ class ToDecide:
 
 @dataclass(frozen=True)
 class Binding:
-    """A limit that decides: without it `instead` would be favored."""
+    """A limit that decides: without it `instead` would be favored, or could be if that is not `certain`."""
 
     option: str
     instead: str
+    certain: bool = True
+
+    def __str__(self) -> str:
+        """The limit and its effect in words.
+
+        >>> str(Binding("max_latency", "vit_s16", certain=False))
+        'max_latency may decide: without it vit_s16 may be favored'
+        """
+        if self.certain:
+            return f"{self.option} decides: without it {self.instead} would be favored"
+        return f"{self.option} may decide: without it {self.instead} may be favored"
 
 
 @dataclass(frozen=True)

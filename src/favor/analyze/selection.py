@@ -15,10 +15,14 @@ from favor.zoo.settings import respelled
 
 @dataclass(frozen=True)
 class Excluded:
-    """Rows that were left out: those whose work failed, and those without a number for a metric that is needed."""
+    """Rows that were left out: those whose work failed, and those without a number for a metric that is needed.
+
+    Of the others, `disturbed` have a number that was measured on a busy machine or contradicts others.
+    """
 
     failed: int
     missing: int
+    disturbed: int = 0
 
 
 def numbers(table: pd.DataFrame, column: str) -> np.ndarray:

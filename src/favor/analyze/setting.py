@@ -15,8 +15,11 @@ EAGER, QUANTIZED = "eager", "int8"
 SOURCES = ("measured", "imported", "published", "simulated", "predicted")
 
 QUALITY_CONDITIONS = (
-    *("dataset", "pipeline", "pretraining", "pretraining_img_size", "distillation", "epochs", "minutes"),
+    *("dataset", "pipeline", "pretraining", "pretraining_img_size", "pretraining_pipeline", "distillation"),
+    *("epochs", "minutes", "precision"),
 )
+SEEDS = ("recipe.seed", "pretraining_seed")
+"""Trainings that agree in all conditions of quality and differ in these are repetitions of one."""
 RUN_CONDITIONS = (
     *("device", "precision", "layout", "runtime", "attention"),
     *("machine", "host", "device_name"),
@@ -40,6 +43,7 @@ class Setting:
     pipeline: str | None = None
     pretraining: str | None = None
     pretraining_img_size: int | None = None
+    pretraining_pipeline: str | None = None
     distillation: bool | None = None
     epochs: float | None = None
     minutes: float | None = None
@@ -121,6 +125,7 @@ _TEXTS = {
     "pipeline": "pipeline {}",
     "pretraining": "pretrained on {}",
     "pretraining_img_size": "pretrained at {} px",
+    "pretraining_pipeline": "pretrained with {}",
     "epochs": "{} epochs",
     "minutes": "{} min of training",
     "img_size": "{} px",
@@ -208,8 +213,11 @@ def known_conditions(table: pd.DataFrame, conditions: Sequence[str], metric: str
     columns = {name: condition_of(table, name) for name in (*conditions, *own)}
     if metric is not None and METRICS[metric].at_best_batch:
         columns["batch_size"] = columns["batch_size"].where(given_batch(table))
-    if {"batch_size", "reference_batch"} <= columns.keys():
-        columns["reference_batch"] = columns["reference_batch"].mask(given_batch(table))
+    if {"reference_batch", "micro_batch_size"} <= columns.keys():
+        # A searched batch is every model's own: what is compared are steps of the reference batch.
+        given = given_batch(table)
+        columns["reference_batch"] = columns["reference_batch"].mask(given)
+        columns["micro_batch_size"] = columns["micro_batch_size"].where(given)
     return pd.DataFrame({name: column for name, column in columns.items() if column.notna().any()}, index=table.index)
 
 

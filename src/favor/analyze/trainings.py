@@ -126,11 +126,42 @@ def unequal_lengths(rows: pd.DataFrame) -> str | None:
     """
     if "top1_epochs_low" not in rows.columns:
         return None
-    timed = rows
-    if "top1_setting" in rows.columns:
-        by_time = [is_timed(setting) for setting in rows["top1_setting"]]
-        timed = rows.loc[pd.Series(by_time, index=rows.index, dtype=bool)]
-    least, most = timed["top1_epochs_low"].min(), timed["top1_epochs_high"].max()
+    open_ended = rows[of_open_length(rows)]
+    return said_lengths(open_ended["top1_epochs_low"].min(), open_ended["top1_epochs_high"].max())
+
+
+def not_comparable(rows: pd.DataFrame) -> str | None:
+    """Why the accuracies of rows give no verdict, and what to do about it; None if they do.
+
+    >>> not_comparable(pd.DataFrame({"top1_epochs_low": [1.0, 3.0], "top1_epochs_high": [1.0, 3.0]}))
+    'accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs; train with --epochs'
+    """
+    unequal = unequal_lengths(rows)
+    if unequal is None:
+        return None
+    remedy = "leave out --unfinished" if is_any_unfinished(rows) else "train with --epochs"
+    return f"accuracies cannot be compared: {unequal}; {remedy}"
+
+
+def of_open_length(rows: pd.DataFrame) -> np.ndarray:
+    """Mask of the trainings whose setting does not tell their epochs: of so many minutes; all if one is unfinished."""
+    if "top1_setting" not in rows.columns or is_any_unfinished(rows):
+        return np.full(len(rows), True)
+    return np.array([is_timed(setting) for setting in rows["top1_setting"]], dtype=bool)
+
+
+def is_any_unfinished(rows: pd.DataFrame) -> bool:
+    """Whether any of the compared accuracies is of an unfinished training."""
+    return bool(column_of(rows, "top1_unfinished").notna().any())
+
+
+def timed_epochs(table: pd.DataFrame) -> pd.Series:
+    """The epochs that trainings of so many minutes reached; unknown for all others."""
+    return column_of(table, "epochs").astype(float).where(column_of(table, "minutes").notna())
+
+
+def said_lengths(least: float, most: float) -> str | None:
+    """Unequal lengths of trainings in words; None if they are equal enough."""
     return f"trainings of unequal length: {least:.3g} to {most:.3g} epochs" if are_unequal(least, most) else None
 
 

@@ -16,8 +16,9 @@ from favor.analyze.limits import Limit
 from favor.analyze.origins import said_source
 from favor.analyze.ranking import Request
 from favor.analyze.recommendation import ToDecide, text_in
+from favor.analyze.run_options import names_by_options, settings_of
 from favor.analyze.selection import numbers
-from favor.analyze.setting import EAGER, QUANTIZED, Setting, column_of
+from favor.analyze.setting import QUANTIZED, Setting, column_of
 from favor.metrics import METRICS
 from favor.text import plural
 from favor.units import option_text
@@ -26,6 +27,9 @@ MOST = 0.5  # a model that is best in a smaller share of draws is not favored
 LIKELY = 0.05  # a model that is best in a smaller share of draws is not a contender
 _MOST_CONTENDERS = 5
 _CLEAR = 1.645  # standard deviations between two numbers of which one is larger with 95 %
+
+OF_TRAINING = ("train_", "finetune_")
+"""How the names of metrics begin that are measured in training."""
 
 BUDGET = 20.0
 """Seconds: the default budget of a measurement."""
@@ -80,6 +84,7 @@ def what_decides(
     objective: str,
     limits: Sequence[Limit],
     request: Request,
+    table: pd.DataFrame,
     *,
     draws: int,
 ) -> ToDecide:
@@ -91,7 +96,7 @@ def what_decides(
     some = rows.loc[list(verdict.contenders)]
     if METRICS[column.partition("@")[0]].group == "quality":
         return _by_training(some, column, limit, request)
-    return _by_measuring(some, column, limit, request)
+    return _by_measuring(some, column, limit, request, table)
 
 
 def _doubtful(rows: pd.DataFrame, objective: str, limits: Sequence[Limit]) -> str | None:
@@ -116,10 +121,11 @@ def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], 
     return max(_involved(objective, limits), key=surest)
 
 
-def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request: Request) -> ToDecide:
+def _by_measuring(
+    some: pd.DataFrame, column: str, limit: Limit | None, request: Request, table: pd.DataFrame
+) -> ToDecide:
     metric = METRICS[column.partition("@")[0]]
     what, device = metric.title.lower(), column.partition("@")[2] or request.device
-    names = " ".join(dict.fromkeys(str(name) for name in some["name"]))
     sources = {text_in(row, f"{column}_source") for _, row in some.iterrows()}
     flags = [text_in(row, f"{column}_flags") for _, row in some.iterrows()]
     budget, repeat = BUDGET, ""
@@ -144,14 +150,20 @@ def _by_measuring(some: pd.DataFrame, column: str, limit: Limit | None, request:
             return ToDecide(metric.name, why, None, None)
     if (column_of(some, "run_precision") == QUANTIZED).any():
         return ToDecide(metric.name, f"{why} with the images that it was calibrated with", None, None)
+    by_options = names_by_options(some, settings_of(some, column), table)
+    count = sum(map(len, by_options.values()))
     if limit is not None and limit.p99 is not None:
-        p99 = option_text(limit.p99, "s")
-        command = f"favor load {names} --p99 {p99} --study {request.study}{_runtimes(some)}{repeat}"
-        return ToDecide(metric.name, why, command, some["name"].nunique() * LOAD_MINUTES)
-    phase = " --phase training" if metric.name.startswith("train") else _runtimes(some)
-    longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
-    command = _measuring(some, request, f" --study {request.study}{phase}{longer}{repeat}")
-    return ToDecide(metric.name, why, command, minutes_to_measure(some["name"].nunique(), budget))
+        measure, asked = "load", f"--p99 {option_text(limit.p99, 's')} --study {request.study}"
+        longer, minutes = "", count * LOAD_MINUTES
+    else:
+        phase = " --phase training" if metric.name.startswith(OF_TRAINING) else ""
+        measure, asked = "measure", f"--study {request.study}{phase}"
+        longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
+        minutes = minutes_to_measure(count, budget)
+    commands = [
+        f"favor {measure} {' '.join(names)} {asked}{options}{longer}{repeat}" for options, names in by_options.items()
+    ]
+    return ToDecide(metric.name, why, "; ".join(commands), minutes)
 
 
 def _device_of(some: pd.DataFrame, column: str) -> str:
@@ -159,22 +171,6 @@ def _device_of(some: pd.DataFrame, column: str) -> str:
     settings = column_of(some, f"{column}_setting")
     devices = {setting.device for setting in settings if isinstance(setting, Setting) and setting.device}
     return f" ({' and '.join(sorted(devices))})" if devices else ""
-
-
-def _measuring(some: pd.DataFrame, request: Request, options: str) -> str:
-    """The command that measures models; timm's weights at each of their image sizes, which may not be the default."""
-    sizes = column_of(some, "img_size").astype(int) if request.of_timm else pd.Series(0, some.index)
-    commands = []
-    for size, rows in some.groupby(sizes, sort=False):
-        names = " ".join(dict.fromkeys(map(str, rows["name"])))
-        commands.append(f"favor measure {names}{f' --img-size {size}' if size else ''}{options}")
-    return "; ".join(commands)
-
-
-def _runtimes(some: pd.DataFrame) -> str:
-    """The options that name the runtimes of models, where one is not eager mode."""
-    runtimes = list(dict.fromkeys(column_of(some, "runtime").dropna()))
-    return "" if runtimes in ([], [EAGER]) else "".join(f" --runtime {runtime}" for runtime in runtimes)
 
 
 def minutes_to_measure(models: int, budget: float = BUDGET) -> float:
@@ -208,8 +204,11 @@ def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: 
         return ToDecide(metric, f"{title} is {near} for its number of test images; {instead}", None, None)
     seeds = int(some[f"{metric}_seeds"].max())
     why = f"{title} is too close to tell with {plural(seeds, 'seed')}; train more seeds or {instead}"
-    if any(setting.pretraining not in (None, "none") for setting in some[f"{metric}_setting"]):
-        return ToDecide(metric, why, None, None)  # records do not say where the weights are that training started from
+    # Records do not say where first weights and recipe files are, and no command gives a study's overrides to a model.
+    settings = some[f"{metric}_setting"]
+    elsewhere = any(setting.pretraining not in (None, "none") or _is_of_file(setting) for setting in settings)
+    if elsewhere or column_of(some, f"{metric}_overrides").notna().any():
+        return ToDecide(metric, why, None, None)
     commands = "; ".join(_training(row, row[f"{metric}_setting"], seeds, request) for _, row in some.iterrows())
     return ToDecide(metric, why, commands, _minutes_to_train(some))
 
@@ -225,6 +224,11 @@ def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> 
     words += ["--data", data]
     words += [word for change in changes if change not in sets for word in ("--minutes", change.partition("=")[2])]
     return f"{shlex.join(words)} --study {request.study}"
+
+
+def _is_of_file(setting: Setting) -> bool:
+    """Whether a pipeline is a user's recipe file, whose name has a hash: `mine@1:1f3a5c7e lr=0.002`."""
+    return ":" in str(setting.pipeline).partition(" ")[0]
 
 
 def _recipe_and_changes(pipeline: str) -> list[str]:

@@ -87,14 +87,16 @@ def emit_line(text: str) -> None:
 def emit_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print a table for people; columns named in `right` are aligned to the right.
 
-    Cells are data, so nothing in them is read as markup.
+    Nothing in them is read as markup: all of them may have names from data.
     """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    table = Table(title_justify="left", header_style="bold")
+    if title:
+        table.title = Text(printable(title), style="table.title")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # before the widths are known
     stdout_console().print(table)

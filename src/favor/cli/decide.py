@@ -199,7 +199,7 @@ def pareto_command(
     """Show the Pareto front: the models that no other dominates (at least as good in all metrics, better in one)."""
     from favor.analyze import Scope, front_of
     from favor.analyze.origins import origin_notes
-    from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
+    from favor.analyze.trainings import LEAST_TO_COMPARE
     from favor.cli import decision_text
 
     wanted = metrics or ["top1", "throughput"]
@@ -211,14 +211,15 @@ def pareto_command(
     if len(result.rows) < LEAST_TO_COMPARE:
         who = "only one model has" if len(result.rows) else "no model has"
         raise RequestError(f"{who} all of {', '.join(wanted)}; {how_to_measure()}")
-    if "top1" in wanted and (unequal := unequal_lengths(rows)):
-        raise RequestError(f"accuracies cannot be compared: {unequal}; train with --epochs")
     if as_json:
         emit_json(front.to_dict())
     else:
         decision_text.print_pareto(front, everyone)
         for text in origin_notes(rows, wanted):
             note(text)
+        if front.run is not None and front.other_runtimes:
+            others = ", ".join(front.other_runtimes)
+            note(f"in {front.run.runtime_name}, not in {others}; `favor recommend` takes each model's best runtime")
         if "top1" in wanted:
             note(front.comparison.accuracy_note(" and ".join(sorted(rows["top1_source"].dropna().unique()))))
         tell_simulated(rows, wanted)
@@ -249,7 +250,9 @@ def correlate_command(
     from favor.analyze.comparison import comparable_rows
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
+    from favor.analyze.trainings import not_comparable
     from favor.cli import decision_text
+    from favor.metrics import QUALITIES
 
     if datasets and metrics:
         raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
@@ -257,9 +260,11 @@ def correlate_command(
         raise RequestError("--datasets and --devices cannot be combined; use one of them")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
+    if devices and pipeline is not None:
+        raise RequestError("--pipeline chooses accuracies, which --devices does not compare; leave it out")
     table = all_records(study, None if datasets else device, every_device=devices)
     if datasets:
-        result = correlate_datasets(fitting(table, among), without=without or ())
+        result = correlate_datasets(fitting(table, among), Scope(pipeline=pipeline), without=without or ())
     elif devices:
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
@@ -268,6 +273,8 @@ def correlate_command(
         tell_left_out(comparison, rows, named, device)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
         tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
+        if set(QUALITIES) & set(result.columns) and (why := not_comparable(rows)):
+            note(f"note: {why}")
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
 
 
@@ -293,7 +300,8 @@ def disagree_command(
     chosen = indicators or _indicators_in_common(rows)
     result = disagreement(rows, chosen)
     if result.pairs[0].n < 2:
-        raise RequestError(f"no two models have all of {', '.join(chosen)} at {img_size} px; {how_to_measure()}")
+        which = "undisturbed numbers for all" if result.excluded.disturbed else "all"
+        raise RequestError(f"no two models have {which} of {', '.join(chosen)} at {img_size} px; {how_to_measure()}")
     emit_json(result.to_dict()) if as_json else decision_text.print_disagreement(result)
     tell_simulated(rows, chosen)
 
@@ -314,12 +322,13 @@ def _known_metrics(rows: "pd.DataFrame", least: int) -> list[str]:
 
 def _indicators_in_common(rows: "pd.DataFrame") -> list[str]:
     """The cost indicators that many models share: the most common first, as long as five models have all of them."""
+    from favor.analyze.reasons import undisturbed
     from favor.metrics import METRICS
 
     costs = [name for name in _known_metrics(rows, least=5) if METRICS[name].group != "quality"]
     chosen: list[str] = []
     for name in sorted(costs, key=lambda cost: -len(rows.dropna(subset=[cost]))):
-        if len(rows.dropna(subset=[*chosen, name])) >= 5:
+        if len(undisturbed(rows.dropna(subset=[*chosen, name]), [*chosen, name])) >= 5:
             chosen.append(name)
     return chosen
 

@@ -11,7 +11,7 @@ from favor.analyze.front import Front
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
-from favor.analyze.origins import said_source
+from favor.analyze.origins import EXTRAPOLATED, said_source, shown_source
 from favor.analyze.pareto import ParetoPoint
 from favor.analyze.recommendation import Choice, Reading, Recommendation, ToDecide
 from favor.analyze.selection import Excluded
@@ -125,7 +125,7 @@ def _print_reason(answer: Recommendation) -> None:
         return
     emit_line(f"Why: {answer.why.summary}")
     for binding in answer.why.binding:
-        emit_line(f"  {binding.option} decides: without it {binding.instead} would be favored")
+        emit_line(f"  {binding}")
     if answer.why.dominates:
         emit_line(f"  {by_numbers('dominates', answer.why.dominates, answer.why.without_intervals, _SHOWN)}")
     for loss in answer.why.gives_up:
@@ -235,17 +235,21 @@ def print_correlations(result: CorrelationResult) -> None:
     undefined = len(result.pairs) - len(rows)
     if undefined:
         note(f"{undefined} pairs are not shown: they have fewer than three models in common, or do not vary")
+    if disturbed := result.excluded.disturbed:
+        note(f"left out: the busy or contradictory numbers of {plural(disturbed, 'model')}")
     if result.without:
         note(f"left out: {', '.join(result.without)}")
 
 
 def print_effects(effects: Sequence[PairedEffect]) -> None:
     """The mean difference that each change makes, with its interval and test."""
-    columns = ["Change", "Source", "Pairs", "Mean difference", "95 % interval", "p", "Verdict"]
+    over = ["Seeds"] if any(effect.seeds for effect in effects) else []
+    columns = ["Change", "Source", *over, "Pairs", "Mean difference", "95 % interval", "p", "Verdict"]
     rows = [
         [
             effect.change,
             str(effect.source),
+            *([effect.seeds or ""] if over else []),
             str(effect.n),
             f"{effect.mean:+.3g} {'points' if effect.unit == '%' else effect.unit}",
             _interval(effect.low, effect.high),
@@ -255,7 +259,10 @@ def print_effects(effects: Sequence[PairedEffect]) -> None:
         for effect in effects
         if effect.n
     ]
-    emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[2:6])
+    emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[-5:-1])
+    for effect in effects:
+        if effect.unequal is not None:
+            note(f"{effect.change} ({effect.source}) is not tested: {effect.unequal}")
 
 
 def print_disagreement(result: DisagreementResult) -> None:
@@ -295,7 +302,7 @@ def print_comparison(pair: PairComparison) -> None:
             _difference(entry),
             names.get(entry.verdict, entry.verdict),
             _p(entry.p),
-            entry.test,
+            _basis(entry),
         ]
         for entry in pair.metrics
     ]
@@ -329,6 +336,10 @@ def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:
     emit_line(result.verdict)
     for name, why in flagged.items():
         emit_line(f"Flagged and left out: {name}: {why}")
+    for comparison in result.comparisons:
+        if comparison.disturbed:
+            which = f"{plural(comparison.disturbed, 'model')} with a busy or contradictory {comparison.indicator}"
+            note(f"note: {comparison.match}: left out: {which}")
     for reason in result.missing:
         note(f"note: {reason}")
 
@@ -348,7 +359,7 @@ def _reading(metric: str, reading: Reading | None, with_source: bool = True) -> 
 
 
 def marked(metric: str, reading: Reading, with_source: bool = True) -> str:
-    """A number with its interval, number of seeds, and a mark if it is simulated, disturbed, unsteady or unfinished."""
+    """A number with its interval, its seeds, and a mark if it is simulated, extrapolated, doubtful or unfinished."""
     width = _half_width(metric, reading.value, reading.low, reading.high)
     seeds = ""
     if reading.seeds is not None and reading.seeds.std is not None:
@@ -357,12 +368,12 @@ def marked(metric: str, reading: Reading, with_source: bool = True) -> str:
     early = "" if reading.unfinished is None else f" (unfinished: epoch {reading.unfinished:g})"
     doubt = disturbance(reading.flags) or ("unsteady" if is_unsteady(reading.flags) else None)
     doubtful = f" ({doubt})" if doubt else ""
-    source = _mark(reading.source) if with_source else ""
+    source = _mark(shown_source(metric, reading.source, reading.low, reading.high)) if with_source else ""
     return f"{_quantity(metric, reading.value)}{width}{seeds}{source}{doubtful}{early}"
 
 
 def _mark(source: str | None) -> str:
-    return f" ({source})" if source in ("simulated", "predicted") else ""
+    return f" ({source})" if source in ("simulated", "predicted", EXTRAPOLATED) else ""
 
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
@@ -382,6 +393,14 @@ def _difference(entry: MetricComparison) -> str:
     if entry.unit == "%":
         return f"{entry.difference:+.2f}"
     return "" if entry.ratio is None else f"x {entry.ratio:.3g}"
+
+
+def _basis(entry: MetricComparison) -> str:
+    """The test, and the numbers that it compared if others are shown."""
+    if entry.tested is None:
+        return entry.test
+    a, b = (_quantity(entry.metric, value) for value in entry.tested)
+    return f"{entry.test}: {a} and {b}"
 
 
 def _p(p: float | None) -> str:
@@ -418,6 +437,8 @@ def _left_out(excluded: Excluded) -> str:
     '; left out: 200 models that lack one of these metrics, 1 that could not be trained or measured'
     """
     reasons = []
+    if excluded.disturbed:
+        reasons.append(f"{plural(excluded.disturbed, 'model')} with a busy or contradictory number")
     if excluded.missing:
         lack = "lacks" if excluded.missing == 1 else "lack"
         reasons.append(f"{plural(excluded.missing, 'model')} that {lack} one of these metrics")

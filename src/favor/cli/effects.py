@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from favor.cli.console import emit_json, examples
-from favor.cli.evidence import Dataset, Studies, all_records, how_to_measure
+from favor.cli.evidence import Dataset, OverSeeds, Studies, all_records, how_to_measure
 from favor.cli.zoo import AsJson
 from favor.terminal import note
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 EFFECTS_EXAMPLES = examples(
     ("favor effects", "on CIFAR-10, from the paper's tables"),
     ("favor effects --study mine --dataset tiny-imagenet", "with your own trainings"),
+    ("favor effects --study mine --seeds best", "the best over your seeds, as the paper prints"),
     ("favor effects train_memory --json", "another metric, for programs"),
 )
 
@@ -26,10 +27,12 @@ def add_commands(app: typer.Typer) -> None:
 def effects_command(
     metric: Annotated[str, typer.Argument(help="Metric to compare.")] = "top1",
     dataset: Dataset = "cifar10",
+    seeds: OverSeeds = "mean",
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what linear attention, convolutional embedding and rotary positions change in the Vision X-formers."""
+    from favor.analyze import Scope
     from favor.analyze.effects import x_former_effects
     from favor.cli import decision_text
     from favor.errors import RequestError
@@ -40,7 +43,7 @@ def effects_command(
     if METRICS[known_metric(metric).name].group == "quality":
         _say_other_datasets(table, dataset)
         table = table[table["dataset"] == dataset]
-    effects = x_former_effects(table, metric)
+    effects = x_former_effects(table, metric, Scope(seeds=seeds))
     if not effects:
         raise RequestError(f"no two X-formers that differ in one part have {metric} on {dataset}; {how_to_measure()}")
     emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)

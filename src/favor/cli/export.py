@@ -43,6 +43,9 @@ def export_command(
     ] = False,
     pretrained: Pretrained = False,
     weights: Weights = None,
+    img_size: Annotated[
+        int | None, typer.Option("--img-size", metavar="PIXELS", help="Image size of a named model (default: its own).")
+    ] = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32, fp16 or int8.")] = "fp32",
     calibration: Annotated[
         str | None,
@@ -61,7 +64,16 @@ def export_command(
     load_plugins()
     card = export(
         ExportRequest(
-            source, output, runtime, precision, dynamic_batch, data, calibration, images, weights or pretrained
+            source,
+            output,
+            runtime,
+            precision,
+            dynamic_batch,
+            data,
+            calibration,
+            images,
+            weights or pretrained,
+            img_size,
         )
     )
     if card.dataset is None:

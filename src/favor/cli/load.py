@@ -64,20 +64,24 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
         return
     first = records[0].conditions
     limit = f", p99 within {format_quantity(float(first['p99_limit']), 's')}" if "p99_limit" in first else ""
-    title = f"Load on {first['device']}, {first['runtime']}, {first['precision']}, {first['scenario']}{limit}"
+    ways = {key: {record.conditions[key] for record in records} for key in ("runtime", "precision")}
+    shared = [str(first[key]) for key in ways if len(ways[key]) == 1]
+    several = [key for key in ways if len(ways[key]) > 1]
+    numbers = ("largest load", "95 % interval", "batches", "longest wait", "gains end at batch")
     emit_table(
-        title,
-        ("model", "px", "largest load", "95 % interval", "batches", "longest wait", "gains end at batch", "status"),
+        ", ".join((f"Load on {first['device']}", *shared, f"{first['scenario']}{limit}")),
+        ("model", "px", *several, *numbers, "status"),
         [
             (
                 record.name,
                 str(record.conditions["img_size"]),
+                *(str(record.conditions[key]) for key in several),
                 *_cells(record),
                 record.status if record.reason is None else f"{record.status}: {record.reason}",
             )
             for record in records
         ],
-        right=("px", "largest load", "95 % interval", "batches", "longest wait", "gains end at batch"),
+        right=("px", *numbers),
     )
     for record in records:
         if "max_qps" in record.metrics and not record.metrics["max_qps"].value:
@@ -86,7 +90,7 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
 
     for compared in load_comparisons(records):
         for sentence in breakpoints(compared):
-            note(sentence)
+            note(f"{compared.setting}: {sentence}" if several else sentence)
     note("a short run of MLCommons' load generator, not an MLPerf result")
 
 

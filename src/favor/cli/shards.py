@@ -29,15 +29,18 @@ def shards_command(
     shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Maximum size of a shard.")] = "1GB",
     as_json: AsJson = False,
 ) -> None:
-    """Write a data set as WebDataset shards: a few large files, which shared file systems read fast."""
+    """Write a data set as WebDataset shards: a few large files, which shared file systems read fast.
+
+    Of a folder with `val/` only, these are shards for `favor evaluate`.
+    """
     from favor.data.broken import BrokenImages
     from favor.data.names import parse
-    from favor.data.opening import open_data
+    from favor.data.opening import open_to_copy
     from favor.data.shard_writing import write_shards
     from favor.units import format_quantity, parse_quantity
 
     shard_bytes = int(parse_quantity(shard_size, "B", "--shard-size"))
-    known, opened, broken = parse(data).known, open_data(data), BrokenImages()
+    known, opened, broken = parse(data).known, open_to_copy(data), BrokenImages()
     with progress_bar() as bar:
         task = bar.add_task(f"shards of {known.name}", total=len(opened.train) + len(opened.evaluation))
         index = write_shards(
@@ -55,7 +58,8 @@ def shards_command(
     ]
     title = f"{opened.name}, {len(index.classes):,} classes"
     emit_table(title, ("split", "images", "shards", "size"), rows, ("images", "shards", "size"))
-    note(f"use them with --data {reading}")
+    evaluation_only = "" if len(opened.train) else ", in `favor evaluate` only: there are no training images"
+    note(f"use them with --data {reading}{evaluation_only}")
 
 
 def _counts(shards: "tuple[Shard, ...]") -> dict[str, int]:

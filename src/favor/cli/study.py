@@ -283,12 +283,12 @@ def _conclude(
 
 def _is_behind(page: Path, folder: Path) -> bool:
     """Whether the page is older than the records, as after a run that was killed before it wrote the page."""
-    from favor.records.store import FILE_NAME
+    from favor.records.store import has_records, record_files
 
-    records = folder / FILE_NAME
     if not page.is_file():
         return True
-    return records.is_file() and page.stat().st_mtime_ns < records.stat().st_mtime_ns
+    files = record_files(folder) if has_records(folder) else []
+    return any(page.stat().st_mtime_ns < file.stat().st_mtime_ns for file in files)
 
 
 def study_answer(study: "ResolvedStudy", folder: Path) -> "StudyAnswer":

@@ -140,6 +140,7 @@ def print_answer(
         ends = "unknown interval" if pair.interval is None else "95 %: {:.2f} to {:.2f}".format(*pair.interval)
         how = f"{ends}, {len(pair.ratios)} quiet rounds in turns"
         emit_line(f"Head to head: {pair.b} is {pair.ratio:.2f} times as fast as {pair.a} ({how})")
+    _print_runtimes(states)
     _print_failures(states)
     _print_doubts((study,), states, folder)
     _print_missing_p99(states)
@@ -188,13 +189,19 @@ def _sentences(answer: "Answer") -> Iterator[str]:
     for name in dict.fromkeys(standing.name for standing in answer.standing):
         yield f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name)
     if answer.disagreement is not None and answer.disagreement.warning is not None:
-        yield f"Costs disagree: {answer.disagreement.warning}"
+        disturbed = answer.disagreement.excluded.disturbed
+        left_out = f" Left out: {plural(disturbed, 'model')} with a busy or contradictory cost." if disturbed else ""
+        yield f"Costs disagree: {answer.disagreement.warning}{left_out}"
 
 
 def _standing(standing: "Standing") -> str:
     from favor.cli.decision_text import by_numbers
 
-    text = f"{ordinal(standing.place)} of {standing.of} by {METRICS[standing.metric].title.lower()}"
+    by = METRICS[standing.metric].title.lower()
+    if standing.place is None:
+        return f"no rank by {by}, which is busy or contradictory"
+    left_out = f", {standing.disturbed} busy or contradictory left out" if standing.disturbed else ""
+    text = f"{ordinal(standing.place)} of {standing.of} by {by}{left_out}"
     if standing.on_front is None:
         return text
     if not standing.on_front:
@@ -249,6 +256,14 @@ def _print_doubts(
         # On a cluster, a finished job is submitted again only if the user asks for it.
         again = " --repeat flagged" if any(study.machine.is_cluster for study in studies) else ""
         emit_line(f"{len(doubtful)} of {done} measurements are doubtful; `favor resume {folder}{again}` repeats them")
+
+
+def _print_runtimes(states: Sequence[JobState]) -> None:
+    from favor.report.runtimes import runtimes_finding
+
+    finding = runtimes_finding(state.record for state in states if state.record is not None)
+    if finding is not None:
+        emit_line(finding)
 
 
 def _print_missing_p99(states: Sequence[JobState]) -> None:

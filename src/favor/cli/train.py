@@ -55,6 +55,10 @@ FINETUNE_EXAMPLES = examples(
 EVALUATE_EXAMPLES = examples(
     ("favor evaluate study/runs/RUN", "the best checkpoint of a run, on the data set it was trained on"),
     ("favor evaluate vit_s16 --pretrained --data imagenet-1k", "published weights, with their own preprocessing"),
+    (
+        "favor evaluate resnet50 --weights a1_in1k --img-size 288",
+        "at a larger size, for which some weights name a crop",
+    ),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
     ("favor evaluate int8.onnx", "a file that was exported with favor export"),
 )
@@ -83,7 +87,18 @@ Pretrained = Annotated[
     bool, typer.Option("--pretrained", help="Use the model's published weights; `favor show NAME` lists them.")
 ]
 Weights = Annotated[
-    str | None, typer.Option("--weights", metavar="TAG", help="Tag of the published weights; implies --pretrained.")
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="TAG|FILE",
+        help="Tag of the published weights, or a file with weights in timm's layout; implies --pretrained.",
+    ),
+]
+PublishedSize = Annotated[
+    int | None,
+    typer.Option(
+        "--img-size", metavar="PIXELS", help="Image size for published weights (default: that of their training)."
+    ),
 ]
 Trained = Annotated[
     Path,
@@ -124,7 +139,7 @@ def train_command(
         models = matching_models(names)
         if len(models) != 1 or options["init"] is not None:
             raise RequestError("--pretrained starts one model from its own weights; name one model, and no --init")
-        options |= {"init": f"{TIMM}{_checkpoint_for(models[0], weights).name}"}
+        options |= {"init": _init_of(_checkpoint_for(models[0], weights))}
     _train(names, study, resume, wait, as_json, options)
 
 
@@ -133,7 +148,15 @@ def _checkpoint_for(model: str, tag: str | None, img_size: int | None = None) ->
     from favor.zoo.checkpoints import checkpoint
     from favor.zoo.registry import card
 
-    return checkpoint(card(model).name, tag, img_size)
+    chosen = checkpoint(card(model).name, tag, img_size)
+    if chosen.borrowed:
+        note(f"{model} starts from {chosen.name}, which was trained without reducing tokens")
+    return chosen
+
+
+def _init_of(chosen: "Checkpoint") -> str:
+    """A checkpoint as `--init` takes it."""
+    return str(chosen.file or f"{TIMM}{chosen.name}")
 
 
 def finetune_command(
@@ -172,7 +195,9 @@ def finetune_command(
             raise RequestError("--model names the model of a file; with --pretrained the argument is the model")
         name = str(checkpoint)
         chosen = _checkpoint_for(name, weights, img_size)
-        init, keys = f"{TIMM}{chosen.name}", recipe_keys_for(chosen, img_size)
+        init, keys = _init_of(chosen), recipe_keys_for(chosen, img_size)
+        if chosen.crop_mode != "center":
+            note(f"fine-tuning crops the center of images; {chosen.name} was evaluated with timm's {chosen.crop_mode}")
     else:
         _refuse_model_name(checkpoint)
         name = model or model_of(checkpoint)
@@ -218,6 +243,7 @@ def evaluate_command(
     ] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
+    img_size: PublishedSize = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images per batch.")] = 64,
     device: DeviceName = None,
     workers: Workers = None,
@@ -247,6 +273,7 @@ def evaluate_command(
             batch_size,
             workers_of_this_process(workers),
             weights or pretrained,
+            img_size,
             _with_bar if processes.leads else iter,
         )
         if not processes.leads:
@@ -290,6 +317,7 @@ def predict_command(
     ] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
+    img_size: PublishedSize = None,
     device: DeviceName = None,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -311,7 +339,7 @@ def predict_command(
         _refuse_model_name(checkpoint)
     chosen = find_device(device)
     files, predictions = images_in(images)  # before weights are downloaded
-    trained = open_classifier(checkpoint, chosen, weights or pretrained)
+    trained = open_classifier(checkpoint, chosen, weights or pretrained, img_size)
     with progress_bar() as bar:
         searching = bar.add_task("looking for the best batch size", total=None)
         most = PREDICTION_BATCH.get(chosen.kind, PREDICTION_BATCH_ELSEWHERE)

@@ -210,7 +210,7 @@ def show_command(
 
 
 def _published(name: str) -> "list[tuple[Checkpoint, CheckpointAccuracy | None]]":
-    """The checkpoints of a model, each with its own published accuracy at its image size."""
+    """The checkpoints of a model at the image size of their training, and at others for which timm has an accuracy."""
     from favor.records.timm_results import checkpoint_accuracies
     from favor.zoo.checkpoints import architectures_of, checkpoints
 
@@ -218,7 +218,11 @@ def _published(name: str) -> "list[tuple[Checkpoint, CheckpointAccuracy | None]]
     if not architectures:
         return []
     reached = {(one.checkpoint, one.img_size): one for one in checkpoint_accuracies(architectures)}
-    return [(one, reached.get((one.name, one.img_size))) for one in checkpoints(name)]
+    rows = []
+    for one in checkpoints(name):
+        sizes = {one.img_size} | {size for checkpoint, size in reached if checkpoint == one.name}
+        rows += [(one.at(size), reached.get((one.name, size))) for size in sorted(sizes)]
+    return rows
 
 
 def _training(checkpoint: "Checkpoint", reached: "CheckpointAccuracy | None") -> str:

@@ -42,6 +42,7 @@ _FREE_MEMBERS, _BYTES_PER_MEMBER = 10_000, 100
 _DEEPEST, _LONGEST_NAME = 32, 1000
 _XZ_MEMORY = 2**27  # `xz -9` needs half of it; a header may demand 4 GB
 _LONGEST_EXTENSION = 2**20
+_LARGEST_MEMBER = 2**42
 
 
 def is_archive(path: Path) -> bool:
@@ -184,6 +185,9 @@ def _extract_zip(file: BinaryIO, unpacking: _Unpacking) -> None:
             kind = stat.S_IFMT(member.external_attr >> 16)
             if member.filename.endswith("/"):
                 unpacking.make_folder(member.filename)
+            elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # Of the others, Python unpacks any size at once.
+                raise unpacking.refusal(f"{shown(member.filename)} is compressed with another method than deflate")
             elif kind in (0, stat.S_IFREG):
                 with content.open(member) as compressed:
                     unpacking.file(member.filename, _Counted(compressed, unpacking))
@@ -258,13 +262,20 @@ class _Xz(io.RawIOBase):
 
 
 class TarHeader(tarfile.TarInfo):
-    """The header of a member; on a damaged header, tarfile would silently take the archive to end there."""
+    """The header of a member; on a damaged header, tarfile would silently take the archive to end there.
+
+    Of extended headers, only paths and sizes are read, and by code of our own: on some that tarfile reads, it hangs or
+    fails with errors of any kind. Sparse files are refused before their maps are read.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         header = super().frombuf(buf, encoding, errors)
-        if header.size < 0 or (header.type in _EXTENSIONS and header.size > _LONGEST_EXTENSION):
+        most = _LONGEST_EXTENSION if header.type in _EXTENSIONS else _LARGEST_MEMBER
+        if not 0 <= header.size <= most:
             raise tarfile.ReadError(f"a header says {header.size:,} bytes")
+        if header.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError(f"{shown(header.name)} is a sparse file")
         return header
 
     @classmethod
@@ -275,6 +286,47 @@ class TarHeader(tarfile.TarInfo):
             raise  # the zeros that mark the end
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(f"{one_line(error)} at byte {tarfile_.offset:,}") from error
+
+    def _proc_pax(self, tarfile_: tarfile.TarFile) -> Self:
+        """The next header, with the path and the size that this one gives it; one for all that follow gives nothing."""
+        content = tarfile_.fileobj.read(self._block(self.size))  # type: ignore[attr-defined, union-attr]
+        fields = _pax_fields(content[: self.size])
+        if len(content) < self.size or any(key.startswith(b"GNU.sparse.") for key in fields):
+            raise tarfile.ReadError("an extended header that is truncated, or of a sparse file")
+        try:
+            member = self.fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError("an extended header without a member") from error
+        member.offset = self.offset
+        if self.type != tarfile.XGLTYPE and b"path" in fields:
+            member.name = fields[b"path"].decode("utf-8", "surrogateescape").rstrip("/")
+        if self.type != tarfile.XGLTYPE and b"size" in fields:
+            size = fields[b"size"]
+            if not size.isdigit() or len(size) > 20 or int(size) > _LARGEST_MEMBER:
+                raise tarfile.ReadError(f"an extended header says {shown(size)} bytes")
+            member.size = int(size)
+            if member.isreg():
+                tarfile_.offset = member.offset_data + member._block(member.size)  # type: ignore[attr-defined]
+        return member
+
+
+def _pax_fields(content: bytes) -> dict[bytes, bytes]:
+    """The fields of an extended header, lines of `LENGTH KEY=VALUE`.
+
+    >>> _pax_fields(b"9 size=1\\n12 path=a/b\\n")
+    {b'size': b'1', b'path': b'a/b'}
+    """
+    fields: dict[bytes, bytes] = {}
+    start = 0
+    while start < len(content):
+        length = content[start : start + 8].partition(b" ")[0]
+        end = start + (int(length) if length.isdigit() else 0)
+        key, equals, value = content[start + len(length) + 1 : end - 1].partition(b"=")
+        if not equals or content[end - 1 : end] != b"\n":
+            raise tarfile.ReadError("a damaged extended header")
+        fields[key] = value
+        start = end
+    return fields
 
 
 _EXTENSIONS = (

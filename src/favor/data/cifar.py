@@ -1,12 +1,9 @@
 """CIFAR-10 and CIFAR-100: the binary version, plain or compressed with xz, and the version in Python's pickle format.
 
-A pickle is a program. These are read by an unpickler that accepts only byte arrays and plain containers:
-a file that may call numpy's constructors can make an object from any memory address.
+A pickle is a program. These are read as data, and give only byte arrays and plain containers.
 """
 
 import io
-import pickle
-import pickletools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +16,9 @@ from numpy.typing import NDArray
 from favor.data.archive import unxz
 from favor.data.in_memory import InMemory
 from favor.data.sources import Splits
-from favor.errors import RequestError, one_line, shown
-from favor.regular_file import UnreadableFileError, read_regular, read_text
+from favor.errors import RequestError, shown
+from favor.plain_pickle import Known, NotPickleError, NotPlainError, read_plain
+from favor.regular_file import read_regular, read_text
 
 _PIXELS = 3 * 32 * 32
 _MOST_BYTES = 2**28  # CIFAR-100's training images have 154 MB
@@ -135,7 +133,8 @@ def _class_names(root: Path, layout: _Layout, pickled: bool) -> tuple[str, ...]:
         file, key = layout.pickled_names
         found = unpickled_arrays(root / file).get(key, []) if (root / file).is_file() else []
         listed = found if isinstance(found, list) else []
-        names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in listed)
+        texts = (name.decode("latin1") if isinstance(name, bytes) else name for name in listed)
+        names = tuple(name for name in texts if isinstance(name, str))
     else:
         path = root / layout.names
         names = tuple(read_text(path, _MOST_BYTES).split()) if path.exists() else ()
@@ -149,77 +148,55 @@ def _class_names(root: Path, layout: _Layout, pickled: bool) -> tuple[str, ...]:
 def unpickled_arrays(path: Path) -> dict[bytes, Any]:
     """The dict in a pickle of byte arrays, numbers, strings and containers; all else is refused, not executed."""
     try:
-        # The authors' files are from Python 2, whose strings are bytes: latin1 keeps every byte.
-        encoded = read_regular(path, _MOST_BYTES)
-        _check_memo(encoded)
-        content = _ArraysOnly(io.BytesIO(encoded), encoding="latin1").load()
-    except UnreadableFileError:
-        raise
-    except RequestError as error:
-        raise RequestError(f"{path}: {error}") from error
-    except _NOT_A_PICKLE as error:
-        raise RequestError(f"{path}: truncated or not a pickle ({one_line(error)}); download it again") from error
-    if not isinstance(content, dict):
-        raise RequestError(f"{path}: holds a {type(content).__name__}, not a dict; this is not a CIFAR file")
+        content = read_plain(io.BytesIO(read_regular(path, _MOST_BYTES)), _ARRAYS)
+    except NotPlainError as error:
+        raise RequestError(f"{path}: refused: the pickle {error}") from error
+    except NotPickleError as error:
+        raise RequestError(f"{path}: truncated or not a pickle ({error}); download it again") from error
+    if not isinstance(content, dict) or not all(isinstance(key, str | bytes) for key in content):
+        raise RequestError(f"{path}: holds {shown(content)}, not values by name; this is not a CIFAR file")
     return {
-        key.encode() if isinstance(key, str) else key: value.values if isinstance(value, _Array) else value
+        key.encode(errors="replace") if isinstance(key, str) else key: (
+            value.values if isinstance(value, _Array) else value
+        )
         for key, value in content.items()
     }
-
-
-_NOT_A_PICKLE = (
-    *(pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError),
-    *(MemoryError, OverflowError, RecursionError),
-)
-"""What Python's unpickler raises on bytes that are not a pickle, or on absurd sizes and depths."""
-
-
-def _check_memo(encoded: bytes) -> None:
-    """Refuse implausible memo indices: Python allocates memory for all below."""
-    for opcode, argument, _ in pickletools.genops(encoded):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument is not None and int(argument) > len(encoded):
-            raise RequestError(f"refused: the pickle has the implausible memo index {argument}")
 
 
 class _Bytes:
     """Stands for uint8, the only dtype of CIFAR's arrays."""
 
-    def __setstate__(self, state: object) -> None:
+    def __init__(self, arguments: tuple[object, ...]) -> None:
+        if arguments[:1] != ("u1",):
+            raise NotPlainError(f"has an array of type {shown(arguments[0] if arguments else None)}; CIFAR's are bytes")
+
+    def set_state(self, state: object) -> None:
         """Ignore the file's dtype state: bytes need none."""
 
 
 class _Array:
     """Stands for an array in a pickle, so that numpy gets only a shape and bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, _: tuple[object, ...]) -> None:
         self.values: NDArray[np.uint8] | None = None
 
-    def __setstate__(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         match state:
-            case (_, tuple(shape), _Bytes(), columns_first, bytes() | str() as content):
+            case (_, (int(rows), int(columns)), _Bytes(), by_columns, bytes() | str() as content):
+                # The authors' files are from Python 2, whose strings are bytes: latin1 keeps every byte.
                 raw = content.encode("latin1") if isinstance(content, str) else content
-                order: Literal["C", "F"] = "F" if columns_first else "C"
-                self.values = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order=order)
+                if rows < 0 or columns < 0 or rows * columns != len(raw):
+                    raise NotPlainError(f"has {len(raw):,} bytes for an array of shape {shown((rows, columns))}")
+                order: Literal["C", "F"] = "F" if by_columns else "C"
+                self.values = np.frombuffer(raw, dtype=np.uint8).reshape((rows, columns), order=order)
             case _:
-                raise ValueError("an array that is not of bytes")
+                raise NotPlainError("has an array that is not a table of bytes")
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler for byte arrays, and nothing that could be executed."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        # New functions for each call, since a pickle can set attributes on them.
-        match module, name:
-            case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
-                return lambda *_: _Array()
-            case "numpy", "dtype":
-                return lambda code, *_: _known_type(code)
-            case "numpy", "ndarray":
-                return "named by every array, but never called"
-        raise RequestError(f"refused: the pickle uses {shown(f'{module}.{name}')}, which is not an array")
-
-
-def _known_type(code: object) -> _Bytes:
-    if code != "u1":
-        raise RequestError(f"refused: the pickle has an array of type {shown(code)}; CIFAR's are bytes")
-    return _Bytes()
+_ARRAYS: Known = {
+    "numpy.core.multiarray._reconstruct": _Array,
+    "numpy._core.multiarray._reconstruct": _Array,
+    "numpy.dtype": _Bytes,
+    "numpy.ndarray": None,
+}
+"""The names in a pickle of arrays. numpy's own constructors can make an object from any memory address."""

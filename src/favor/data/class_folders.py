@@ -15,7 +15,10 @@ from favor.errors import RequestError, shown
 from favor.text import plural
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
-UNREADABLE_ENDINGS = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".psd")
+UNREADABLE_ENDINGS = (
+    *(".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".psd"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".rw2", ".orf", ".pef", ".srw"),  # raw
+)
 """Images in formats that favor does not decode: refused, since nobody would notice that they are left out."""
 CONVERT = "convert it to JPEG, for example with ImageMagick: `magick FILE FILE.jpg`"
 TRAIN_FOLDERS = ("train", "training", "imagenet21k_train")
@@ -49,18 +52,29 @@ def splits_of(root: Path) -> tuple[Path | None, Path | None]:
     if train is None and evaluation is not None:
         wanted = ", ".join(TRAIN_FOLDERS[:-1])
         raise RequestError(f"{root}: has {evaluation.name}/ but none of {wanted}; add one")
+    if train is not None and evaluation is not None and not folders_in(evaluation):
+        raise RequestError(
+            f"{root}: {evaluation.name}/ has no class folders, so its images have no labels; add them, or pass {train} "
+            "to split it"
+        )
     return train, evaluation
 
 
 def first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
     """The first of these folders that exists, in whatever case it is written."""
-    there = {folder.lower(): folder for folder in sorted(_folders(root), reverse=True)}
+    there = {folder.lower(): folder for folder in sorted(folders_in(root), reverse=True)}
     return next((root / there[name] for name in names if name in there), None)
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The folders right below a folder that people made, in no order."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir() and _is_of_people(entry.name)]
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """The classes sorted by name; this order gives their numbers."""
-    names = sorted(_folders(folder))
+    names = sorted(folders_in(folder))
     if not names:
         raise RequestError(f"{folder}: it has no folders; it needs one folder of images per class")
     for name in names:
@@ -97,13 +111,17 @@ def images_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def check_classes(folder: Path, classes: tuple[str, ...], labels: Iterable[int]) -> None:
-    """Refuse class folders that have nothing to learn from, and images outside of all class folders."""
+    """Refuse class folders that have nothing to learn from."""
     empty = sorted(set(range(len(classes))).difference(labels))
     if empty:
         raise RequestError(
             f"{folder}: class {classes[empty[0]]!r} has no image to learn from; put two or more into each class "
             "folder, or remove it"
         )
+
+
+def refuse_loose_images(folder: Path) -> None:
+    """Refuse images outside of all class folders, which nobody would notice to be left out."""
     with os.scandir(folder) as entries:
         loose = sorted(entry.name for entry in entries if entry.is_file() and _is_image_of_people(entry.name))
     if loose:
@@ -153,11 +171,6 @@ def count_training_images(root: Path) -> int:
 def _draw(relative: str) -> bytes:
     """A random key that belongs to a path."""
     return blake2b(os.fsencode(relative), digest_size=16).digest()
-
-
-def _folders(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if entry.is_dir() and _is_of_people(entry.name)]
 
 
 def _files(folder: Path) -> Iterator[str]:

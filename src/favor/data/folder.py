@@ -13,6 +13,7 @@ from favor.data.class_folders import (
     class_folders,
     first_folder,
     listed,
+    refuse_loose_images,
     split,
     splits_of,
 )
@@ -43,8 +44,10 @@ def open_folder(root: Path) -> Splits:
 def open_own_images(root: Path) -> Splits:
     """The same for a folder of a user's own, of which every class must have something to learn from."""
     splits = open_folder(root)
-    train, _ = splits_of(root)
+    train, evaluation = splits_of(root)
     check_classes(train or root, splits.classes, splits.train.labels.tolist())
+    for folder in filter(None, (root, train, evaluation)):
+        refuse_loose_images(folder)
     return splits
 
 
@@ -55,8 +58,11 @@ def open_evaluation_images(root: Path, classes: tuple[str, ...] | None = None) -
     """
     folder = first_folder(root, EVALUATION_FOLDERS) or splits_of(root)[1] or root
     classes = classes or class_folders(folder)
+    evaluation = images_by_class(folder, classes)
+    for place in (root, folder):
+        refuse_loose_images(place)
     nothing = ImageFiles(FolderPlaces(folder, []), np.empty(0, dtype=np.int64))
-    return Splits(classes, nothing, images_by_class(folder, classes))
+    return Splits(classes, nothing, evaluation)
 
 
 def open_with_evaluation(root: Path, classes: tuple[str, ...], evaluation: Iterable[str]) -> Splits:

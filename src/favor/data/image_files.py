@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from favor.data.decoding import MOST_BYTES, UndecodableImageError, check_size, decoded
-from favor.data.framing import Cut, reflected, resized_shape, start
+from favor.data.framing import CropMode, Cut, bordered, reflected, start
 from favor.data.in_memory import InMemory
 from favor.data.sources import BrokenImage, Fetched, ImageSource
 from favor.errors import RequestError
@@ -83,7 +83,7 @@ class SmallSet:
 
     def __init__(self, files: ImageFiles) -> None:
         self.labels, self._files = files.labels, files
-        self._kept: dict[tuple[int, int], NDArray[np.uint8] | BrokenImage] = {}
+        self._kept: dict[tuple[int, int, CropMode], NDArray[np.uint8] | BrokenImage] = {}
         self._room = 2 * SMALL_SET  # panoramas take more than was estimated
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class SmallSet:
         return _fetched(samples, cut, lambda sample: self._resized(sample, cut))
 
     def _resized(self, sample: int, cut: Cut) -> NDArray[np.uint8] | BrokenImage:
-        key = (sample, cut.side)
+        key = (sample, cut.side, cut.mode)
         image = self._kept.get(key)
         if image is None:
             image = _resized_or_broken(self._files, sample, cut)
@@ -140,19 +140,18 @@ def decode_all(files: ImageFiles, side: int) -> tuple[InMemory, tuple[BrokenImag
 
 
 def _resized(files: ImageFiles, sample: int, cut: Cut) -> NDArray[np.uint8]:
-    """The decoded image with the cut's shorter side, as (H, W, 3).
+    """The decoded image as large as the cut wants it, as (H, W, 3).
 
     It differs from Pillow's by at most 2 of 255 levels: torch's kernel for bytes with channels last is several times
     faster.
     """
     image = decoded(files.places.read(sample), cut.side if cut.may_reduce else None, files.upright)
-    height, width = resized_shape(image.height, image.width, cut.side)
+    height, width = cut.shape_of(image.height, image.width)
     check_size(width, height)
-    if (height, width) == image.pixels.shape[:2]:
-        return image.pixels
-    channels_last = torch.from_numpy(image.pixels).permute(2, 0, 1)[None]
-    result = F.interpolate(channels_last, (height, width), mode=cut.interpolation, antialias=True)
-    return result[0].permute(1, 2, 0).numpy()
+    result = torch.from_numpy(image.pixels).permute(2, 0, 1)[None]  # channels last
+    if (height, width) != image.pixels.shape[:2]:
+        result = F.interpolate(result, (height, width), mode=cut.interpolation, antialias=True)
+    return bordered(result, cut)[0].permute(1, 2, 0).numpy()
 
 
 def _resized_or_broken(files: ImageFiles, sample: int, cut: Cut) -> NDArray[np.uint8] | BrokenImage:

@@ -1,5 +1,7 @@
 """From `--data NAME[:PATH]` to a loaded data set."""
 
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,11 +18,14 @@ from favor.data.image_files import upright
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.names import DataRequest, NamedSet, find, parse
 from favor.data.shard_index import ShardIndex, read_index
-from favor.data.shards import has_shards, open_indexed, open_shards
+from favor.data.shards import has_shards, numbered_classes, open_evaluation_shards, open_indexed, open_shards
 from favor.data.sources import DataSet, Splits
 from favor.data.synthetic import open_synthetic
 from favor.data.tiny_imagenet import open_tiny_imagenet
 from favor.errors import RequestError, WorkError, one_line
+
+_log = logging.getLogger("favor.data")
+_WORDNET_ID = re.compile(r"n\d{8}")
 
 
 def open_data(text: str) -> DataSet:
@@ -30,22 +35,51 @@ def open_data(text: str) -> DataSet:
     >>> len(digits.train), len(digits.evaluation), digits.num_classes
     (1437, 360, 10)
     """
-    return _open(text, _READERS)
+    found = _open(text, _READERS)
+    if not len(found.train):
+        raise RequestError(f"{found.place}: no training images in the shards; only `favor evaluate` can use them")
+    return found
 
 
 def open_for_evaluation(text: str, classes: tuple[str, ...], *, whole: bool) -> DataSet:
-    """The data set on which a model of these classes is evaluated: of class folders, those below `val` are enough.
+    """The data set on which a model of these classes is evaluated: of class folders and shards, `val` is enough.
 
     Without a split, all images of a user's own folder are evaluated; those of a known set only if `whole`.
     """
 
     def known_set(root: Path) -> Splits:
-        train, evaluation = (first_folder(root, names) for names in (TRAIN_FOLDERS, EVALUATION_FOLDERS))
-        return open_evaluation_images(root) if train is None and (evaluation or whole) else open_folder(root)
+        all_of_it = whole and first_folder(root, TRAIN_FOLDERS) is None
+        return open_evaluation_images(root) if all_of_it else open_folder(root)
 
-    own = partial(open_evaluation_images, classes=classes)
-    readers: dict[str, Callable[[Path], Splits]] = {**dict.fromkeys(_IN_CLASS_FOLDERS, known_set), "folder": own}
-    return _open(text, _READERS | {name: partial(_shards_or, read) for name, read in readers.items()})
+    known = partial(_val_alone_or, known_set)
+    own = partial(_shards_or, partial(open_evaluation_images, classes=classes), open_evaluation_shards)
+    found = _open(text, {**_READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
+    return _with_wordnet_ids(found, parse(text).known, classes)
+
+
+def open_to_copy(text: str) -> DataSet:
+    """The data set as `favor shards` copies it: with its training images, or without if it has only `val`."""
+    own, known = (partial(_val_alone_or, read) for read in (open_own_images, open_folder))
+    return _open(text, {**_READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
+
+
+def _val_alone_or(class_folders: Callable[[Path], Splits], root: Path) -> Splits:
+    """Shards or class folders, without training images if there are only those of `val`."""
+    train, evaluation = (first_folder(root, names) for names in (TRAIN_FOLDERS, EVALUATION_FOLDERS))
+    is_alone = train is None and evaluation is not None
+    return _shards_or(open_evaluation_images if is_alone else class_folders, open_evaluation_shards, root)
+
+
+def _with_wordnet_ids(found: DataSet, known: NamedSet, classes: tuple[str, ...]) -> DataSet:
+    """ImageNet's shards number the classes in the order of their WordNet ids, which are the names of its folders."""
+    are_wordnet_ids = list(classes) == sorted(filter(_WORDNET_ID.fullmatch, classes))
+    if known.name != "imagenet-1k" or found.classes != numbered_classes(len(classes)) or not are_wordnet_ids:
+        return found
+    _log.warning(
+        "%s: the shards number their classes; taking 0 to %d for ImageNet's WordNet ids in their order, %s to %s",
+        *(found.place, len(classes) - 1, classes[0], classes[-1]),
+    )
+    return replace(found, classes=classes)
 
 
 def _open(text: str, readers: Mapping[str, Callable[[Path], Splits]]) -> DataSet:
@@ -80,8 +114,8 @@ def _open_indexed(request: DataRequest, root: Path, index: ShardIndex) -> Splits
     return open_indexed(root, index)
 
 
-def _shards_or(class_folders: Callable[[Path], Splits], root: Path) -> Splits:
-    return open_shards(root) if has_shards(root) else class_folders(root)
+def _shards_or(class_folders: Callable[[Path], Splits], shards: Callable[[Path], Splits], root: Path) -> Splits:
+    return shards(root) if has_shards(root) else class_folders(root)
 
 
 def _check_classes(request: DataRequest, splits: Splits, place: Path) -> None:
@@ -119,6 +153,6 @@ _READERS: dict[str, Callable[[Path], Splits]] = {
     "tiny-imagenet": open_tiny_imagenet,
     "flowers102": open_flowers102,
     "cars": open_cars,
-    **dict.fromkeys(_IN_CLASS_FOLDERS, partial(_shards_or, open_folder)),
-    "folder": partial(_shards_or, open_own_images),
+    **dict.fromkeys(_IN_CLASS_FOLDERS, partial(_shards_or, open_folder, open_shards)),
+    "folder": partial(_shards_or, open_own_images, open_shards),
 }

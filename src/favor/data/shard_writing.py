@@ -71,7 +71,8 @@ def write_shards(
     into.mkdir(parents=True, exist_ok=True)
     index = _begun(into, ShardIndex(data=name, classes=data.classes, samples=samples, shard_bytes=shard_bytes))
     for split, source in zip(SPLITS, (data.train, data.evaluation), strict=True):
-        (into / split).mkdir(exist_ok=True)
+        if len(source):
+            (into / split).mkdir(exist_ok=True)
         done = _intact(into, split, index)
         visited = sum(shard.visited for shard in done)
         on_visit(visited)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from favor.data.archive import TarHeader, is_plain_file
-from favor.data.class_folders import EVALUATION_FOLDERS, IMAGE_ENDINGS, TRAIN_FOLDERS, first_folder
+from favor.data.class_folders import EVALUATION_FOLDERS, IMAGE_ENDINGS, TRAIN_FOLDERS, first_folder, folders_in
 from favor.data.decoding import MOST_BYTES
 from favor.data.image_files import ImageFiles
 from favor.data.shard_index import POSITION, SPLITS, ShardIndex, Split, positions_file, read_positions, shard_file
@@ -70,14 +70,34 @@ class ShardPlaces:
 
 def has_shards(root: Path) -> bool:
     """Whether the folder holds shards rather than class folders."""
-    return bool(_shards_of(root, "train"))
+    # Beside class folders, ILSVRC2012_img_val.tar is the archive that they were unpacked from.
+    has_folders = folders_in(first_folder(root, EVALUATION_FOLDERS) or root)
+    return bool(_shards_of(root, "train") or (_shards_of(root, "val") and not has_folders))
 
 
 def open_shards(root: Path) -> Splits:
     """Shards in `train/` and `val/`, or in one folder with `train` and `val` in their names."""
     train, evaluation = (_indexed(root, split) for split in ("train", "val"))
-    classes = 1 + max(int(train.labels.max()), int(evaluation.labels.max()))
-    return Splits(tuple(str(label) for label in range(classes)), train, evaluation)
+    return Splits(numbered_classes(1 + max(int(train.labels.max()), int(evaluation.labels.max()))), train, evaluation)
+
+
+def open_evaluation_shards(root: Path) -> Splits:
+    """The same, but the training images may be missing."""
+    if _shards_of(root, "train"):
+        return open_shards(root)
+    evaluation = _indexed(root, "val")
+    nothing = ShardPlaces((), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+    training = ImageFiles(nothing, np.empty(0, dtype=np.int64))
+    return Splits(numbered_classes(1 + int(evaluation.labels.max())), training, evaluation)
+
+
+def numbered_classes(count: int) -> tuple[str, ...]:
+    """The classes of shards that do not say their names.
+
+    >>> numbered_classes(3)
+    ('0', '1', '2')
+    """
+    return tuple(str(label) for label in range(count))
 
 
 def open_indexed(root: Path, index: ShardIndex) -> Splits:
@@ -103,7 +123,7 @@ def _positioned(root: Path, split: Split, index: ShardIndex) -> ImageFiles:
             raise RequestError(f"{file}: has {size:,} bytes where the index says {shard.bytes:,}; copy it again")
         found.append(read_positions(positions_file(file), shard, len(index.classes)))
     positions = np.concatenate(found) if found else np.empty(0, POSITION)
-    if not len(positions):
+    if not len(positions) and (split == "val" or index.samples[0]):
         raise RequestError(f"{root}: no images in the shards of {split}")
     which = np.repeat(np.arange(len(files), dtype=np.int32), [len(part) for part in found])
     by_sample = np.argsort(positions["sample"], kind="stable")

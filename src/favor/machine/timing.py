@@ -25,20 +25,25 @@ class Synchronizes(Protocol):
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How long a call takes after warm-up, and whether its time had settled by then."""
+    """How long a call takes after warm-up, whether its time had settled by then, and how long the first one took."""
 
     seconds: float
     settled: bool
+    first: float
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of a call: one figure per sample, each the mean of `calls_per_sample` calls."""
+    """The time of a call: one figure per sample, each the mean of `calls_per_sample` calls.
+
+    `first` are the seconds of the very first call, which may compile; it is no sample.
+    """
 
     seconds: tuple[float, ...]
     calls_per_sample: int
     settled: bool
     converged: bool
+    first: float
 
     def quantile(self, share: float) -> Estimate:
         """A quantile of the samples with its 95 % interval."""
@@ -72,7 +77,7 @@ def time_calls(
     calls = max(1, math.ceil(sample_seconds / warm.seconds)) if warm.seconds > 0 else 1
     with _no_garbage_collection():
         samples = collect(lambda: seconds_per_call(run, calls, device, clock), rule, clock)
-    return Timing(samples.seconds, calls, warm.settled, samples.converged)
+    return Timing(samples.seconds, calls, warm.settled, samples.converged, warm.first)
 
 
 def with_more_calls(
@@ -100,17 +105,16 @@ def warm_up(run: Callable[[], None], device: Synchronizes, clock: Clock, limit: 
 
     The first call does not count: it compiles, loads kernels and asks the system for memory.
     """
-    run()
-    device.synchronize()
+    first = seconds_per_call(run, 1, device, clock)
     start = clock.now()
     seconds: list[float] = []
     while True:
         seconds.append(seconds_per_call(run, 1, device, clock))
         if len(seconds) >= 6 and _settled(seconds, 3):
-            return WarmUp(statistics.median(seconds[-3:]), settled=True)
+            return WarmUp(statistics.median(seconds[-3:]), settled=True, first=first)
         if clock.now() - start >= limit or len(seconds) >= MOST_WARM_UP_CALLS:
             # Slow calls leave only a few times to compare.
-            return WarmUp(seconds[-1], settled=_settled(seconds, min(3, len(seconds) // 2)))
+            return WarmUp(seconds[-1], settled=_settled(seconds, min(3, len(seconds) // 2)), first=first)
 
 
 def _settled(seconds: Sequence[float], count: int) -> bool:

@@ -1,5 +1,6 @@
 """What both phases measure with: the device, the clock, and the meters."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -49,6 +50,7 @@ class Bench:
     budget: float
     memory_limit: int | None = None
     energy: EnergyMeter | None = None
+    time_limit: float = math.inf
 
     def time(self, step: str, call: Call, *, least_samples: int = 10, sample_seconds: float = SAMPLE_SECONDS) -> Timing:
         """Time a call within the budget, and flag the record with the step's name where the timing is doubtful."""
@@ -124,22 +126,31 @@ class Bench:
         return SHARE_OF_ROOM * self.device.room(held, self.memory_limit)
 
     def search(self, step: str, workload: Workload) -> Search:
-        """Search the best batch size within the budget and the memory, and keep the curve on the record."""
+        """Search the best batch size within the budget and the memory, and keep the curve on the record.
+
+        Compiling for a batch size is not part of the budget; all of it may take half the time limit.
+        """
         self.channel.begin(step)
         smallest = self.smallest_batch(workload)
         limit = self._largest_to_try(workload, smallest)
-        start = self.clock.now()
+        start, compiling = self.clock.now(), 0.0
         rule = search_rule(self.budget)
 
         def throughput(batch_size: int) -> float:
+            nonlocal compiling
             self.device.release()
             with unless_it_does_not_fit(batch_size, smallest):
-                timing = time_calls(workload.at(batch_size).run, self.device, self.clock, rule, SAMPLE_SECONDS)
+                began = self.clock.now()
+                call = workload.at(batch_size)  # which runs a training step
+                made = self.clock.now() - began
+                timing = time_calls(call.run, self.device, self.clock, rule, SAMPLE_SECONDS)
+            compiling += max(0.0, made + timing.first - 2 * timing.undisturbed)
             return batch_size / timing.undisturbed
 
         def affordable(batch_size: int, seconds: float) -> bool:
             # At least three calls: the first, one to check the warm-up, and one that is timed.
-            return self.clock.now() - start + 3 * seconds <= self.budget
+            is_within = self.clock.now() - start - compiling + 3 * seconds <= self.budget
+            return is_within and compiling <= self.time_limit / 2
 
         sizes = workload.batch_sizes if isinstance(workload, FileWorkload) else None
         if sizes is not None:

@@ -2,6 +2,8 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from favor.errors import WorkError
@@ -12,7 +14,7 @@ from favor.machine.timing import time_calls
 from favor.measurement.bench import Bench, FileWorkload
 from favor.measurement.job import MeasureJob
 from favor.measurement.load_search import LEAST_QUERIES, Batching, LargestRate, RateSearch
-from favor.measurement.loadgen_traffic import LoadgenTraffic
+from favor.measurement.loadgen_traffic import LoadgenTraffic, Served
 from favor.queueing import TOLERATED, largest_load
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint
 from favor.trace.workload import Call, Workload
@@ -28,6 +30,10 @@ NOT_MLPERF = "a short run of MLCommons' load generator; not a result of MLPerf, 
 
 SHORTER_WAITS = (8, 3)
 """The longest waits that are tried, as divisors of the limit."""
+
+MOST_BLOCKS = 20
+INTERVAL = f"median of up to {MOST_BLOCKS} blocks, 95 % interval by ranks"
+UNDECIDED = "max_qps:undecided"
 
 
 def measure_load(bench: Bench, inference: Workload, job: MeasureJob) -> None:
@@ -96,6 +102,8 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
         )
     if not largest.finished:
         bench.channel.flag("max_qps:wide")
+    if not largest.decided:
+        bench.channel.flag(UNDECIDED)
     answers = sum(point.answers for point in largest.points)
     method = (
         f"bisection with Poisson arrivals ({len(largest.points)} probes, {answers} answers), {largest.batching}; each "
@@ -103,7 +111,7 @@ def _server(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Seq
     )
     rate = largest.rate
     if not rate.value:  # lower rates than these were not tested
-        rate = Estimate(0.0, 0.0, min(point.rate for point in largest.points))
+        rate = Estimate(0.0, 0.0, min(point.rate for point in largest.points if not point.kept))
     _report(bench, rate, method, largest.batching, LoadCurves(largest.points, tuple(batches)))
 
 
@@ -133,53 +141,90 @@ def batchings(largest: int, seconds: dict[int, float], limit: float) -> list[Bat
 
 
 def _single_stream(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Sequence[BatchPoint]) -> None:
-    point = _stream(bench, traffic, job, 1, batches[0].latency)
-    rate = point.rate if point.kept else 0.0
-    method = f"one query after another, {point.answers} answers, p99 {format_quantity(point.p99, 's')}"
-    _report(bench, rate, method, Batching(1), LoadCurves((point,), tuple(batches)))
+    stream = _stream(bench, traffic, job, 1, batches[0].latency)
+    point = stream.point
+    method = f"one query after another, {point.answers} answers, p99 {format_quantity(point.p99, 's')}; {INTERVAL}"
+    _report(bench, _best_of(bench, [stream]), method, Batching(1), LoadCurves((point,), tuple(batches)))
 
 
 def _multi_stream(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Sequence[BatchPoint]) -> None:
     """The most images that can come at once, query after query: the largest batch whose queries meet the limit."""
-    points: list[RatePoint] = []
+    streams: list[_Stream] = []
     for batch in batches:
-        points.append(_stream(bench, traffic, job, batch.batch_size, batch.latency, share=1 / len(batches)))
-        if not points[-1].kept:
+        streams.append(_stream(bench, traffic, job, batch.batch_size, batch.latency, share=1 / len(batches)))
+        if not streams[-1].point.kept:
             break
-    kept = [point for point in points if point.kept]
-    best = max(kept, key=lambda point: point.rate, default=None)
-    size = 1 if best is None else best.largest_batch
-    method = f"queries of {size} images, one after another, {sum(point.answers for point in points)} answers in all"
-    rate = 0.0 if best is None else best.rate
-    _report(bench, rate, method, Batching(size), LoadCurves(tuple(points), tuple(batches)))
+    points = tuple(stream.point for stream in streams)
+    best = max((point for point in points if point.kept), key=lambda point: point.rate, default=points[0])
+    answers = sum(point.answers for point in points)
+    method = f"queries of {best.largest_batch} images, one after another, {answers} answers in all; {INTERVAL}"
+    batching = Batching(best.largest_batch)
+    _report(bench, _best_of(bench, streams), method, batching, LoadCurves(points, tuple(batches)))
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Queries of one size, one after another: images per second, and the latencies."""
+
+    rate: Estimate
+    point: RatePoint
 
 
 def _stream(
     bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, samples: int, expected: float, share: float = 1.0
-) -> RatePoint:
+) -> _Stream:
     bench.channel.begin(f"queries of {samples}, one after another")
     assert job.p99 is not None  # noqa: S101 - checked with the request
-    began = bench.clock.now()
-    seconds = share * (1 - SHARE_OF_BATCHES) * bench.budget / 2
-    latencies = traffic.one_after_another(samples, seconds, expected)
-    taken = bench.clock.now() - began
+    latencies = traffic.one_after_another(samples, share * (1 - SHARE_OF_BATCHES) * bench.budget / 2, expected)
     late = sum(latency > job.p99 for latency in latencies)
-    return _point(samples * len(latencies) / taken, samples, latencies, late, late <= TOLERATED * len(latencies))
+    p99, rate = quantile(latencies, 0.99), rate_of(traffic.served)
+    surely_kept = p99.high is not None and p99.high <= job.p99
+    surely_late = p99.low is not None and p99.low > job.p99
+    kept = late <= TOLERATED * len(latencies)
+    decided = surely_kept if kept else surely_late
+    return _Stream(rate, _point(rate.value, samples, latencies, late, kept, decided))
+
+
+def _best_of(bench: Bench, streams: Sequence[_Stream]) -> Estimate:
+    """The most images per second within the limit, from what surely meets it to what may meet it."""
+    if not all(stream.point.decided for stream in streams):
+        bench.channel.flag(UNDECIDED)
+    surely = [stream.rate.low for stream in streams if stream.point.kept and stream.point.decided]
+    perhaps = [stream.rate.high for stream in streams if stream.point.kept or not stream.point.decided]
+    return Estimate(
+        max((stream.point.rate for stream in streams if stream.point.kept), default=0.0),
+        max((low for low in surely if low is not None), default=0.0),
+        None if None in perhaps else max((high for high in perhaps if high is not None), default=0.0),
+    )
+
+
+def rate_of(served: Sequence[Served]) -> Estimate:
+    """Images per second: the median over blocks of consecutive batches, with its interval by ranks.
+
+    >>> rate_of([Served(2, 0.5)] * 20 + [Served(4, 0.5)] * 20)
+    Estimate(value=6.0, low=4.0, high=8.0)
+    """
+    blocks = min(len(served), MOST_BLOCKS)
+    bounds = [block * len(served) // blocks for block in range(blocks + 1)]
+    rates = [
+        sum(batch.images for batch in served[begin:end]) / sum(batch.seconds for batch in served[begin:end])
+        for begin, end in pairwise(bounds)
+    ]
+    return quantile(rates, 0.5)
 
 
 def _offline(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Sequence[BatchPoint]) -> None:
     best = max(batches, key=lambda point: point.throughput)
     bench.channel.begin(f"all queries at once, batches of {best.batch_size}")
-    began = bench.clock.now()
     # One query that holds all images: it is answered with the last of them.
-    images, latencies = traffic.all_at_once(best.batch_size, (1 - SHARE_OF_BATCHES) * bench.budget / 4, best.throughput)
-    rate = images / (bench.clock.now() - began)
-    point = _point(rate, best.batch_size, latencies, 0, kept=True)
-    method = f"{images} images that came at once, batches of {best.batch_size}; no latency limit"
+    latencies = traffic.all_at_once(best.batch_size, (1 - SHARE_OF_BATCHES) * bench.budget / 4, best.throughput)
+    rate, images = rate_of(traffic.served), sum(batch.images for batch in traffic.served)
+    point = _point(rate.value, best.batch_size, latencies, 0, kept=True, decided=True)
+    method = f"{images} images that came at once, batches of {best.batch_size}; no latency limit; {INTERVAL}"
     _report(bench, rate, method, Batching(best.batch_size), LoadCurves((point,), tuple(batches)))
 
 
-def _point(rate: float, largest: int, latencies: Sequence[float], late: int, kept: bool) -> RatePoint:
+def _point(rate: float, largest: int, latencies: Sequence[float], late: int, kept: bool, decided: bool) -> RatePoint:
     p50, p90, p99 = (quantile(latencies, share).value for share in (0.5, 0.9, 0.99))
     return RatePoint(
         rate=rate,
@@ -191,11 +236,11 @@ def _point(rate: float, largest: int, latencies: Sequence[float], late: int, kep
         answers=len(latencies),
         late=late,
         kept=kept,
-        decided=False,
+        decided=decided,
     )
 
 
-def _report(bench: Bench, rate: Estimate | float, method: str, batching: Batching, curves: LoadCurves) -> None:
+def _report(bench: Bench, rate: Estimate, method: str, batching: Batching, curves: LoadCurves) -> None:
     bench.channel.conditions({"largest_batch": batching.largest, "longest_wait": batching.wait})
     bench.channel.load(curves)
     bench.channel.found("max_qps", rate, method)

@@ -65,13 +65,15 @@ class Traffic(Protocol):
 class LargestRate:
     """The largest rate in queries per second (0: none meets the limit) with the bracket that was decided, and how.
 
-    `finished` is False if the budget ended before two neighboring rates enclosed it.
+    `finished` is False if the budget ended before two neighboring rates enclosed it. `decided` is False if no probe
+    below the rate, or none of those above it, was decided: an end of the interval is unknown.
     """
 
     rate: Estimate
     batching: Batching
     points: tuple[RatePoint, ...]
     finished: bool
+    decided: bool
 
 
 class OutOfTimeError(Exception):
@@ -92,6 +94,7 @@ class RateSearch:
         self._traffic, self._limit, self._budget, self._clock, self._on_probe = traffic, limit, budget, clock, on_probe
         self._began = clock.now()
         self._points: list[RatePoint] = []
+        self._largest_kept: dict[Batching, int] = {}
 
     def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> LargestRate:
         """Search from the rate that is expected, below the `highest`; the first batching is changed where others help.
@@ -107,14 +110,16 @@ class RateSearch:
             for batching in batchings[1:]:
                 # Two places up: one alone may be luck.
                 if kept is not None and kept + 2 <= top and self._is_kept(kept + 2, batching):
-                    best, (kept, exceeded) = batching, self._bracket(kept + 3, top, batching, known=kept + 2)
+                    best = batching
+                    kept, exceeded = self._bracket(kept + 3, top, best, known=kept + 2)
                     kept = self._bisect(kept, exceeded, best)
         except OutOfTimeError:
             finished = False
-            kept = self._last_kept(best)
+            kept = self._largest_kept.get(best)
         rate = 0.0 if kept is None else _rate(kept)
         self._fill_curve(rate, best)
-        return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished)
+        decided = self._is_decided(rate, best)
+        return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished, decided)
 
     def _bracket(self, place: int, top: int, batching: Batching, known: int | None = None) -> tuple[int | None, int]:
         """The places of a rate that is kept and of one that is not, by growing steps."""
@@ -122,8 +127,6 @@ class RateSearch:
         while True:
             if place > top:
                 return kept, top + 1
-            if self._queries(place) < LEAST_QUERIES:
-                raise OutOfTimeError
             if self._is_kept(place, batching):
                 kept = place
                 if exceeded <= top:
@@ -145,14 +148,17 @@ class RateSearch:
                 exceeded = middle
         return kept
 
-    def _queries(self, place: int) -> float:
-        return _rate(place) * self._budget * SHARE_OF_PROBE
-
     def _is_kept(self, place: int, batching: Batching) -> bool:
         left = (1 - SHARE_OF_CURVE) * self._budget - (self._clock.now() - self._began)
-        if left <= 0:
+        whole = self._budget * SHARE_OF_PROBE
+        if _rate(place) * min(left, whole) < LEAST_QUERIES:
             raise OutOfTimeError
-        return self._probe(_rate(place), batching, min(left, self._budget * SHARE_OF_PROBE), stops=True).kept
+        point = self._probe(_rate(place), batching, min(left, whole), stops=True)
+        if left < whole and not point.decided:
+            raise OutOfTimeError
+        if point.kept:
+            self._largest_kept[batching] = max(place, self._largest_kept.get(batching, place))
+        return point.kept
 
     def _probe(self, rate: float, batching: Batching, seconds: float, *, stops: bool) -> RatePoint:
         self._on_probe(rate, batching, max(0.0, self._budget - (self._clock.now() - self._began)))
@@ -189,8 +195,11 @@ class RateSearch:
         wanted = (batching.largest, batching.wait)
         return (point for point in self._points if (point.largest_batch, point.longest_wait) == wanted)
 
-    def _last_kept(self, batching: Batching) -> int | None:
-        return max((_place(point.rate) for point in self._of(batching) if point.kept), default=None)
+    def _is_decided(self, rate: float, batching: Batching) -> bool:
+        """Whether a probe was decided on each side of the rate on which there is any."""
+        below = [point.decided for point in self._of(batching) if point.kept and point.rate <= rate]
+        above = [point.decided for point in self._of(batching) if not point.kept and point.rate > rate]
+        return all(any(side) for side in (below, above) if side)
 
     def _estimate(self, rate: float, batching: Batching) -> Estimate:
         """The rate within the nearest ones that were decided, and what the test cannot tell apart from them."""

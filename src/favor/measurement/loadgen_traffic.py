@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from favor.errors import RequestError, WorkError
 from favor.machine.clock import Clock
@@ -39,10 +39,18 @@ class _Query:
         self.came, self.found_empty, self.left = came, found_empty, samples
 
 
+class Served(NamedTuple):
+    """A batch that was answered, and the seconds since the one before it, or since the first query came."""
+
+    images: int
+    seconds: float
+
+
 class LoadgenTraffic:
     """Queries of the load generator, answered by `run(batch_size)`, which returns when the batch is done.
 
     The load generator writes its logs into the folder. They are not results of MLPerf: the runs are much too short.
+    `served` are the batches of the last run in their order.
     """
 
     def __init__(self, run: Callable[[int], None], clock: Clock, folder: Path) -> None:
@@ -54,6 +62,7 @@ class LoadgenTraffic:
         self._changed = threading.Condition()
         self._in_service, self._most_waiting, self._flushed = 0, 0, False
         self._failure: Exception | None = None
+        self.served: list[Served] = []
         self._system = self._loadgen.ConstructSUT(self._issue, self._flush)
         self._samples = self._loadgen.ConstructQSL(1, 1, lambda indices: None, lambda indices: None)
 
@@ -82,13 +91,12 @@ class LoadgenTraffic:
         settings.multi_stream_samples_per_query = samples
         return self._latencies(settings, Batching(samples))
 
-    def all_at_once(self, largest_batch: int, seconds: float, rate: float) -> tuple[int, list[float]]:
-        """Send one query with as many samples as take so many seconds at a rate; returns how many, and its latency."""
+    def all_at_once(self, largest_batch: int, seconds: float, rate: float) -> list[float]:
+        """Send one query with as many samples as take so many seconds at a rate; returns its latency."""
         settings = self._settings("Offline", seconds)
         settings.offline_expected_qps = rate
         settings.max_duration_ms = 0
-        latencies = self._latencies(settings, Batching(largest_batch))
-        return self._most_waiting, latencies
+        return self._latencies(settings, Batching(largest_batch))
 
     def _settings(self, scenario: str, seconds: float) -> "TestSettings":
         settings = self._loadgen.TestSettings()
@@ -113,10 +121,10 @@ class LoadgenTraffic:
     def _answer(self, settings: "TestSettings", batching: Batching, on_answer: OnAnswer) -> bool:
         """Answer queries until the load generator has sent its last; True if `on_answer` had enough before."""
         self._waiting.clear()
-        self._flushed, self._most_waiting, self._failure = False, 0, None
+        self._flushed, self._most_waiting, self._failure, self.served = False, 0, None, []
         sending = threading.Thread(target=self._send, args=(settings,), daemon=True)
         sending.start()
-        enough = False
+        enough, before = False, 0.0
         try:
             while not enough and (batch := self._next_batch(batching)):
                 try:
@@ -124,6 +132,8 @@ class LoadgenTraffic:
                 finally:
                     done = self._clock.now()
                     self._complete(batch)
+                self.served.append(Served(len(batch), done - (before if self.served else batch[0][1].came)))
+                before = done
                 for _, query in batch:
                     query.left -= 1
                     if query.left == 0 and not enough:

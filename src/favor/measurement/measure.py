@@ -11,7 +11,8 @@ from favor.machine.device import Device, find_device
 from favor.machine.messages import Findings
 from favor.machine.process import InterruptedJob, supervise, worker_command, worker_environment
 from favor.measurement.job import MeasureJob
-from favor.records.schema import CardFields, Record, timestamp
+from favor.records.schema import EAGER, CardFields, Record, timestamp
+from favor.runtime.names import PRECISIONS
 from favor.zoo.registry import card
 
 SHARE_OF_FREE_MEMORY = 0.9
@@ -34,7 +35,7 @@ def measure(
     """
     started = datetime.now(UTC)
     if exporting is not None and exporting.status != "ok":
-        return record_of(job, exporting, started)
+        return record_of(job, _with_remedy(job, exporting), started)
     limited = with_limits(job)
     try:
         with environment_of(job) as environment:
@@ -49,6 +50,14 @@ def measure(
         record = record_of(job, interruption.findings, started, exporting)
         raise Interrupted(record, interruption.signal) from None
     return record_of(job, findings, started, exporting)
+
+
+def _with_remedy(job: MeasureJob, exporting: Findings) -> Findings:
+    """What a failed export gave, with what would work; where memory ran out, eager mode may need as much."""
+    if exporting.status != "failed":
+        return exporting
+    precision = "" if job.precision in PRECISIONS else " --precision fp32"
+    return replace(exporting, reason=f"{exporting.reason}; use --runtime {EAGER}{precision}")
 
 
 @contextmanager

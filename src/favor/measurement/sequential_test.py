@@ -28,10 +28,12 @@ MOST_ASSUMED = 50.0
 def shares_apart(limit: float, rate: float) -> float:
     """The factor between the tolerated share of late answers and each of the two that the test tells apart.
 
-    >>> shares_apart(0.05, 60.0), round(shares_apart(0.05, 300.0), 2)
-    (1.5, 2.46)
+    >>> shares_apart(0.05, 60.0), round(shares_apart(0.05, 300.0), 2), shares_apart(5.0, 3000.0)
+    (1.5, 2.46, 10.0)
     """
-    return min(max(math.exp(2 * RATE_APART * rate * limit), LEAST_APART), MOST_APART)
+    if 2 * RATE_APART * rate * limit > math.log(MOST_APART):  # whose power of e may be too large for a number
+        return MOST_APART
+    return max(math.exp(2 * RATE_APART * rate * limit), LEAST_APART)
 
 
 def rates_apart(limit: float, rate: float) -> float:

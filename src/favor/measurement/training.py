@@ -108,7 +108,10 @@ def _report_memory(bench: Bench, workload: TrainingWorkload, batch_size: int, jo
 def _report_reference_memory(
     bench: Bench, workload: TrainingWorkload, batch_size: int, peak: int, job: MeasureJob
 ) -> None:
-    """The memory of a step at the reference batch, by the line through the peaks at two smaller batches."""
+    """The memory of a step at the reference batch: as measured there, or by the line through two smaller batches."""
+    if batch_size == job.reference_batch:
+        measured = Estimate(peak, peak, peak)
+        bench.channel.found("train_memory_reference_batch", measured, f"measured at batch size {batch_size}")
     if batch_size >= job.reference_batch:
         return
     other = batch_size // 2 if batch_size >= 2 * bench.smallest_batch(workload) else 2 * batch_size

@@ -1,6 +1,7 @@
 """The measuring worker: one model, one phase; every figure is sent as soon as it is known."""
 
 import gc
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def measure(job: MeasureJob, channel: Channel) -> None:
     # Objects of the libraries stay, so the garbage collection before each timing can skip them.
     gc.freeze()
     start = glance()
-    bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter)
+    bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter, job.time_limit or math.inf)
     try:
         with attention_implementation(job.attention):
             measure_phase(bench, job)

@@ -11,6 +11,7 @@ import msgspec
 
 from favor.metrics import METRICS
 from favor.records.counted import counted_records
+from favor.records.repeated import that_counts
 from favor.records.schema import EAGER, MACHINE_COLUMNS, Reading, Record, Scalar
 from favor.units import format_quantity
 
@@ -36,29 +37,29 @@ _Sized = tuple[str, Scalar | None]
 def flagged(records: Sequence[Record]) -> tuple[Record, ...]:
     """The records, those that contradict themselves or others with flags such as `throughput:contradictory`.
 
-    Only the newest successful measurement of each model counts, as in the table.
+    Of repeated measurements only the one that counts is judged, as it is the one in the table.
     """
-    newest = newest_measurements(records)
-    if not newest:
+    counting = measurements_that_count(records)
+    if not counting:
         return tuple(records)
     counts = _counts(records)
     contradictions: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for number in newest:
+    for number in counting:
         contradictions[number] += [*_within(records[number]), *_with_the_trace(records[number], counts)]
-    for family in _comparable(records, newest):
+    for family in _comparable(records, counting):
         for number, contradiction in _by_size(family, records, counts):
             contradictions[number].append(contradiction)
     return tuple(_with_flags(record, contradictions.get(number, [])) for number, record in enumerate(records))
 
 
-def newest_measurements(records: Sequence[Record]) -> tuple[int, ...]:
-    """The positions of the newest successful measurement of each model, phase, conditions and machine."""
-    newest = {
-        (record.name, record.task, frozenset(record.conditions.items()), _machine(record)): number
-        for number, record in enumerate(records)
-        if record.source == "measured" and record.status == "ok" and record.task in _SPEED
-    }
-    return tuple(newest.values())
+def measurements_that_count(records: Sequence[Record]) -> tuple[int, ...]:
+    """The positions of the successful measurements that count: one of each model, phase, conditions and machine."""
+    repeated: dict[object, list[int]] = defaultdict(list)
+    for number, record in enumerate(records):
+        if record.source == "measured" and record.status == "ok" and record.task in _SPEED:
+            subject = (record.name, record.task, frozenset(record.conditions.items()), _machine(record))
+            repeated[subject].append(number)
+    return tuple(some[that_counts([records[number] for number in some])] for some in repeated.values())
 
 
 def _with_flags(record: Record, contradictions: list[tuple[str, str]]) -> Record:
@@ -106,10 +107,10 @@ def _with_the_trace(record: Record, counts: Mapping[_Sized, Record]) -> Iterator
         )
 
 
-def _comparable(records: Sequence[Record], newest: Iterable[int]) -> list[Collection[int]]:
-    """The newest measurements of each family, one per model, under the same conditions on the same machine."""
+def _comparable(records: Sequence[Record], counting: Iterable[int]) -> list[Collection[int]]:
+    """The measurements that count of each family, one per model, under the same conditions on the same machine."""
     families: dict[object, dict[str, int]] = defaultdict(dict)
-    for number in newest:
+    for number in counting:
         record = records[number]
         if record.model.family is not None:
             conditions = tuple(map(record.conditions.get, _SHARED))

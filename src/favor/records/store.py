@@ -19,6 +19,8 @@ from favor.records.schema import NewerSchemaError, NotJsonError, Record, from_li
 
 FILE_NAME = "records.jsonl"
 FOLDER_NAME = "records"
+_LATER = "~later"
+"""Follows a writer's name in the file that comes next: no letter of a writer's name sorts between it and the ending."""
 
 _CHUNK_SIZE = 4 * 2**20
 _LONGEST_LINE = 2**26  # a record has a few kilobytes; a file without line breaks may be of any size
@@ -68,9 +70,10 @@ def append(study: str | Path, records: Iterable[Record], *, writer: str | None =
 
     Each line is one write to a file opened for appending, which the system does not interleave with others.
     Where that does not hold, as between nodes of a cluster, each writer has its own file, `records/WRITER.jsonl`.
+    Without a writer, the file is `records.jsonl`, or one that comes after those of the writers, if there are any.
     """
     lines = [to_line(record) for record in records]
-    file = Path(study) / FILE_NAME if writer is None else Path(study) / FOLDER_NAME / f"{writer}.jsonl"
+    file = _last_file(Path(study)) if writer is None else Path(study) / FOLDER_NAME / f"{writer}.jsonl"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
@@ -197,6 +200,19 @@ def record_files(path: str | Path) -> list[Path]:
         what = f"the folder has no {FILE_NAME}" if path.is_dir() else "there is no such file or folder"
         raise RequestError(f"no records at {path}: {what}; give a study folder or a records file")
     return files
+
+
+def deleted(study: Path) -> WorkError:
+    """The error of a command whose study's folder is gone, which it does not make again."""
+    return WorkError(f"{study} was deleted or moved while favor was working in it")
+
+
+def _last_file(study: Path) -> Path:
+    """The file for records that are newer than all in the study: what is written later has to be read later."""
+    files = _files_in(study)
+    if not files or files[-1].name == FILE_NAME:
+        return study / FILE_NAME
+    return files[-1] if files[-1].stem.endswith(_LATER) else files[-1].with_stem(files[-1].stem + _LATER)
 
 
 def _files_in(study: Path) -> list[Path]:

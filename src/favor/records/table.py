@@ -11,6 +11,7 @@ from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records.contradictions import flagged
 from favor.records.frame import frame_of, machine_text
+from favor.records.repeated import precedence
 from favor.records.schema import (
     BUDGET_COLUMN,
     IMAGES_COLUMN,
@@ -22,7 +23,7 @@ from favor.records.schema import (
 )
 from favor.records.store import Problem, ReadResult, read
 
-MACHINE_NAMES = ("environment.host", "environment.device_name")
+MACHINE_NAMES = ("environment.host", "environment.device_name", "environment.threads")
 """The columns that describe a machine; `machine` combines all of them in one string."""
 
 
@@ -76,10 +77,6 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
 
 
-def _is_busy(flags: object) -> bool:
-    return isinstance(flags, str) and "busy" in flags.split()
-
-
 def _all_flags(flags: pd.Series) -> str | None:
     return " ".join(dict.fromkeys(" ".join(flags.dropna()).split())) or None
 
@@ -93,25 +90,19 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
 
 
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
-    """One row per subject: the last of repeated measurements, and all tasks in one row if no metric occurs twice.
-
-    The last in the file, not by time: clocks may be set back, and differ between machines. But times measured on a busy
-    machine do not replace those of a quiet one.
-    """
+    """One row per subject: what counts of repeated measurements, and all tasks in one row if no metric occurs twice."""
     repeated = parts.duplicated(subject, keep=False)
     if not repeated.any():
         return parts
     number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
     tasks = pd.DataFrame({"subject": number, "task": parts.loc[repeated, "task"]})
-    # Other load slows a training down, but does not change its accuracy.
-    is_busy = parts.loc[repeated, "flags"].map(_is_busy) & (tasks["task"] != "accuracy")
-    is_quiet = ~is_busy & (parts.loc[repeated, "status"] == "ok")
-    tasks = tasks[~(is_busy & is_quiet.groupby([tasks["subject"], tasks["task"]]).transform("any"))]
-    newest = parts.loc[tasks.index[~tasks.duplicated(keep="last")]]
-    number = number[newest.index]
-    values_per_metric = newest[metrics].notna().groupby(number).transform("sum")
-    apart = (values_per_metric > 1).any(axis=1) | (newest["status"] != "ok")
-    groups = newest[~apart].groupby(number[~apart], sort=False)
+    order = map(precedence, tasks["task"], parts.loc[repeated, "status"], parts.loc[repeated, "flags"])
+    last = tasks.assign(order=list(order)).sort_values("order", kind="stable").drop_duplicates(list(tasks), keep="last")
+    counting = parts.loc[last.index.sort_values()]
+    number = number[counting.index]
+    values_per_metric = counting[metrics].notna().groupby(number).transform("sum")
+    apart = (values_per_metric > 1).any(axis=1) | (counting["status"] != "ok")
+    groups = counting[~apart].groupby(number[~apart], sort=False)
     together = groups.first().assign(task=groups["task"].agg("+".join), flags=groups["flags"].agg(_all_flags))
     together.index = groups.head(1).index
-    return pd.concat([parts[~repeated], newest[apart], together]).sort_index().reset_index(drop=True)
+    return pd.concat([parts[~repeated], counting[apart], together]).sort_index().reset_index(drop=True)

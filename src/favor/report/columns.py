@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from favor.analyze.intervals import shared_variance
+from favor.analyze.origins import shown_sources
 from favor.analyze.selection import numbers
 from favor.analyze.setting import Setting
+from favor.metrics import METRICS
 
 _MOST_EXACT = 2**53  # up to here a whole number is itself in JavaScript
 
@@ -35,10 +37,10 @@ class Texts:
 class Column:
     """One metric of all models, in their order; what is unknown is None.
 
-    `source`, `setting`, `provenance`, `flags` (reasons to distrust a measurement) and `stretch` (in which models took
-    turns) are numbers of texts: one for all models, or a list. `shared` is the share of the variance that the models of
-    one stretch have in common, or all models without one. A number in a setting other than `kept` does not compare with
-    the others and is not drawn beside them.
+    `source` (as tables show it), `setting`, `provenance`, `flags` (reasons to distrust a measurement) and `stretch` (in
+    which models took turns) are numbers of texts: one for all models, or a list. `shared` is the share of the variance
+    that the models of one stretch have in common, or all models without one. A number in a setting other than `kept`
+    does not compare with the others and is not drawn beside them.
     """
 
     value: list[float | None]
@@ -63,7 +65,7 @@ def column(rows: pd.DataFrame, metric: str, texts: Texts, kept: Setting | None =
         value=value,
         low=_ends(rows, f"{metric}_low", known),
         high=_ends(rows, f"{metric}_high", known),
-        source=_texts(rows, f"{metric}_source", known, texts),
+        source=_texts(_with_shown_source(rows, metric), f"{metric}_source", known, texts),
         setting=_texts(rows, f"{metric}_setting", known, texts),
         provenance=_texts(rows, f"{metric}_provenance", known, texts),
         flags=_texts(rows, f"{metric}_flags", known, texts),
@@ -77,6 +79,13 @@ def _with_shared(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The rows with what simulated numbers, and those of models that took turns, have in common."""
     shares = shared_variance(rows, metric)
     return rows.assign(**{f"{metric}_shared": shares}) if shares.any() else rows
+
+
+def _with_shown_source(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows with the source as tables show it."""
+    if not METRICS[metric].extrapolated:
+        return rows
+    return rows.assign(**{f"{metric}_source": shown_sources(rows, metric)})
 
 
 def _plain(number: float) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.creation import num_classes_of
 from favor.analyze.limits import Limit
-from favor.analyze.trainings import LEAST_TO_COMPARE
+from favor.analyze.trainings import LEAST_TO_COMPARE, is_any_unfinished
 from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
@@ -137,6 +137,7 @@ def _accuracy(view: AccuracyView) -> dict[str, Any]:
         "flags": view.flags,
         "classes": num_classes_of(view.scope.dataset),
         "lengths": view.lengths,
+        "unfinished": is_any_unfinished(view.rows),
     }
 
 

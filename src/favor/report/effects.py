@@ -6,6 +6,7 @@ import pandas as pd
 
 from favor.analyze.effects import PairedEffect, x_former_effects
 from favor.analyze.setting import column_of
+from favor.analyze.trainings import DEFAULT_SCOPE, Scope
 from favor.text import plural
 from favor.units import format_quantity
 
@@ -28,29 +29,32 @@ class EffectRow:
 
 @dataclass(frozen=True)
 class EffectTable:
-    """The effects on one quantity."""
+    """The effects on one quantity; `heads` are the titles of the columns of the paper and of the reader."""
 
     title: str
+    heads: tuple[str, str]
     rows: tuple[EffectRow, ...]
 
 
-def effect_tables(table: pd.DataFrame) -> tuple[EffectTable, ...]:
+def effect_tables(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> tuple[EffectTable, ...]:
     """The effects on each quantity that two X-formers have which differ in one part alone."""
     sources = column_of(table, "source")
     paper, own = table[sources == "published"], table[sources == "measured"]
     tables = []
     for title, (metric, dataset) in _SHOWN.items():
-        by_source = [_told(part, metric, dataset) for part in (paper, own)]
+        by_source = [_told(part, metric, dataset, scope) for part in (paper, own)]
         changes = dict.fromkeys(change for effects in by_source for change in effects)
         if changes:
             rows = (EffectRow(change, *(effects.get(change, "") for effects in by_source)) for change in changes)
-            tables.append(EffectTable(title, tuple(rows)))
+            of_runs = ("", "") if dataset is None else (", best of three runs", f", {scope.seeds} over seeds")
+            heads = (f"The paper{of_runs[0]}", f"Your records{of_runs[1]}")
+            tables.append(EffectTable(title, heads, tuple(rows)))
     return tuple(tables)
 
 
-def _told(table: pd.DataFrame, metric: str, dataset: str | None) -> dict[str, str]:
+def _told(table: pd.DataFrame, metric: str, dataset: str | None, scope: Scope) -> dict[str, str]:
     trained = table if dataset is None else table[column_of(table, "dataset") == dataset]
-    return {effect.change: effect_text(effect) for effect in x_former_effects(trained, metric)}
+    return {effect.change: effect_text(effect) for effect in x_former_effects(trained, metric, scope)}
 
 
 def effect_text(effect: PairedEffect) -> str:
@@ -66,7 +70,8 @@ def effect_text(effect: PairedEffect) -> str:
     )
     unit = " points" if effect.unit == "%" else ""
     interval = f" ({low} to {high})" if low is not None else ""
-    return f"{effect.verdict}: {mean}{unit}{interval}, {plural(effect.n, 'pair')}"
+    why = f" ({effect.unequal})" if effect.unequal else ""
+    return f"{effect.verdict}: {mean}{unit}{interval}, {plural(effect.n, 'pair')}{why}"
 
 
 def _signed(value: float, unit: str) -> str:

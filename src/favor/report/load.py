@@ -5,17 +5,23 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from favor.analyze.load_curves import ChangeOfPlaces, LoadComparison, LoadCurve, compare_loads, curve_at
-from favor.records.frame import machine_text
-from favor.records.schema import MACHINE_COLUMNS, Record
+from favor.analyze.load_curves import (
+    ChangeOfPlaces,
+    LoadComparison,
+    LoadCurve,
+    by_query_size,
+    compare_loads,
+    curve_at,
+)
+from favor.records.schema import Record
 from favor.report.figure_specs import Drawing, drawing_of
 from favor.report.figures.figure import Figure
 from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
+from favor.report.setting_text import setting_text
 from favor.units import format_quantity
 
 _QUANTILES = {"p50": "median", "p90": "p90", "p99": "p99"}
 _GROUP = "Load"
-_CONDITIONS = {"device": "{}", "precision": "{}", "runtime": "{}", "img_size": "{} px", "attention": "{} attention"}
 
 
 @dataclass(frozen=True)
@@ -40,24 +46,17 @@ def load_comparisons(records: Iterable[Record]) -> tuple[LoadComparison, ...]:
     for record in records:
         if record.task == "load" and record.status == "ok" and record.load is not None and "max_qps" in record.metrics:
             limit, scenario = record.conditions.get("p99_limit"), str(record.conditions.get("scenario"))
-            key = (_setting(record), scenario, float(limit) if isinstance(limit, int | float) else None)
+            key = (setting_text(record), scenario, float(limit) if isinstance(limit, int | float) else None)
             groups.setdefault(key, {})[record.name] = _curve(record)
     return tuple(compare_loads(*key, list(curves.values())) for key, curves in groups.items())
-
-
-def _setting(record: Record) -> str:
-    conditions = [
-        text.format(record.conditions[name]) for name, text in _CONDITIONS.items() if name in record.conditions
-    ]
-    machine = machine_text(*(record.environment.get(key) for key in MACHINE_COLUMNS.values()))
-    return ", ".join([*conditions, *([machine] if machine else [])])
 
 
 def _curve(record: Record) -> LoadCurve:
     assert record.load is not None  # noqa: S101 - filtered before
     reading = record.metrics["max_qps"]
     batch, wait = record.conditions.get("largest_batch", 1), record.conditions.get("longest_wait", 0.0)
-    largest, longest = int(batch), float(wait)
+    largest, longest, points = int(batch), float(wait), record.load.rates
+    is_multi_stream = record.conditions.get("scenario") == "multi-stream"
     return LoadCurve(
         name=record.name,
         max_qps=reading.value,
@@ -65,7 +64,7 @@ def _curve(record: Record) -> LoadCurve:
         high=reading.high,
         largest_batch=largest,
         longest_wait=longest,
-        rates=curve_at(record.load.rates, largest, longest),
+        rates=by_query_size(points) if is_multi_stream else curve_at(points, largest, longest),
         batches=record.load.batches,
     )
 
@@ -73,8 +72,9 @@ def _curve(record: Record) -> LoadCurve:
 def _section(number: int, compared: LoadComparison) -> LoadSection:
     limit = "without a limit" if compared.limit is None else f"p99 within {format_quantity(compared.limit, 's')}"
     title = f"{compared.scenario.capitalize()}, {limit}"
+    batching = "each query size" if compared.scenario == "multi-stream" else "the batching of the largest load"
     caption = (
-        "Left: latency of the answers at each rate that was tried, with the batching of the largest load. "
+        f"Left: latency of the answers at each rate that was tried, with {batching}. "
         "Right: images per second of each batch size. Sources: measured; short runs of MLCommons' load generator, not "
         "results of MLPerf."
     )
@@ -121,9 +121,16 @@ def _colour(curves: Sequence[LoadCurve]) -> alt.Color:
 
 def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
     values = [
-        {"model": curve.name, "rate": point.rate, "quantile": title, "ms": 1000 * getattr(point, name)}
+        {
+            "model": curve.name,
+            "rate": point.rate,
+            "batch": point.largest_batch,
+            "place": place,
+            "quantile": title,
+            "ms": 1000 * getattr(point, name),
+        }
         for curve in compared.curves
-        for point in curve.rates
+        for place, point in enumerate(curve.rates)
         for name, title in _QUANTILES.items()
     ]
     if not values:
@@ -141,6 +148,7 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
             alt.Tooltip("model:N", title="Model"),
             alt.Tooltip("quantile:N", title="Quantile"),
             alt.Tooltip("rate:Q", title="Rate [img/s]", format=".3g"),
+            alt.Tooltip("batch:Q", title="Largest batch"),
             alt.Tooltip("ms:Q", title="Latency [ms]", format=".3g"),
         ],
     )
@@ -151,7 +159,7 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
         legend=alt.Legend(title=None, orient="bottom", columns=3, symbolType="stroke", symbolSize=200),
     )
     layers = [
-        base.mark_line(strokeWidth=1.8).encode(strokeDash=dashes),
+        base.mark_line(strokeWidth=1.8).encode(strokeDash=dashes, order="place:Q"),
         base.mark_point(filled=True, size=25, opacity=1),
     ]
     if compared.limit is not None:

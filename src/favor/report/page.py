@@ -18,6 +18,7 @@ from favor.report.figure_specs import chart_library, chart_themes, drawings_of, 
 from favor.report.load import load_sections
 from favor.report.method import method_of
 from favor.report.progress import Track, unseen
+from favor.report.runtimes import runtimes_sections
 from favor.report.study_answer import StudyAnswer
 from favor.version import __version__
 
@@ -52,8 +53,9 @@ def page_of(
         data=Markup(as_json(data)),  # noqa: S704
         figures=figures,
         answer=answer,
-        effects=effect_tables(gathered.table),
+        effects=effect_tables(gathered.table, scope),
         loads=loads,
+        runtimes=runtimes_sections(gathered.own),
         themes=Markup(escaped(chart_themes())),  # noqa: S704
         vega=packed(library) if library else None,
         method=method_of(gathered),

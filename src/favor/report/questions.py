@@ -19,6 +19,7 @@ from favor.analyze.limits import ALL_LIMITED, LIMITED
 from favor.analyze.ranking import PREFERENCES, rank
 from favor.analyze.setting import EAGER, Setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
+from favor.errors import RequestError
 from favor.metrics import DEVICE_METRICS, METRICS
 from favor.records.published import pareto_optimal
 from favor.report.columns import Texts
@@ -131,7 +132,7 @@ class _Place:
 def _places(views: Views) -> tuple[_Place, ...]:
     """What a reader can choose between: devices that can decide, or their machines; nothing where there is but one.
 
-    Where models ran in several runtimes, each is a choice of its own: the page never compares two.
+    Where models ran in several runtimes, each is a choice of its own: a question never mixes two.
     """
     deciding = [view.setting for view in views.settings if _DECISIVE.intersection(view.columns)]
     several = len({setting.runtime for setting in deciding}) > 1
@@ -190,7 +191,10 @@ class _Judge:
 
     def _decide(self, wish: str | None, device: str | None, limits: tuple[Limit, ...]) -> Deciding:
         request = Request(wish, limits, str(self.scope.dataset), device)
-        ranking = rank(self.comparison, request, self.fronts)
+        try:
+            ranking = rank(self.comparison, request, self.fronts)
+        except RequestError as refused:  # as where only models in int8, whose accuracy is unknown, have all numbers
+            return Deciding(None, "top1", None, "numbers", None, str(refused), None)
         kept = self.comparison.compare_in(ranking.setting).settings.get(ranking.objective)
         front = None
         if ranking.ranked_by == "published front":

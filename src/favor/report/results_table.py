@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 
 from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.origins import shown_source
 from favor.analyze.selection import known_of
 from favor.analyze.setting import column_of
-from favor.metrics import METRICS
+from favor.analyze.trainings import unequal_lengths
+from favor.metrics import METRICS, QUALITIES
 from favor.report.figures.axes import axis_of
 from favor.text import in_markdown
 
@@ -82,7 +84,9 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> ResultsTable:
     rows = rows[rows[known].notna().any(axis=1)]
     axes = {metric: axis_of(metric, rows[metric]) for metric in known}
     columns = tuple(Column(metric, axes[metric].title, axes[metric].unit or "1") for metric in known)
-    best = {metric: _best(rows, metric) for metric in known}
+    unequal = unequal_lengths(rows)
+    uncompared = set(QUALITIES) if unequal else set()
+    best = {metric: None if metric in uncompared else _best(rows, metric) for metric in known}
     pipelines = {metric: rows.get(f"{metric}_pipeline") for metric in known}
     mixed = {metric for metric, column in pipelines.items() if column is not None and column.nunique() > 1}
     notes: dict[str, int] = {}
@@ -94,6 +98,7 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> ResultsTable:
                 cells.append(None)
                 continue
             texts = [*_notes_on(row, metric), *([f"pipeline {row[f'{metric}_pipeline']}"] if metric in mixed else [])]
+            texts += [str(unequal)] if metric in uncompared else []
             numbers = tuple(notes.setdefault(note, len(notes) + 1) for note in texts)
             value, half = _rounded(row, metric, axes[metric].factor)
             cells.append(Cell(value, half, row[metric] == best[metric], numbers))
@@ -118,11 +123,15 @@ def _best(rows: pd.DataFrame, metric: str) -> float | None:
 
 
 def _notes_on(row: Row, metric: str) -> Iterable[str]:
-    source, flags = row.get(f"{metric}_source"), row.get(f"{metric}_flags")
+    source, low, high, flags = (row.get(f"{metric}_{part}") for part in ("source", "low", "high", "flags"))
+    source = shown_source(metric, source, low, high)
     if isinstance(source, str) and source != "measured":
         yield source
     if isinstance(flags, str):
         yield f"flagged: {flags}"
+    overrides = row.get(f"{metric}_overrides")
+    if isinstance(overrides, str):
+        yield f"trained with {overrides} (override of the study)"
     unfinished = row.get(f"{metric}_unfinished")
     if unfinished is not None and not pd.isna(unfinished):
         yield f"unfinished, after {unfinished:g} epoch{'s' * (unfinished != 1)}"

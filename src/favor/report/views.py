@@ -13,7 +13,7 @@ from favor.analyze.creation import default_img_size
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.setting import Setting, by_run_setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
-from favor.analyze.trainings import is_timed
+from favor.analyze.trainings import of_open_length
 from favor.metrics import DEVICE_METRICS, METRICS, QUALITIES
 from favor.report.columns import Column, Texts, column
 from favor.report.progress import Track, unseen
@@ -45,7 +45,7 @@ class AccuracyView:
 
     `pipeline` is None for the one that decides unless another is chosen. `flags` holds, in the order of the models, why
     an accuracy belongs to another configuration than ours; `lengths` the epochs of the shortest and the longest
-    training behind it, for trainings that end after so many minutes, and is None without such trainings.
+    training behind it, for trainings that end after so many minutes, or for all if one is unfinished; else it is None.
     """
 
     scope: Scope
@@ -153,11 +153,9 @@ def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts)
 
 
 def _lengths(rows: pd.DataFrame) -> list[tuple[float, float] | None] | None:
-    """The epochs of trainings that end after so many minutes; None without any."""
-    ends = zip(rows["top1_setting"], rows["top1_epochs_low"], rows["top1_epochs_high"], strict=True)
-    lengths = [
-        (float(low), float(high)) if is_timed(setting) and not pd.isna(low) else None for setting, low, high in ends
-    ]
+    """The epochs of trainings whose setting does not tell them; None without any."""
+    ends = zip(of_open_length(rows), rows["top1_epochs_low"], rows["top1_epochs_high"], strict=True)
+    lengths = [(float(low), float(high)) if is_open and not pd.isna(low) else None for is_open, low, high in ends]
     return lengths if any(lengths) else None
 
 

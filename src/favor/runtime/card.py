@@ -57,6 +57,7 @@ class ExportCard(BaseModel):
     std: tuple[Deviation, Deviation, Deviation]
     crop_ratio: float = Field(gt=0.0, le=1.0)
     interpolation: Literal["bicubic", "bilinear"] = Field(default="bicubic", description="missing in older cards")
+    crop_mode: Literal["center", "squash", "border"] = Field(default="center", description="missing in older cards")
     num_classes: int = Field(ge=1, le=1_000_000)
     classes: tuple[_Name, ...]
     class_names: tuple[_Name, ...] = Field(default=(), description="missing in older cards")

@@ -49,7 +49,8 @@ class Residuals:
     """Standard deviations of log(simulated / true time) for held-out families.
 
     `within` is the deviation on a device of the fit, `compiled` that of compiled models there, `full` the addition for
-    float32 products, which are not fitted. The others are the uncertainties of another device's specification, for the
+    float32 products, which are not fitted, `training` that for training, and `training_elsewhere` a further one on
+    devices whose training no table shows. The others are the uncertainties of another device's specification, for the
     part of the time that each bounds.
     """
 
@@ -60,6 +61,7 @@ class Residuals:
     memory: float
     host: float
     training: float
+    training_elsewhere: float
     full: float
 
 
@@ -67,13 +69,16 @@ class Residuals:
 class Calibration:
     """All fitted values. Times are in seconds, `*_cycles` in clock cycles.
 
-    `devices` are those of the fit. `device` is the one among them with the most memory bandwidth per CUDA-core
-    operation, which tells least about the CUDA cores: other devices are compared with it. `newer` are the factors on
-    the times of classes since PyTorch 2.9; `classes` are those of 2.4.
+    `devices` are those of the fit in eager mode, `devices_compiled` and `devices_training` those with a table of
+    compiled models and of training. `device` is the one with the most memory bandwidth per CUDA-core operation, which
+    tells least about the CUDA cores: other devices are compared with it. `newer` are the factors on the times of
+    classes in eager mode since PyTorch 2.9; `classes` are those of 2.4.
     """
 
     device: str
     devices: tuple[str, ...]
+    devices_compiled: tuple[str, ...]
+    devices_training: tuple[str, ...]
     fitted_on: tuple[str, ...]
     networks: int
     tile_cycles: float
@@ -84,6 +89,10 @@ class Calibration:
     classes: dict[str, Efficiency]
     newer: dict[str, float]
 
+    def has_seen(self, device: str, *, training: bool, compiled: bool) -> bool:
+        """Whether the fit has times of a device, in training, compiled, or eager inference."""
+        return device in (self.devices_training if training else self.devices_compiled if compiled else self.devices)
+
     def prices(self, groups: Sequence[str]) -> np.ndarray:
         """Inverse efficiencies of tensor cores, CUDA-core operations, inverse efficiencies of memory: 3 x classes."""
         unknown = set(groups) - self.classes.keys()
@@ -93,7 +102,7 @@ class Calibration:
         return np.array([(1 / e.matrix, e.lanes, 1 / e.memory) for e in efficiencies]).reshape(-1, 3).T
 
     def in_newer_torch(self) -> "Calibration":
-        """The calibration for the kernels of PyTorch 2.9 and newer."""
+        """The calibration for the eager kernels of PyTorch 2.9 and newer."""
         slowed = {name: efficiency.slowed(self.newer.get(name, 1.0)) for name, efficiency in self.classes.items()}
         return replace(self, classes=slowed, newer={})
 
@@ -111,7 +120,7 @@ def from_json(text: str) -> Calibration:
     """The calibration from JSON that `to_json` made."""
     data: dict[str, Any] = json.loads(text)
     classes = {name: Efficiency(**values) for name, values in data.pop("classes").items()}
-    parts: dict[str, Any] = {name: tuple(data[name]) for name in ("devices", "fitted_on")}
+    parts: dict[str, Any] = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     parts |= {"residuals": Residuals(**data["residuals"]), "training": Training(**data["training"])}
     return Calibration(**data | parts, classes=classes)
 

@@ -1,7 +1,7 @@
-"""Simulations of every model of the zoo on every built-in device, shipped as data: available without torch.
+"""Simulations of the zoo on every built-in device, shipped as data: available without torch.
 
-Inference in eager mode and compiled, and training. `benchmarks/make_simulated.py` makes `simulated.csv`; a test
-compares it with the simulation.
+Inference in eager mode and compiled, and training of the models of Table 5. `benchmarks/make_simulated.py` makes
+`simulated.csv`; a test compares it with the simulation.
 """
 
 import csv

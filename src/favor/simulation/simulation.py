@@ -143,7 +143,8 @@ class OnDevice:
     def __init__(self, passes: Passes, gpu: Device, calibration: Calibration, correction: Correction) -> None:
         self.passes, self.device = passes, gpu
         self._training = passes.network.phase == "training"
-        current = calibration.in_newer_torch()
+        # No table shows compiled models in newer versions (docs/simulation-model.md).
+        current = calibration if passes.compiled else calibration.in_newer_torch()
         self._calibration = current.in_training() if self._training else current
         self._correction = correction
         self._estimates: dict[int, Estimate] = {}

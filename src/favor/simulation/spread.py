@@ -27,18 +27,21 @@ def spread(
 ) -> float:
     """The standard deviation of the logarithm of a simulated time.
 
-    On the devices of the fit it is that of held-out families, plus that of what no table of the fit shows. On other
-    devices the rates that bound the time are uncertain too, each for its share of the time. With measurements of the
-    device, the standard error of the correction takes the place of these.
+    On devices that the fit has seen run like this it is that of held-out families, plus that of what no table of the
+    fit shows. On other devices the rates that bound the time are uncertain too, each for its share of the time. With
+    measurements of the device, the standard error of the correction takes the place of these.
     """
     residuals, reference = calibration.residuals, described(calibration.device)
     total = max(estimated.seconds, 1e-12)
-    own = [residuals.compiled if compiled else residuals.within, residuals.training if training else 0.0]
+    seen = calibration.has_seen(device.name, training=training, compiled=compiled)
+    own = [residuals.compiled if compiled else residuals.within]
+    if training:
+        own += [residuals.training, 0.0 if seen else residuals.training_elsewhere]
     host = residuals.host * estimated.host / total
     if correction.measurements:
         return hypot(*own, host, correction.deviation)
     full = residuals.full * estimated.full / total
-    if device.name in calibration.devices:
+    if seen:
         return hypot(*own, host, full)
     denser = PRODUCTS_PER_DOUBLING * abs(log2(device.products_per_cycle / reference.products_per_cycle))
     wider = BYTES_PER_DOUBLING * max(0.0, log2(_bytes_per_operation(device) / _bytes_per_operation(reference)))

@@ -41,6 +41,8 @@ def key_of(job: Job) -> str:
     if not isinstance(job, TrainJob):
         return request_of(job.name, job.phase, job.conditions)
     asked: dict[str, Scalar] = {"pretraining": job.first_weights.pretraining, "attention": job.attention}
+    if job.first_weights.hash is not None:
+        asked["initial_weights"] = job.first_weights.hash
     for number, lineage in enumerate(job.lineages):
         stage = lineage[-1]
         of_stage = stage_conditions(stage, job.seed, job.name) | {

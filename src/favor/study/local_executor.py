@@ -12,6 +12,7 @@ from favor.machine.process import supervise, worker_command, worker_environment
 from favor.measurement.job import MeasureJob
 from favor.measurement.measure import measure
 from favor.records.schema import CardFields, Record, Status, reading, timestamp
+from favor.records.store import deleted
 from favor.study.exporting import ExportedJob, Exports
 from favor.study.plan import CountJob, Job
 from favor.study.progress import INTERRUPTED, records_of, was_interrupted
@@ -110,6 +111,8 @@ def train(
             failures.append(_failure(job, lineage, "failed", f"training: {refusal}"))
             failed.add(lineage)
             continue
+        if not folder.is_dir():
+            raise deleted(folder)
         after = records_of(folder)
         if final_record(job, lineage, after) is not None:
             continue
@@ -179,10 +182,10 @@ def _supervised(
 
 def _failure(job: TrainJob, lineage: Lineage, status: Status, reason: str) -> Record:
     """The record of a failed training that wrote none; a retry continues from its last checkpoint."""
-    start = initial_weights(job, lineage)
-    conditions = {"dataset": dataset_of(lineage[-1])} | stage_conditions(lineage[-1], job.seed, job.name)
-    conditions |= attention_conditions(job.attention) | {"pretraining": start.pretraining}
-    conditions |= {} if start.img_size is None else {"pretraining_img_size": start.img_size}
+    stage = lineage[-1]
+    conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed, job.name)
+    conditions |= attention_conditions(job.attention) | initial_weights(job, lineage).conditions()
+    conditions |= {} if stage.name is None else {"training_name": stage.name}
     return Record(
         name=job.name,
         model=CardFields.of(card(job.name)),

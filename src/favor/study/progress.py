@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from favor.records.contradictions import CONTRADICTORY, REASON, flagged, newest_measurements
+from favor.records.contradictions import CONTRADICTORY, REASON, flagged, measurements_that_count
 from favor.records.counted import counted_records
+from favor.records.repeated import that_counts
 from favor.records.schema import Record, Scalar
 from favor.records.store import Problem, has_records, read
 from favor.study.plan import CountJob, Job, jobs_of
@@ -81,7 +82,8 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
         for record in records
         if _has_conditions(record, job.conditions) and (isinstance(job, CountJob) or _is_on(machine, record))
     ]
-    return _ended(job, of_job, next((record for record in reversed(of_job) if record.status == "ok"), None))
+    counting = of_job[that_counts(of_job)] if of_job else None
+    return _ended(job, of_job, counting if counting is not None and counting.status == "ok" else None)
 
 
 def training_state(job: TrainJob, records: Sequence[Record]) -> JobState:
@@ -142,9 +144,9 @@ def doubts_of(record: Record | None) -> tuple[str, ...]:
 
 
 def doubtful_measurements(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The newest measurements that have to be repeated, whether or not a job asked for them."""
-    newest = (records[number] for number in newest_measurements(records))
-    return tuple(record for record in newest if doubts_of(record))
+    """The measurements that have to be repeated, whether or not a job asked for them."""
+    counting = (records[number] for number in measurements_that_count(records))
+    return tuple(record for record in counting if doubts_of(record))
 
 
 def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:

@@ -30,11 +30,12 @@ from favor.study.schema import (
     Train,
     as_written,
 )
-from favor.study.train_jobs import dataset_of, lineages, recipe_of
+from favor.study.train_jobs import dataset_of, lineages, recipe_of, stage_pipeline, weights_after
 from favor.trace.conditions import PHASES
 from favor.training.checkpoint import load_model_file
-from favor.training.epoch_record import pipeline_of
+from favor.training.export import named_images, own_images
 from favor.training.initial_weights import checkpoint_file, checkpoint_hash, start_from
+from favor.training.recipe import is_recipe_file
 from favor.training.trackers import require_trackers
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.matching import matching_models
@@ -51,14 +52,15 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
     machine = _try(source, ("device",), _machine, study)
     names = _names(study.models, source)
     train = tuple(_resolved_train(train, number, names, source) for number, train in enumerate(study.train))
-    _check_run_folders(train, names, source)
+    first_weights = tuple(_first_weights(entry, names, source) for entry in train)
+    _check_run_folders(train, first_weights, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
     _check_runtimes(study, names, machine, source)
     if study.load is not None and not machine.is_cluster:
         _try(source, ("load",), require_loadgen)
     options = study.model_dump(include=set(MeasureOptions.model_fields))
-    options["calibration"] = _try(source, ("calibration",), _calibration, study, train, source)
     options["checkpoint"] = _try(source, ("checkpoint",), _checkpoint, study, names, source)
+    options["calibration"] = _try(source, ("calibration",), _calibration, study, options["checkpoint"], train, source)
     options["batch_size"] = BatchSizes(
         inference=study.batch_size.inference or "best",
         training=study.batch_size.training or TRAINING_BATCH.get(machine.device, TRAINING_BATCH_ELSEWHERE),
@@ -71,7 +73,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
         phases=study.phases,
         machine=machine,
         train=train,
-        first_weights=tuple(_first_weights(entry, names, source) for entry in train),
+        first_weights=first_weights,
         budget=study.budget,
         report=study.report,
         load=study.load,
@@ -99,15 +101,21 @@ def _check_runtimes(study: StudyFile, names: Sequence[str], machine: Machine, so
         raise source.error(("runtimes",), f"training runs in {' and '.join(TRAINING)}, not in {asked}")
 
 
-def _calibration(study: StudyFile, train: Sequence[Train], source: Source) -> str | None:
-    """The images that int8 is calibrated with: those named, the checkpoint's, or those that the study trains on."""
+def _calibration(study: StudyFile, checkpoint: str | None, train: Sequence[Train], source: Source) -> str | None:
+    """The images that int8 is calibrated with: those named, the checkpoint's, or those that the study trains on.
+
+    They are opened, since a folder without images, or a checkpoint's images that are not here, would fail hours later.
+    """
     if "int8" not in study.precisions:
         if study.calibration is not None:
             raise RequestError("only int8 is calibrated; add --precision int8, or leave it out")
         return None
     if study.calibration is not None:
-        return _present_data(study.calibration, Path(source.place).parent)
-    if study.checkpoint is not None:
+        data = _present_data(study.calibration, Path(source.place).parent)
+        named_images(data)
+        return data
+    if checkpoint is not None:
+        own_images(Path(checkpoint), load_model_file(checkpoint_file(Path(checkpoint)))[0])
         return None
     if train:
         return train[0].data
@@ -183,7 +191,7 @@ def _first_weights(train: Train, names: Sequence[str], source: Source) -> FirstW
         return FirstWeights()
     trained = names if train.models is None else train.models
     starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in trained]
-    return FirstWeights(pretraining=starts[0].pretraining, img_size=starts[0].img_size)
+    return starts[0].described
 
 
 def _planned(name: str, study: StudyFile, source: Source) -> PlannedModel:
@@ -198,7 +206,7 @@ def _check_pipeline(wanted: str | None, train: Sequence[Train]) -> None:
     """Refuse a pipeline that is neither published nor trained by this study: it has no accuracies."""
     known = {str(record.conditions["pipeline"]) for record in published.records() if "pipeline" in record.conditions}
     for stage in [lineage[-1] for entry in train for lineage in lineages(entry)]:
-        known.add(pipeline_of(recipe_of(stage, 0, ""), stage.minutes))
+        known.add(stage_pipeline(stage))
     if wanted is not None and wanted not in known:
         raise unknown_name("pipeline", wanted, known, "known (published or trained here): " + ", ".join(sorted(known)))
 
@@ -232,9 +240,8 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
     """A training and its fine-tunings with absolute paths, checked together with the models' image sizes."""
     folder = Path(source.place).parent
     written = as_written(source.mapping("a study"), path)
-    is_file = stage.recipe.endswith((".yaml", ".yml"))
     changes: dict[str, object] = {
-        "recipe": str((folder / stage.recipe).resolve()) if is_file else stage.recipe,
+        "recipe": str((folder / stage.recipe).resolve()) if is_recipe_file(stage.recipe) else stage.recipe,
         "overrides": tuple(
             Override(models=_some_of(names, entry.models, (*path, "overrides", at, "models"), source), set=entry.set)
             for at, entry in enumerate(stage.overrides)
@@ -253,14 +260,15 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
     return resolved.model_copy(update={"data": data, "finetune": finetune})
 
 
-def _check_run_folders(trainings: Sequence[Train], names: Sequence[str], source: Source) -> None:
-    """Refuse two trainings of a model whose checkpoints would share a folder."""
+def _check_run_folders(
+    trainings: Sequence[Train], first_weights: Sequence[FirstWeights], names: Sequence[str], source: Source
+) -> None:
+    """Refuse two trainings of a model whose checkpoints would share a folder, or whose records would look alike."""
     seen: dict[tuple[object, ...], int] = {}
     for number, train in enumerate(trainings):
         for lineage, model, seed in product(lineages(train), train.models or names, train.seeds):
             recipe = recipe_of(lineage[-1], seed, model)
-            before = [(dataset_of(stage), recipe_of(stage, seed, model).img_size) for stage in lineage[:-1]]
-            start = ("+".join(name for name, _ in before), before[-1][1]) if before else train.init
+            start = weights_after(first_weights[number], lineage[:-1], seed, model)
             key = (model, seed, recipe.name, dataset_of(lineage[-1]), start, recipe.img_size, lineage[-1].name)
             if key in seen:
                 path = as_written(source.mapping("a study"), ("train", number))

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from favor.study.schema import Budget, Load, MeasureOptions, Report, StudyPart, Trainings, one_or_several
 from favor.text import plural
+from favor.training.state import FirstWeights
 
 Command = Literal["run", "measure", "count", "train", "load"]
 
@@ -41,13 +42,6 @@ class Machine(StudyPart):
     def __str__(self) -> str:
         where = f"a cluster ({self.label or self.device})" if self.is_cluster else f"{self.device_name} ({self.device})"
         return f"{where}, {plural(self.threads, 'thread')}, torch {self.torch}"
-
-
-class FirstWeights(StudyPart):
-    """The pretraining of the initial weights, and its image size; none for random weights."""
-
-    pretraining: str = "none"
-    img_size: int | None = None
 
 
 def content_hash(content: Mapping[str, object]) -> str:

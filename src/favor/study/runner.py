@@ -11,7 +11,7 @@ from typing import Protocol
 from favor.errors import RequestError, WorkError
 from favor.measurement.measure import Interrupted
 from favor.records.schema import Record
-from favor.records.store import append
+from favor.records.store import append, deleted
 from favor.study.estimate import Forecast
 from favor.study.folder import has_requests
 from favor.study.plan import Job
@@ -64,7 +64,7 @@ class Keeper:
             self.unwritten.clear()
             return
         if not has_requests(self.folder):
-            raise UnwrittenError(f"{self.folder} was deleted or moved while favor was working in it")
+            raise UnwrittenError(str(deleted(self.folder)))
         try:
             while self.unwritten:
                 # One at a time: after a failure in the middle, none is written twice.

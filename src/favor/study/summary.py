@@ -15,11 +15,11 @@ from favor.analyze import Comparison, GuideEntry, Limit, Request, disagreement, 
 from favor.analyze.best_runtime import in_runtime
 from favor.analyze.deviations import deviations
 from favor.analyze.disagreement import DisagreementResult
-from favor.analyze.reasons import dominated_by, without_intervals
+from favor.analyze.reasons import dominated_by, undisturbed, without_intervals
 from favor.analyze.recommendation import Choice, Reading, Recommendation, reading_of
 from favor.analyze.selection import known_of
 from favor.analyze.setting import QUANTIZED
-from favor.analyze.trainings import LEAST_TO_COMPARE
+from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
@@ -37,18 +37,22 @@ class Standing:
 
     `probability` is the share of draws from the intervals in which it is on the front. The models in `beaten_by` are
     at least as accurate and cost less, or cost the same and are more accurate; for those in `without_intervals`, one of
-    the numbers has no interval. Without accuracies all are unknown.
+    the numbers has no interval. Without accuracies that can be compared, all are unknown.
+
+    Models whose cost was measured on a busy machine or contradicts other measurements are left out: there are
+    `disturbed` of them. A ViT among them has no `place`.
     """
 
     name: str
     img_size: int | None
     metric: str
-    place: int
+    place: int | None
     of: int
     on_front: bool | None
     probability: float | None
     beaten_by: tuple[str, ...]
     without_intervals: tuple[str, ...] = ()
+    disturbed: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,11 @@ def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
 
 
 def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:
-    """The standings of each ViT; accuracies that belong to another configuration are left out."""
+    """The standings of each ViT, without accuracies of another configuration or of trainings of unequal length."""
     if "top1" in rows.columns:
         rows = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
+        if unequal_lengths(rows[rows["top1"].notna()]):
+            rows = rows.drop(columns="top1")
     standing = []
     for metric in STANDING_METRICS:
         if metric in rows.columns:
@@ -167,11 +173,13 @@ def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, .
 
 
 def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
-    """The standing of each ViT by one metric, among the rows that have it."""
+    """The standing of each ViT by one metric, which all rows have, among those whose number was not disturbed."""
     if len(rows) < LEAST_TO_COMPARE:
         return []
-    costs = METRICS[metric].sign * rows[metric].to_numpy(dtype=float)
-    accurate = rows[rows["top1"].notna()].reset_index(drop=True) if "top1" in rows.columns else rows[:0]
+    sound = undisturbed(rows, [metric])
+    sign = METRICS[metric].sign
+    costs = sign * sound[metric].astype(float)
+    accurate = sound[sound["top1"].notna()].reset_index(drop=True) if "top1" in rows.columns else rows[:0]
     front = pareto(accurate, ["top1", metric]) if len(accurate) >= LEAST_TO_COMPARE else None
     points = {} if front is None else {(point.name, point.img_size): point for point in front.points}
     standing = []
@@ -184,14 +192,15 @@ def _standing_by(rows: pd.DataFrame, metric: str) -> list[Standing]:
                 name=str(row["name"]),
                 img_size=img_size,
                 metric=metric,
-                place=int((costs < costs[rows.index.get_loc(at)]).sum()) + 1,
-                of=len(rows),
+                place=int((costs < sign * float(row[metric])).sum()) + 1 if at in costs.index else None,
+                of=len(sound),
                 on_front=None if point is None else point.member,
                 probability=None if point is None else point.probability,
                 beaten_by=beaten_by,
                 without_intervals=()
                 if point is None
                 else without_intervals(beaten_by, point.row, accurate, ["top1", metric]),
+                disturbed=len(rows) - len(sound),
             )
         )
     return standing
@@ -215,7 +224,7 @@ def _disagreement(rows: pd.DataFrame, study: ResolvedStudy) -> DisagreementResul
     if len(indicators) < LEAST_TO_COMPARE or not len(sizes):
         return None
     one_size = rows[rows["img_size"] == sizes.mode().iloc[0]]
-    complete = one_size.dropna(subset=indicators)
+    complete = undisturbed(one_size.dropna(subset=indicators), indicators)
     if len(complete) < LEAST_TO_COMPARE or not np.isfinite(complete[indicators].to_numpy(dtype=float)).all():
         return None
     return disagreement(one_size, indicators)

@@ -1,6 +1,5 @@
 """Trainings as jobs of a study: the requests to the workers, and the records that belong to them. Imports no torch."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,10 +9,10 @@ from favor.data.class_folders import count_training_images
 from favor.data.names import parse
 from favor.errors import WorkError
 from favor.records.schema import Record, Scalar
-from favor.study.resolved import FirstWeights
 from favor.study.schema import Stage, Train
-from favor.training.recipe import Recipe, load_recipe
+from favor.training.recipe import Recipe, changes, load_recipe, pipeline_of
 from favor.training.request import TrainingRequest
+from favor.training.state import FirstWeights, without_sizes
 
 UNKNOWN_SET_IMAGES = 50_000
 FRESH = FirstWeights()
@@ -68,38 +67,40 @@ def final_record(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> 
 
 
 def is_of(job: TrainJob, lineage: Lineage, record: Record) -> bool:
-    """Whether a record belongs to a training of the job: same recipe, data set and initial weights."""
+    """Whether a record belongs to a training of the job: same recipe, data set, initial weights and name."""
     if (record.name, record.task) != (job.name, job.phase):
         return False
     conditions = record.conditions
     if conditions.get("attention", "fused") != job.attention:
         return False
-    start = FirstWeights(
-        pretraining=_without_sizes(str(conditions.get("pretraining", "none"))),
-        img_size=conditions.get("pretraining_img_size"),  # type: ignore[arg-type]
-    )
     stage = lineage[-1]
-    dataset, expected = _without_sizes(str(conditions.get("dataset", ""))), stage_conditions(stage, job.seed, job.name)
+    dataset, expected = without_sizes(str(conditions.get("dataset", ""))), stage_conditions(stage, job.seed, job.name)
     return (
-        start == initial_weights(job, lineage)
-        and dataset == dataset_of(stage)
+        dataset == dataset_of(stage)
         and all(conditions.get(key) == value for key, value in expected.items())
+        and FirstWeights.of(conditions).agrees_with(initial_weights(job, lineage))
+        and _has_name(record, stage.name)
     )
 
 
-def _without_sizes(datasets: str) -> str:
-    """The data sets without the sizes in brackets that follow the names of subsets."""
-    return re.sub(r"\[[^\]]*\]", "", datasets)
+def _has_name(record: Record, name: str | None) -> bool:
+    """Whether a training has a name; in records of older versions only the folder of the run ends with it."""
+    told = record.conditions.get("training_name")
+    if told is None and name is not None:
+        return str(record.environment.get("run", "")).endswith(f"-{name}")
+    return told == name
 
 
 def initial_weights(job: TrainJob, lineage: Lineage) -> FirstWeights:
-    """What the weights that a training starts from were trained on, and their image size."""
-    before = lineage[:-1]
-    if not before:
-        return job.first_weights
-    learned = [] if job.first_weights.pretraining == "none" else [job.first_weights.pretraining]
-    learned += [dataset_of(stage) for stage in before]
-    return FirstWeights(pretraining="+".join(learned), img_size=recipe_of(before[-1], job.seed, job.name).img_size)
+    """What the weights that a training starts from were trained on and with."""
+    return weights_after(job.first_weights, lineage[:-1], job.seed, job.name)
+
+
+def weights_after(start: FirstWeights, trainings: Lineage, seed: int, model: str) -> FirstWeights:
+    """The weights after trainings of which the first starts from the given ones."""
+    for stage in trainings:
+        start = start.after(dataset_of(stage), recipe_of(stage, seed, model).img_size, stage_pipeline(stage), seed)
+    return start
 
 
 def stage_conditions(stage: Stage, seed: int, model: str) -> dict[str, Scalar]:
@@ -121,15 +122,20 @@ def stage_request(
 ) -> TrainingRequest:
     """The request to the worker for a training, which may start from the checkpoint of the one before."""
     stage, processes = lineage[-1], job.train.processes
-    init = stage.init if len(lineage) == 1 else str(_run_folder(job, lineage[:-1], folder, records))
+    is_first = len(lineage) == 1
+    init = stage.init if is_first else str(_run_folder(job, lineage[:-1], folder, records))
+    recipe = recipe_of(stage, job.seed, job.name)
     return TrainingRequest(
         model=job.name,
-        recipe=recipe_of(stage, job.seed, job.name),
+        recipe=recipe,
         data=str(stage.data),
         study=folder,
         name=stage.name,
+        pipeline=stage_pipeline(stage),
+        overrides=changes(recipe, _recipe_for_all(stage), stage.minutes) or None,
         resume=resume,
         init=None if init is None else Path(init),
+        init_hash=job.first_weights.hash if is_first else None,
         minutes=stage.minutes,
         device=job.device if processes == 1 else job.device.partition(":")[0],
         threads=max(1, job.threads // processes),
@@ -183,3 +189,14 @@ def recipe_of(stage: Stage, seed: int, model: str) -> Recipe:
     of_model = [entry for override in stage.overrides if model in override.models for entry in override.set]
     epochs = [f"epochs={stage.epochs}"] if stage.epochs is not None else []
     return load_recipe(stage.recipe, [*stage.set, *epochs, *of_model, f"seed={seed}"])
+
+
+def _recipe_for_all(stage: Stage) -> Recipe:
+    """The recipe of a stage without the overrides for single models."""
+    return recipe_of(stage, 0, "")
+
+
+@cache
+def stage_pipeline(stage: Stage) -> str:
+    """The pipeline of a stage, which its models share: overrides for some of them are conditions of their own."""
+    return pipeline_of(_recipe_for_all(stage), stage.minutes, stage.recipe)

@@ -221,7 +221,6 @@ def _write(file: Path, content: bytes) -> None:
     """Write a file atomically and sync it to disk: readers never see half a file."""
     part = file.with_name(f".{file.name}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as beside:
             beside.write(content)
             beside.flush()

@@ -9,12 +9,9 @@ from favor.records.schema import CardFields, Reading, Record, Scalar, Status, re
 from favor.trace.attention import attention_conditions
 from favor.training.evaluation import Scores
 from favor.training.initial_weights import Start
-from favor.training.recipe import Recipe, load_recipe, recipe_names
+from favor.training.recipe import Recipe, pipeline_of
 from favor.training.state import Readings, Sums, Survey
 from favor.zoo.registry import card
-
-# Keys that a run may change without changing the pipeline: they are conditions of their own.
-_OUTSIDE_OF_THE_PIPELINE = frozenset({"doc", "data", "img_size", "seed"})
 
 
 @dataclass(frozen=True)
@@ -31,14 +28,17 @@ class Subject:
     attention: str = "fused"
     grid_intensity: float | None = None
     price_per_hour: float | None = None
+    pipeline: str | None = None
+    overrides: str | None = None
+    name: str | None = None
 
     def conditions(self) -> dict[str, Scalar]:
         """The request; `pipeline` distinguishes a changed recipe from the original."""
         recipe = self.recipe.flat()
         asked: dict[str, Scalar] = {
             "dataset": self.dataset,
-            "pipeline": pipeline_of(self.recipe, self.minutes),
-            "pretraining": self.start.pretraining,
+            "pipeline": self.pipeline or pipeline_of(self.recipe, self.minutes),
+            **self.start.described.conditions(),
             "distillation": False,
             "img_size": self.recipe.img_size,
             "batch_size": self.recipe.batch_size,
@@ -46,32 +46,17 @@ class Subject:
             "precision": training_precision(self.recipe.precision, self.device_kind),
             **attention_conditions(self.attention),
         }
-        rates = {"grid_intensity": self.grid_intensity, "price_per_hour": self.price_per_hour}
-        asked |= {name: rate for name, rate in rates.items() if rate is not None}
-        if self.start.img_size is not None:
-            asked["pretraining_img_size"] = self.start.img_size
+        optional = {
+            "grid_intensity": self.grid_intensity,
+            "price_per_hour": self.price_per_hour,
+            "overrides": self.overrides,
+            "training_name": self.name,
+        }
+        asked |= {name: value for name, value in optional.items() if value is not None}
         if self.minutes is not None:
             del recipe["recipe.epochs"]
             asked["minutes"] = self.minutes
         return asked | recipe
-
-
-def pipeline_of(recipe: Recipe, minutes: float | None = None) -> str:
-    """A recipe's name and version, and the changed keys.
-
-    >>> pipeline_of(load_recipe("laptop-digits", ["lr=2e-3", "seed=1"]))
-    'laptop-digits@1 lr=0.002'
-    """
-    named = f"{recipe.name}@{recipe.version}"
-    changed: dict[str, object] = {}
-    if recipe.name in recipe_names():
-        original = load_recipe(recipe.name).model_dump()
-        changed = {key: value for key, value in recipe.model_dump().items() if value != original[key]}
-    if minutes is not None:
-        changed = {**changed, "minutes": minutes}
-        changed.pop("epochs", None)
-    changes = [f"{key}={value}" for key, value in changed.items() if key not in _OUTSIDE_OF_THE_PIPELINE]
-    return " ".join([named, *changes])
 
 
 @dataclass(frozen=True)

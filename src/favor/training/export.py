@@ -52,6 +52,7 @@ class ExportRequest:
     """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own data set where they are None.
 
     With `pretrained`, `source` is the name of a model, and its published weights are used: the default ones or a tag's.
+    A named model takes images of any size, by default its own or that of the weights.
     """
 
     source: str
@@ -63,6 +64,7 @@ class ExportRequest:
     calibration: str | None = None
     test_images: int | None = None
     pretrained: bool | str = False
+    img_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ def _subject(request: ExportRequest) -> Subject:
     endings = (".safetensors", ".pth", ".pt", *ENDINGS.values())
     is_checkpoint = path.exists() or request.source.startswith(HUB) or path.suffix in endings
     if is_checkpoint and request.pretrained is False:
+        if request.img_size is not None:
+            raise RequestError(f"{path} has its own image size; --img-size is for a model's name")
         subject = subject_of(path)
         _refuse_known_failure(request, subject.name)
         return subject
@@ -194,15 +198,17 @@ def _subject(request: ExportRequest) -> Subject:
             f"checkpoint of {known.name}, which has its own"
         )
     if request.pretrained is not False:
-        return _published(request.source, None if request.pretrained is True else request.pretrained)
+        tag = None if request.pretrained is True else request.pretrained
+        return _published(request.source, tag, request.img_size)
     torch.manual_seed(SEED)
-    framing = Framing(known.image_sizes.default)
-    return Subject(create_model(known.name), known.name, framing, Normalization(), f"fresh weights, seed {SEED}")
+    framing = Framing(request.img_size or known.image_sizes.default)
+    network = create_model(known.name, img_size=framing.img_size)
+    return Subject(network, known.name, framing, Normalization(), f"fresh weights, seed {SEED}")
 
 
-def _published(name: str, tag: str | None) -> Subject:
+def _published(name: str, tag: str | None, img_size: int | None) -> Subject:
     """A model with published weights."""
-    found = load_published(name, tag)
+    found = load_published(name, tag, img_size)
     return Subject(
         found.network,
         found.name,
@@ -298,6 +304,7 @@ def _card(
         mean=subject.normalization.mean,
         std=subject.normalization.std,
         crop_ratio=subject.framing.crop_ratio,
+        crop_mode=subject.framing.mode,
         interpolation=subject.framing.interpolation,
         num_classes=num_classes,
         classes=subject.classes,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from favor.runtime.exported import ExportedModel
     from favor.runtime.session import Choice
     from favor.training.export import Subject
+    from favor.training.state import Trained
 
 FIXED_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """The batch sizes that get a file of their own where the graph fixes it."""
@@ -270,7 +271,6 @@ class _Images:
         from favor.data.augment import Normalization
         from favor.data.framing import Framing
         from favor.errors import RequestError
-        from favor.training.epoch_record import pipeline_of
         from favor.training.export import CALIBRATION_IMAGES, TEST_IMAGES_INT8, images_of, named_images, own_images
 
         trained = subject.trained if subject else None
@@ -282,7 +282,7 @@ class _Images:
             return cls(calibration, test, None, data.name, {})
         assert subject is not None  # noqa: S101 - it is trained
         named = named_images(job.calibration) if job.calibration else None
-        training = {"dataset": trained.dataset, "pipeline": pipeline_of(trained.recipe, trained.minutes)}
+        training = _training_of(trained)
         try:
             own = own_images(Path(str(job.checkpoint)), trained)
         except RequestError:
@@ -295,6 +295,14 @@ class _Images:
         test, labels = subject.images(own.evaluation, TEST_IMAGES_INT8)
         calibration, _ = subject.images((named or own).train, CALIBRATION_IMAGES)
         return cls(calibration, test, labels if trained.classes == own.classes else None, own.name, training)
+
+
+def _training_of(trained: "Trained") -> dict[str, Scalar]:
+    """The training of the weights, as the records of its accuracies tell of it."""
+    before = {"pretraining": trained.pretraining, "pretraining_pipeline": trained.pretraining_pipeline}
+    length = {"recipe.epochs": trained.recipe.epochs} if trained.minutes is None else {"minutes": trained.minutes}
+    told = {"dataset": trained.dataset, "pipeline": trained.pipeline_name, **before, **length}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _report(job: ExportJob, exported: "ExportedModel", seconds: float, what: str, channel: Channel) -> None:

@@ -1,7 +1,6 @@
 """The weights that a training starts from: random ones, or those of a file."""
 
 import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,25 +13,34 @@ from favor.errors import RequestError, one_line, shown
 from favor.regular_file import open_regular, sha256_of
 from favor.runtime.names import ENDINGS
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
+from favor.training.state import FirstWeights
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.checkpoints import checkpoint, imagenet_classes, pretrained_weights, pushed_file
+from favor.zoo.pickled_weights import check_pickled_weights
 from favor.zoo.registry import card
 from favor.zoo.weights import head_names, load_weights
-
-_ZIP_START = b"PK\x03\x04"  # by which PyTorch recognizes its zip files
 
 
 @dataclass(frozen=True)
 class Start:
     """Initial weights and the data they were trained on; None keeps the model's random initialization.
 
-    `img_size` and `classes` are those that the weights were trained with, if known.
+    `img_size` and `classes` are those that the weights were trained with, if known; `pipeline` and `seed` are those of
+    the trainings behind them, `hash` is that of their file.
     """
 
     pretraining: str = "none"
     weights: Mapping[str, Tensor] | None = None
     img_size: int | None = None
     classes: tuple[str, ...] | None = None
+    pipeline: str | None = None
+    seed: str | None = None
+    hash: str | None = None
+
+    @property
+    def described(self) -> FirstWeights:
+        """What records tell of these weights."""
+        return FirstWeights(**{name: getattr(self, name) for name in FirstWeights.model_fields})
 
     def give_weights(self, model: nn.Module, classes: tuple[str, ...]) -> str | None:
         """Load the weights into a model for these classes; returns notes for the user."""
@@ -70,8 +78,9 @@ def start_from(path: Path, model: str) -> Start:
         trained, weights = load_model_file(file)
         if trained.model != card(model).name:
             raise RequestError(f"{file} holds {trained.model}, not {card(model).name}; name that model")
-        return Start(trained.learned_from, weights, trained.img_size, trained.classes)
-    return Start(f"file:{file.name}", _plain_weights(file))
+        known = trained.as_first_weights().model_copy(update={"hash": checkpoint_hash(file)})
+        return Start(weights=weights, classes=trained.classes, **known.model_dump())
+    return Start(f"file:{file.name}", _plain_weights(file), hash=checkpoint_hash(file))
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -125,7 +134,7 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
-        _refuse_compressed(file)
+        check_pickled_weights(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
     except RequestError:
         raise
@@ -151,14 +160,3 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
                 f"{file}: weight {shown(name)} of shape {shown(tuple(weight.shape))} is larger than the file"
             )
     return content
-
-
-def _refuse_compressed(file: Path) -> None:
-    """Refuse a zip file with more content than bytes: PyTorch compresses nothing, and would unpack it all."""
-    with open_regular(file) as content:
-        if content.read(len(_ZIP_START)) != _ZIP_START:
-            return
-        with zipfile.ZipFile(content) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > file.stat().st_size:
-        raise RequestError(f"{file}: unpacks to {unpacked:,} bytes, more than the file has; save the weights again")

@@ -34,7 +34,7 @@ from favor.training.checkpoint import load_model_file
 from favor.training.distributed import Processes
 from favor.training.evaluation import Scores, score
 from favor.training.initial_weights import checkpoint_file
-from favor.training.preprocessing import framing_for, framing_of, normalization_for, normalization_of
+from favor.training.preprocessing import fill_of, framing_for, framing_of, normalization_for, normalization_of
 from favor.training.run_data import RunData, open_run_data, read_run_data
 from favor.training.state import Trained, some
 from favor.zoo.checkpoints import (
@@ -121,13 +121,18 @@ class Classifier:
         return self.framing.img_size
 
 
-def open_classifier(path: Path, device: Device, pretrained: bool | str = False) -> Classifier:
+def open_classifier(
+    path: Path, device: Device, pretrained: bool | str = False, img_size: int | None = None
+) -> Classifier:
     """The model of a checkpoint, of a run's folder, or of a file that `favor export` wrote.
 
     With `pretrained`, `path` is the name of a model, and its published weights are used: the default ones or a tag's.
+    They run at any image size; all others at their own.
     """
     if pretrained is not False:
-        return _published(str(path), None if pretrained is True else pretrained, device)
+        return _published(str(path), None if pretrained is True else pretrained, img_size, device)
+    if img_size is not None:
+        raise RequestError(f"{path} runs at its own image size; --img-size is for published weights (--pretrained)")
     if path.suffix in ENDINGS.values():
         return _exported(path, device)
     trained, model = load_trained(path, device.torch_device)
@@ -168,27 +173,32 @@ class Published:
     @property
     def source(self) -> str:
         """Where its weights are from, in words."""
-        return self.weights.name + (", trained without reducing tokens" if self.weights.borrowed else "")
+        from_file = f"the weights in {self.weights.file}, images prepared as for "
+        borrowed = ", trained without reducing tokens" if self.weights.borrowed else ""
+        return (from_file if self.weights.file else "") + self.weights.name + borrowed
 
 
-def load_published(name: str, tag: str | None) -> Published:
-    """A model of the zoo with published weights, the default ones or a tag's; downloaded unless cached."""
+def load_published(name: str, tag: str | None, img_size: int | None = None) -> Published:
+    """A model of the zoo with published weights, the default ones or a tag's; downloaded unless cached.
+
+    Without an image size, it is that of the training.
+    """
     model = card(name).name
-    chosen = checkpoint(model, tag)
+    chosen = checkpoint(model, tag, img_size)
     classes = imagenet_classes(chosen)
     if not classes:
         raise RequestError(
             f"{chosen.name} has no classifier for ImageNet-1k's classes; `favor show {model}` lists other weights"
         )
-    framing = framing_for(chosen)  # refused before the download
-    network = create_model(model, img_size=chosen.img_size)
+    framing = framing_for(chosen, img_size)  # refused before the download
+    network = create_model(model, img_size=framing.img_size)
     give_pretrained_weights(network, chosen)
     return Published(model, network, chosen, classes, framing)
 
 
-def _published(name: str, tag: str | None, device: Device) -> Classifier:
+def _published(name: str, tag: str | None, img_size: int | None, device: Device) -> Classifier:
     """A model with published weights, and with their preprocessing."""
-    published = load_published(name, tag)
+    published = load_published(name, tag, img_size)
     network = fuse(published.network).to(device.torch_device)
     return Classifier(
         published.name,
@@ -214,11 +224,11 @@ def _exported(file: Path, device: Device) -> Classifier:
         raise RequestError(
             f"{file}: {exported.model} with {exported.source} knows no classes; export a checkpoint of it"
         )
-    kind = device.kind
-    if not runs_on(runtime, kind):
-        _log.warning("%s: running on the CPU, since %s does not run on %s here", file, runtime, kind)
-        kind = "cpu"
-    session = open_foreign(file, Choice(runtime, exported.precision, kind))
+    place = str(device.torch_device)
+    if not runs_on(runtime, device.kind):
+        _log.warning("%s: running on the CPU, since %s does not run on %s here", file, runtime, device.kind)
+        place = "cpu"
+    session = open_foreign(file, Choice(runtime, exported.precision, place))
     require_fitting(exported, file, form, session.shapes)
 
     def run(images: Tensor) -> Tensor:
@@ -236,7 +246,13 @@ def _exported(file: Path, device: Device) -> Classifier:
         exported.classes,
         exported.dataset,
         exported.epochs,
-        Framing(exported.img_size, crop_ratio=exported.crop_ratio, interpolation=exported.interpolation),
+        Framing(
+            exported.img_size,
+            crop_ratio=exported.crop_ratio,
+            interpolation=exported.interpolation,
+            mode=exported.crop_mode,
+            fill=fill_of(exported.mean),
+        ),
         Normalization(exported.mean, exported.std),
         torch.device("cpu"),
         run,
@@ -256,12 +272,13 @@ def evaluate_checkpoint(
     batch_size: int,
     workers: int,
     pretrained: bool | str = False,
+    img_size: int | None = None,
     watched: Callable[[EvaluationLoader], Iterable[Batch]] = iter,
 ) -> tuple[Classifier, DataSet, Scores]:
     """Evaluate a model on a data set, by default the one that it was trained on; `watched` passes the batches on."""
     if pretrained is not False:
         place_of(parse(data or IMAGENET))  # a missing data set is refused before weights are downloaded
-    trained = open_classifier(path, device, pretrained)
+    trained = open_classifier(path, device, pretrained, img_size)
     known = _evaluated_on(path, trained, data, published=pretrained is not False)
     if known.classes != trained.classes:
         raise RequestError(

@@ -3,17 +3,17 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from favor.data.augment import Augmentation, Normalization
-from favor.data.framing import Framing
+from favor.data.framing import Color, CropMode, Framing, Interpolation
 from favor.errors import RequestError, path_text
 from favor.regular_file import read_regular
 from favor.training.checkpoint import load_model_file
 from favor.training.initial_weights import checkpoint_file, is_favors
-from favor.training.recipe import Recipe
+from favor.training.recipe import Recipe, Triple
 from favor.zoo.checkpoints import Checkpoint, checkpoints
 from favor.zoo.registry import card
 
@@ -54,13 +54,21 @@ def framing_for(checkpoint: Checkpoint, img_size: int | None = None) -> Framing:
     248
     """
     side = img_size or checkpoint.img_size
-    if checkpoint.crop_mode != "center" or checkpoint.interpolation not in ("bicubic", "bilinear"):
+    mode, interpolation = checkpoint.crop_mode, checkpoint.interpolation
+    if mode not in get_args(CropMode) or interpolation not in get_args(Interpolation):
         raise RequestError(
-            f"{checkpoint.name} wants images resized as {checkpoint.crop_mode}, {checkpoint.interpolation}; favor "
-            "cuts the center after bicubic or bilinear resizing"
+            f"{checkpoint.name} wants images resized as {mode}, {interpolation}; favor resizes as "
+            f"{', '.join(get_args(CropMode))}, and {' or '.join(get_args(Interpolation))}"
         )
-    resized_to = math.floor(side / checkpoint.crop_ratio)
-    return Framing(side, 0, side / resized_to, checkpoint.interpolation)  # type: ignore[arg-type] # checked above
+    resized_to = math.floor(side / checkpoint.crop_at(side))
+    color = fill_of(checkpoint.mean)
+    return Framing(side, 0, side / resized_to, interpolation, mode, color)  # type: ignore[arg-type] # checked above
+
+
+def fill_of(mean: Triple) -> Color:
+    """The color of borders: the mean that images are normalized with, as timm fills them."""
+    red, green, blue = (round(255 * share) for share in mean)
+    return red, green, blue
 
 
 def normalization_for(checkpoint: Checkpoint) -> Normalization:

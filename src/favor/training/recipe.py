@@ -1,5 +1,7 @@
 """Training recipes: named YAML files, validated when they are read. Imports no torch."""
 
+import hashlib
+import json
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -18,6 +20,8 @@ Triple = tuple[Share, Share, Share]
 Scalar = str | bool | int | float
 
 _FOR_PEOPLE = frozenset({"doc"})
+# Keys that a run may change without changing the pipeline: they are conditions of their own.
+_OUTSIDE_OF_THE_PIPELINE = frozenset({*_FOR_PEOPLE, "data", "img_size", "seed"})
 
 
 def _fp32_by_its_long_name(precision: object) -> object:
@@ -142,6 +146,45 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         raise source.error(first["loc"], why) from error
 
 
+def pipeline_of(recipe: Recipe, minutes: float | None = None, source: str | None = None) -> str:
+    """A recipe's name and version, and the changed keys; `source` is the name or the file that it was loaded from.
+
+    The user's own file may be edited under the same version, so the pipeline also has a hash of what the file says.
+
+    >>> pipeline_of(load_recipe("laptop-digits", ["lr=2e-3", "seed=1"]))
+    'laptop-digits@1 lr=0.002'
+    """
+    source = source or (recipe.name if recipe.name in recipe_names() else None)
+    original = load_recipe(source) if source else recipe
+    named = f"{recipe.name}@{recipe.version}"
+    if source and is_recipe_file(source):
+        named += f":{_hash_of(original)}"
+    timed = "" if minutes is None else f"minutes={minutes}"
+    return " ".join(filter(None, (named, changes(recipe, original, minutes), timed)))
+
+
+def changes(recipe: Recipe, original: Recipe, minutes: float | None = None) -> str:
+    """The keys of a pipeline that differ from the original; if `minutes` end the training, epochs do not count.
+
+    >>> changes(load_recipe("laptop-digits", ["lr=2e-3", "epochs=9"]), load_recipe("laptop-digits"), minutes=5)
+    'lr=0.002'
+    """
+    ignored = _OUTSIDE_OF_THE_PIPELINE | (frozenset() if minutes is None else {"epochs"})
+    values = recipe.model_dump(exclude=set(ignored))
+    return " ".join(f"{key}={value}" for key, value in values.items() if value != getattr(original, key))
+
+
+def _hash_of(recipe: Recipe) -> str:
+    # Without defaults, so that a key that favor adds later changes no hash.
+    said = recipe.model_dump(mode="json", exclude=set(_OUTSIDE_OF_THE_PIPELINE), exclude_defaults=True)
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def is_recipe_file(name: str) -> bool:
+    """Whether it is the path of a recipe rather than the name of a built-in one."""
+    return name.endswith((".yaml", ".yml"))
+
+
 def parse_override(text: str) -> tuple[str, object]:
     """The key and the value of `--set key=value`; values are written as in the files.
 
@@ -164,7 +207,7 @@ def _folder() -> Any:
 
 
 def _read(name: str) -> YamlFile:
-    if name.endswith((".yaml", ".yml")):
+    if is_recipe_file(name):
         return YamlFile.read(Path(name))
     if name not in recipe_names():
         raise unknown_name(

@@ -17,11 +17,13 @@ SAVE_EVERY = 300.0
 class TrainingRequest:
     """Train one model with a recipe on a data set; None means a value that fits the machine.
 
-    `name` distinguishes two runs of one recipe with other values: it is part of the run's folder. `minutes` replaces
-    the recipe's epochs by as many steps as fit, evaluation included. `model` may differ from the one in `init` in image
-    size and classes only. `log` names trackers. `save_every` and `survey_seconds` are in seconds. `grid_intensity`
-    (gCO2e/kWh) and `price_per_hour` (of a device) are for the carbon and money of the whole training. On a cluster
-    `writer` names the job's own file of records, and the scheduler, not a lock, keeps two jobs from the same run.
+    `pipeline` names the training in its records (default: the recipe and its changed keys); `overrides` are the values
+    that a study gives to this model alone. `name` distinguishes two runs of one recipe with other values: it is part of
+    the run's folder. `minutes` replaces the recipe's epochs by as many steps as fit, evaluation included. `model` may
+    differ from the one in `init` in image size and classes only; `init_hash` is that of the file when it was asked for.
+    `log` names trackers. `save_every` and `survey_seconds` are in seconds. `grid_intensity` (gCO2e/kWh) and
+    `price_per_hour` (of a device) are for the carbon and money of the whole training. On a cluster `writer` names the
+    job's own file of records, and the scheduler, not a lock, keeps two jobs from the same run.
     """
 
     model: str
@@ -29,8 +31,11 @@ class TrainingRequest:
     data: str
     study: Path = DEFAULT_STUDY
     name: str | None = None
+    pipeline: str | None = None
+    overrides: str | None = None
     resume: bool = False
     init: Path | None = None
+    init_hash: str | None = None
     minutes: float | None = None
     device: str | None = None
     threads: int | None = None

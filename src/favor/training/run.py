@@ -21,7 +21,7 @@ from favor.machine.locks import locked
 from favor.machine.memory import is_out_of_memory
 from favor.machine.precision import Precision, training_precision
 from favor.records.schema import Record, Scalar, Status
-from favor.records.store import append, has_records, read
+from favor.records.store import append, deleted, has_records, read
 from favor.text import cut_to_line, plural
 from favor.trace.attention import attention_implementation
 from favor.training.callbacks import Audience, Nobody
@@ -94,6 +94,9 @@ class Setting:
             attention=request.attention,
             grid_intensity=request.grid_intensity,
             price_per_hour=request.price_per_hour,
+            pipeline=request.pipeline,
+            overrides=request.overrides,
+            name=request.name,
         )
 
     @property
@@ -102,6 +105,7 @@ class Setting:
         recipe, start = self.recipe, self.start
         learned = "" if start.pretraining == "none" else f"-after-{start.pretraining}"
         learned += "" if start.img_size is None else f"-{start.img_size}px"
+        learned += "" if start.hash is None else f"-{start.hash[:8]}"
         name = f"{card(self.request.model).name}-{recipe.name}-{self.dataset}{learned}"
         name = f"{name}-{recipe.img_size}px-seed{recipe.seed}"
         name += "" if self.request.attention == "fused" else f"-{self.request.attention}"
@@ -122,6 +126,7 @@ class Setting:
             "training images": len(self.data.train),
             "pretraining": self.start.pretraining,
             "pretraining image size": self.start.img_size,
+            "initial weights": self.start.hash,
             "minutes": self.request.minutes,
             "attention": self.request.attention,
         }
@@ -191,6 +196,8 @@ def _setting(request: TrainingRequest, device: Device, processes: Processes) -> 
     data = open_data(request.data)
     plan = BatchPlan(len(data.train), request.recipe.batch_size, request.accumulation or 1, processes.share)
     start = start_from(request.init, request.model) if request.init else Start()
+    if request.init_hash not in (None, start.hash):
+        raise RequestError(f"{request.init} has changed since the training was requested; request it again")
     side = request.recipe.img_size
     images = (in_memory_if_small(source, side) for source in (data.train, data.evaluation))
     return Setting(request, device, processes, data, start, plan, BrokenImages(), *images)
@@ -323,6 +330,8 @@ def _parts(
     def keep(record: Record) -> None:
         # On a cluster, a node that was given up may still be at work on the same run.
         if record.conditions["epochs"] not in (_written(setting) if request.writer else written):
+            if not request.study.is_dir():
+                raise deleted(request.study)
             append(request.study, [record], writer=request.writer)
 
     return Parts(
@@ -416,7 +425,10 @@ def _trained(setting: Setting, checkpoint: Checkpoint | None) -> Trained:
         classes=setting.data.classes,
         dataset=setting.dataset,
         pretraining=setting.start.pretraining,
+        pretraining_pipeline=setting.start.pipeline,
+        pretraining_seed=setting.start.seed,
         recipe=setting.recipe,
+        pipeline=str(setting.subject.conditions()["pipeline"]),
         minutes=setting.request.minutes,
         top1=None,
     )
@@ -473,6 +485,8 @@ def _records(setting: Setting) -> list[Record]:
 
 def _failed(setting: Setting, error: Exception) -> WorkError:
     """Record a failure; returns the error to raise."""
+    if not setting.request.study.is_dir():  # and a record would make it again
+        return deleted(setting.request.study)
     reason = cut_to_line(str(error) if isinstance(error, WorkError) else f"{type(error).__name__}: {error}")
     if setting.processes.leads:
         status: Status = "out_of_memory" if is_out_of_memory(error) else "failed"

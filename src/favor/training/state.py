@@ -1,13 +1,86 @@
 """The JSON part of checkpoints, validated when it is read. Imports no torch."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from favor.records.schema import Scalar
 from favor.text import require_printable
-from favor.training.recipe import Recipe
+from favor.training.recipe import Recipe, pipeline_of, recipe_names
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class FirstWeights(BaseModel):
+    """What is known of a training's initial weights; the defaults are random weights.
+
+    `pretraining`, `pipeline` and `seed` name the data sets, pipelines and seeds of all trainings before, `img_size` is
+    that of the last. `hash` tells two checkpoints of one pretraining apart. Records and files of older versions do not
+    have all of it.
+    """
+
+    model_config = _STRICT
+
+    pretraining: str = "none"
+    img_size: int | None = None
+    pipeline: str | None = None
+    seed: str | None = None
+    hash: str | None = None
+
+    @classmethod
+    def of(cls, conditions: Mapping[str, Scalar]) -> "FirstWeights":
+        """Those that a record tells of."""
+        told: dict[str, Any] = {field: conditions[name] for field, name in _CONDITIONS.items() if name in conditions}
+        return cls.model_construct(**told | {"pretraining": str(told.get("pretraining", "none"))})
+
+    def conditions(self) -> dict[str, Scalar]:
+        """What is known, as conditions of a record."""
+        known = {name: getattr(self, field) for field, name in _CONDITIONS.items()}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def after(self, dataset: str, img_size: int, pipeline: str | None, seed: int | None) -> "FirstWeights":
+        """The weights after a training that started from these.
+
+        >>> FirstWeights().after("imagenet-21k", 192, "deit3-pretrain@1", 0).after("cars", 224, "cars@1", 0).pipeline
+        'deit3-pretrain@1 + cars@1'
+        """
+        before = () if self.pretraining == "none" else (self.pretraining,)
+        return FirstWeights(
+            pretraining="+".join([*before, dataset]),
+            img_size=img_size,
+            pipeline=" + ".join(filter(None, (self.pipeline, pipeline))) or None,
+            seed="+".join(filter(None, (self.seed, None if seed is None else str(seed)))) or None,
+        )
+
+    def agrees_with(self, other: "FirstWeights") -> bool:
+        """Whether both can be the same weights: what only one of them tells does not count.
+
+        Data sets may have the sizes of subsets, which only opened data sets know.
+        """
+        if (without_sizes(self.pretraining), self.img_size) != (without_sizes(other.pretraining), other.img_size):
+            return False
+        told = ((getattr(self, name), getattr(other, name)) for name in ("pipeline", "seed", "hash"))
+        return all(one == another for one, another in told if None not in (one, another))
+
+
+_CONDITIONS = {
+    "pretraining": "pretraining",
+    "img_size": "pretraining_img_size",
+    "pipeline": "pretraining_pipeline",
+    "seed": "pretraining_seed",
+    "hash": "initial_weights",
+}
+
+
+def without_sizes(datasets: str) -> str:
+    """The data sets without the sizes in brackets that follow the names of subsets.
+
+    >>> without_sizes("digits[9+3]+cars")
+    'digits+cars'
+    """
+    return re.sub(r"\[[^\]]*\]", "", datasets)
 
 
 class Trained(BaseModel):
@@ -25,14 +98,28 @@ class Trained(BaseModel):
     classes: tuple[Annotated[str, AfterValidator(require_printable)], ...] = Field(min_length=1)
     dataset: str
     pretraining: str
+    pretraining_pipeline: str | None = None
+    pretraining_seed: str | None = None
     recipe: Recipe
+    pipeline: str | None = Field(default=None, description="None in older files")
     minutes: float | None = Field(default=None, description="instead of the recipe's epochs; None in older files")
     top1: float | None
 
     @property
-    def learned_from(self) -> str:
-        """The data sets that these weights were trained on, as the next training's records name them."""
-        return self.dataset if self.pretraining == "none" else f"{self.pretraining}+{self.dataset}"
+    def pipeline_name(self) -> str:
+        """The pipeline; of an older file that of its recipe."""
+        return self.pipeline or pipeline_of(self.recipe, self.minutes)
+
+    def as_first_weights(self) -> FirstWeights:
+        """These weights, as the records of a training that starts from them tell of them."""
+        before = FirstWeights(
+            pretraining=self.pretraining, pipeline=self.pretraining_pipeline, seed=self.pretraining_seed
+        )
+        is_older = self.pipeline is None
+        if is_older and (self.pretraining != "none" or self.recipe.name not in recipe_names()):
+            # It does not tell what came before it, or what the user's recipe file said.
+            return before.after(self.dataset, self.img_size, None, None)
+        return before.after(self.dataset, self.img_size, self.pipeline_name, self.recipe.seed)
 
 
 class Survey(BaseModel):

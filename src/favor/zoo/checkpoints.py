@@ -4,11 +4,13 @@ What a checkpoint is comes from timm's registry, and its file through `huggingfa
 this module imports neither timm nor torch.
 """
 
+import hashlib
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from favor.errors import RequestError, WorkError, one_line, unknown_name
@@ -124,6 +126,8 @@ _RECIPES: Mapping[str, str] = {
 }
 """Words of timm's tags that say how weights were trained, or by whom."""
 _EPOCHS = re.compile(r"e(\d+)|(\d+)ep?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_WEIGHT_ENDINGS = (".safetensors", ".bin", ".pth", ".pt")
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class Checkpoint:
     architecture: str
     tag: str
     source: str
-    """Repository on the Hugging Face Hub, or the address of the file."""
+    """Repository on the Hugging Face Hub, the address of the file, or the path of a local one."""
     img_size: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -144,6 +148,14 @@ class Checkpoint:
     license: str | None
     borrowed: bool = False
     """Whether the weights were trained in a network that keeps all tokens, where the model that takes them does not."""
+    test_img_size: int | None = None
+    test_crop_ratio: float | None = None
+    """The larger image size, and the crop there, at which the weights are more accurate, if their author names one."""
+
+    @property
+    def file(self) -> Path | None:
+        """The local file that the weights are in, instead of the published ones."""
+        return Path(self.source) if self.source.endswith(_WEIGHT_ENDINGS) and "://" not in self.source else None
 
     @property
     def name(self) -> str:
@@ -153,6 +165,20 @@ class Checkpoint:
         'resnet18.a1_in1k'
         """
         return f"{self.architecture}.{self.tag}"
+
+    def crop_at(self, img_size: int) -> float:
+        """The share of an image's side that is cropped at an image size.
+
+        >>> known = ("resnet18", "a1_in1k", "", 224, (0, 0, 0), (1, 1, 1), 0.95, "", "", 1000, None, False)
+        >>> resnet = Checkpoint(*known, test_img_size=288, test_crop_ratio=1.0)
+        >>> resnet.crop_at(224), resnet.crop_at(288)
+        (0.95, 1.0)
+        """
+        return self.test_crop_ratio or self.crop_ratio if img_size == self.test_img_size else self.crop_ratio
+
+    def at(self, img_size: int) -> "Checkpoint":
+        """The same weights, used at an image size."""
+        return replace(self, img_size=img_size, crop_ratio=self.crop_at(img_size))
 
     @property
     def recipe(self) -> str:
@@ -207,11 +233,17 @@ def checkpoints(model: str) -> tuple[Checkpoint, ...]:
 def checkpoint(model: str, tag: str | None = None, img_size: int | None = None) -> Checkpoint:
     """A checkpoint of a model by its tag or by timm's whole name, else the default.
 
-    Where several have the tag, it is the one for the image size if there is any.
+    Where several have the tag, it is the one for the image size if there is any. Instead of a tag, the path of a file
+    with weights in timm's layout: images are prepared as for the default checkpoint.
     """
     found = checkpoints(model)
     if not found:
         raise RequestError(f"no pretrained weights of {model} are published; leave `pretrained` out, or train it")
+    if tag is not None and tag.endswith(_WEIGHT_ENDINGS):
+        if not Path(tag).is_file():
+            raise RequestError(f"{tag}: there is no such file; give a file, or a tag of `favor show {model}`")
+        of_size = next((one for one in found if one.img_size == img_size), found[0])
+        return replace(of_size, source=tag)
     wanted = tag or found[0].tag
     named = [one for one in found if wanted in (one.tag, one.name)]
     if not named:
@@ -224,14 +256,16 @@ def pretrained_weights(chosen: Checkpoint) -> "dict[str, Tensor]":
     """The weights of a checkpoint under timm's names, checked against timm's network; downloaded unless cached."""
     import timm
 
-    overlay = {} if chosen.source.startswith("http") else {"file": _file(chosen), "custom_load": False}
+    overlay = {} if "://" in chosen.source else {"file": str(chosen.file or _file(chosen)), "custom_load": False}
     try:
         network = timm.create_model(chosen.name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception as error:  # a torn file, weights of another network, or a download that timm does itself
-        place = overlay.get("file", "it from the cache")
+        reason, place = f"{type(error).__name__}: {one_line(error)}", overlay.get("file", "it from the cache")
+        remedy = f"if the file is broken, delete {place} and try again"
+        if chosen.file:
+            remedy = f"they must be those of timm's {chosen.architecture}"
         raise WorkError(
-            f"the weights {chosen.name} from {chosen.source} cannot be loaded ({type(error).__name__}: "
-            f"{one_line(error)}); if the file is broken, delete {place} and try again"
+            f"the weights {chosen.name} from {chosen.source} cannot be loaded ({reason}); {remedy}"
         ) from error
     return network.state_dict()
 
@@ -315,6 +349,8 @@ def _checkpoint(name: str, borrowed: bool) -> Checkpoint:
         num_classes=config.num_classes,
         license=config.license,
         borrowed=borrowed,
+        test_img_size=config.test_input_size[-1] if config.test_input_size else None,
+        test_crop_ratio=config.test_crop_pct,
     )
 
 
@@ -324,24 +360,40 @@ def _file(chosen: Checkpoint) -> str:
 
     config: Any = timm.models.get_pretrained_cfg(chosen.name)
     names = [config.hf_hub_filename] if config.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
-    return _downloaded(f"the weights {chosen.name}", chosen.source, names)
+    return _downloaded(
+        f"the weights {chosen.name}", chosen.source, names, instead="name a local file (--weights FILE), "
+    )
 
 
-def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
-    """The first of several files of a repository, which may be followed by `@` and a revision."""
+def _downloaded(what: str, source: str, names: Sequence[str], instead: str = "") -> str:
+    """The first of several files of a repository, which may be followed by `@` and a revision.
+
+    `instead` is what else to do without a network.
+    """
     from huggingface_hub import constants, try_to_load_from_cache
-    from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        LocalEntryNotFoundError,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     repository, _, revision = source.partition("@")
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it tells of every attempt, and the last one raises
     try:
-        cached = [try_to_load_from_cache(repository, name, revision=revision or None) for name in names]
-        if not constants.HF_HUB_OFFLINE and not any(isinstance(file, str) for file in cached):
+        found = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
+        cached = next((file for file in found if isinstance(file, str)), None)
+        if cached is None and not constants.HF_HUB_OFFLINE:
             # A warning, since without a network half a minute passes before the error.
             _log.warning("downloading %s from %s on the Hugging Face Hub", what, source)
-        return _first_of(repository, names, revision or None)
+        try:
+            file = _first_of(repository, names, revision or None)
+        except LocalEntryNotFoundError:  # without a network, the cache may have another of the files
+            if cached is None:
+                raise
+            file = cached
     except Exception as error:  # whatever the network and its library raise
         folder, cache = f"models--{repository.replace('/', '--')}", constants.HF_HUB_CACHE
         command = f"hf download {repository}{f' --revision {revision}' if revision else ''}"
@@ -349,7 +401,7 @@ def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
         if constants.HF_HUB_OFFLINE:
             raise WorkError(
                 f"{what} from {repository}: not in the cache of the Hugging Face Hub, and HF_HUB_OFFLINE=1 allows no "
-                f"download; unset it, or {copying}"
+                f"download; {instead}unset it, or {copying}"
             ) from error
         if isinstance(error, RepositoryNotFoundError | RevisionNotFoundError | RemoteEntryNotFoundError):
             raise WorkError(
@@ -359,10 +411,29 @@ def _downloaded(what: str, source: str, names: Sequence[str]) -> str:
         cause = error.__cause__ or error
         raise WorkError(
             f"{what} cannot be downloaded from {repository} on the Hugging Face Hub ({type(cause).__name__}: "
-            f"{one_line(cause)}); check the network, or {copying}"
+            f"{one_line(cause)}); {instead}check the network, or {copying}"
         ) from error
     finally:
         logger.setLevel(level)
+    if cached is None:
+        _require_whole(Path(file), what)
+    return file
+
+
+def _require_whole(file: Path, what: str) -> None:
+    """Refuse a downloaded file whose content is not what the Hub announced: large files are named by their SHA-256."""
+    blob = file.resolve()
+    if not _SHA256.fullmatch(blob.name):
+        return
+    with blob.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != blob.name:
+        blob.unlink()
+        file.unlink(missing_ok=True)
+        raise WorkError(
+            f"{what}: the download is damaged (SHA-256 {found[:12]}..., the Hub announced {blob.name[:12]}...) and was "
+            "deleted; try again"
+        )
 
 
 def _first_of(repository: str, names: Sequence[str], revision: str | None) -> str:

@@ -256,7 +256,12 @@ def create_model(
     if isinstance(chosen, PushedModel):
         _log.info("%s with the weights %s: %s", name, pretrained, give_pushed_weights(model, chosen))
     elif chosen is not None:
-        _log.info("%s with the weights %s: %s", name, chosen.name, give_pretrained_weights(model, chosen))
+        level, borrowed = (
+            (logging.WARNING, ", trained without reducing tokens") if chosen.borrowed else (logging.INFO, "")
+        )
+        _log.log(
+            level, "%s with the weights %s%s: %s", name, chosen.name, borrowed, give_pretrained_weights(model, chosen)
+        )
     return model
 
 

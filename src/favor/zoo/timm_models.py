@@ -203,7 +203,8 @@ def fuse_timm(module: nn.Module) -> nn.Module | None:
     """The inference form of a part of timm's, where it has one: branches become one convolution, norms go into it."""
     reparameterize: Any = getattr(module, "reparameterize", None)
     if reparameterize is not None:
-        reparameterize()
+        if getattr(module, "reparam_conv", None) is None:  # else it has its inference form already
+            reparameterize()
         return module
     conv: Any = getattr(module, "conv", None)
     norm: Any = getattr(module, "bn", None)

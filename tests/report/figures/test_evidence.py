@@ -71,6 +71,25 @@ def test_the_time_per_image_is_one_over_the_throughput_with_its_interval_turned_
     assert row["1/throughput_source"] == "measured"
 
 
+def test_the_time_per_image_is_flagged_as_the_throughput_is() -> None:
+    table = pd.DataFrame([*PUBLISHED, speed("a", 20.0, flags="busy"), speed("b", 4.0)])
+    rows = evidence_of(table).rows(["1/throughput"]).set_index("name")
+    assert rows["1/throughput_flags"].dropna().to_dict() == {"a": "busy"}
+    said = sources_sentence(rows.reset_index(), ["1/throughput"])
+    assert said.endswith("time per image measured (cpu, fp32) for 2 models, 1 of them busy or contradictory.")
+
+
+def test_trainings_of_unequal_length_are_told_of_beside_the_sources() -> None:
+    runs = [
+        record(name, "measured", top1=60.0, minutes=5.0, epochs=epochs) for name, epochs in (("a", 1.0), ("b", 3.0))
+    ]
+    rows = evidence_of(pd.DataFrame(runs)).rows(["top1"])
+    said = "The accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs."
+    assert sources_sentence(rows, ["top1"]).endswith(said)
+    counted = rows.assign(params=1.0, params_source="measured", params_setting=None)
+    assert sources_sentence(counted, ["params"]) == "Sources: parameters counted by favor for 2 models."
+
+
 def test_a_metric_that_nobody_has_leaves_no_rows_but_its_columns() -> None:
     rows = evidence_of(pd.DataFrame(PUBLISHED)).rows(["throughput", "top1"])
     assert len(rows) == 0

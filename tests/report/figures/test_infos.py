@@ -10,6 +10,7 @@ import pytest
 from favor.analyze import memory_from_flops
 from favor.analyze.disagreement import Flip, PairDisagreement
 from favor.analyze.setting import Setting
+from favor.analyze.trainings import Scope
 from favor.errors import RequestError
 from favor.records.published import pareto_optimal
 from favor.report.figures.classes import classes_of
@@ -302,6 +303,8 @@ def test_pretraining_compares_resolutions_model_by_model() -> None:
     assert info.mean == pytest.approx(-0.2)
     with pytest.raises(RequestError):
         pretraining_resolution(table[table["img_size"] != 192])
+    again = pd.concat([table, pd.DataFrame([tuned("a", 192, 81.5)])])
+    assert pretraining_resolution(again, Scope(seeds="best")).models[0].difference == 1.5
 
 
 def test_a_relation_tells_the_correlation_of_analysis() -> None:
@@ -398,14 +401,29 @@ def test_data_sets_are_correlated_over_five_models_or_more(models: int, is_drawn
             "top1": top1,
         }
         for i in range(models)
-        for dataset, top1 in (("cars", 80.0 + i), ("flowers102", 90.0 + i * i))
+        for dataset, top1 in (("cars", 80.0 + i), ("flowers102", 80.0 + i * i))
     ]
     assert (dataset_correlation_figure(pd.DataFrame(trained)).chart is not None) == is_drawn
 
 
+def test_data_sets_are_correlated_in_the_pipeline_of_the_scope() -> None:
+    trained = [
+        {"name": f"model_{i}", "source": "measured", "status": "ok", "dataset": data, "pipeline": name, "top1": top1}
+        for i in range(5)
+        for data, name, top1 in (("cars", "p", 80.0 + i), ("flowers102", "p", 90.0 + i), ("cars", "q", 80.0 - i))
+    ]
+    for pipeline, expected in ((None, -1.0), ("p", 1.0), ("q", -1.0), ("never run", -1.0)):
+        chart = dataset_correlation_figure(pd.DataFrame(trained), Scope(pipeline=pipeline)).chart
+        assert chart is not None
+        assert chart.to_dict()["data"]["values"][0]["value"] == pytest.approx(expected)
+
+
 def test_training_memory_is_that_of_the_papers_batch_where_it_is_known(study: pd.DataFrame) -> None:
     at_2048 = study.assign(train_memory_reference_batch=256 * study["train_memory"], reference_batch=2048)
-    for table, title in ((study, "training memory measured"), (at_2048, "training memory, reference batch measured")):
+    for table, title in (
+        (study, "training memory measured"),
+        (at_2048, "reference batch extrapolated from smaller batches"),
+    ):
         evidence = evidence_of(table)
         figures = [front_figure(evidence, figure) for figure in FRONT_FIGURES if figure.id == "training-memory"]
         figures += [training_memory_relation(evidence), memory_from_operations(evidence)]
@@ -419,6 +437,13 @@ def test_training_memory_is_that_of_the_papers_batch_where_it_is_known(study: pd
         for table, metric in ((at_2048, "train_memory_reference_batch"), (study, "train_memory"))
     )
     assert whole.slope == pytest.approx(256 * small.slope)
+
+
+def test_a_memory_that_was_measured_at_the_papers_batch_is_not_called_extrapolated(study: pd.DataFrame) -> None:
+    peak = 256 * study["train_memory"]
+    ends = {f"train_memory_reference_batch{end}": peak for end in ("", "_low", "_high")}
+    evidence = evidence_of(study.assign(**ends, reference_batch=2048))
+    assert "training memory, reference batch measured" in training_memory_relation(evidence).caption
 
 
 def rows_with(table: pd.DataFrame, memory: str) -> pd.DataFrame:

@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 
 from favor.analyze.learning_curves import learning_curves
+from favor.analyze.trainings import Scope
 from favor.records import CardFields, Record, reading, table_of
+from favor.report.figures import all_figures
 from favor.report.figures.indicator_scatter import indicator_pairs
 from favor.report.figures.learning_curves import curve_plots, flip_sentence, schedules_figure, weight_decays_figure
 from favor.report.figures.misnomer import depth_or_width_figure
@@ -41,7 +43,9 @@ def a_model(name: str, top1: float, params: float, throughput: float) -> list[Re
     ]
 
 
-def a_training(name: str, top1: list[float], of: int | None = None, weight_decay: float = 0.05) -> list[Record]:
+def a_training(
+    name: str, top1: list[float], of: int | None = None, weight_decay: float = 0.05, seed: int = 0
+) -> list[Record]:
     epochs = len(top1) if of is None else of
     return [
         a_record(
@@ -55,7 +59,7 @@ def a_training(name: str, top1: list[float], of: int | None = None, weight_decay
             batch_size=100,
             device="cpu",
             precision="fp32",
-            **{"recipe.epochs": epochs, "recipe.weight_decay": weight_decay, "recipe.seed": 0, "epoch_images": 1000},
+            **{"recipe.epochs": epochs, "recipe.weight_decay": weight_decay, "recipe.seed": seed, "epoch_images": 1000},
             epochs=epoch,
             final=epoch == epochs,
         )
@@ -107,6 +111,32 @@ def test_a_family_of_one_model_is_a_dot_without_a_line(table: pd.DataFrame) -> N
     assert families_figure(table).chart is not None
 
 
+def test_the_scope_chooses_the_accuracies() -> None:
+    names = ("vit_xs4", "vit_xs4_d2", "vit_xs4_d8", "vit_xs4_w64", "vit_xs4_w160", "universal_xs4_w96", "switch_xs4")
+    records = [
+        record
+        for size, name in enumerate(names, start=1)
+        for record in (
+            *a_training(name, [40.0], weight_decay=0.5),
+            *a_training(name, [30.0], of=3),
+            *a_model(name, 60.0, size * 1e5, 1000.0 / size),
+            *a_training(name, [70.0], seed=1),
+        )
+    ]
+    pipeline = "p@1 epochs=1 weight_decay=0.5"
+    for scope, expected in (
+        (Scope(), 65.0),
+        (Scope(seeds="best"), 70.0),
+        (Scope(pipeline=pipeline), 40.0),
+        (Scope(unfinished=True), 30.0),
+    ):
+        charts = {figure.id: figure.chart for figure in all_figures(table_of(records), scope)}
+        for name in ("misnomer-quality", "misnomer-depth-width", "misnomer-families"):
+            chart = charts[name]
+            assert chart is not None
+            assert {row["y"] for row in chart.to_dict()["concat"][0]["data"]["values"]} == {expected}
+
+
 def test_points_of_a_cost_plot_are_in_the_axes_units() -> None:
     rows = pd.DataFrame({"name": ["a", "b"], "params": [2e6, 4e6], "top1": [50.0, 60.0]})
     [plot] = cost_plots(rows, {"a": "x", "b": "y"})
@@ -132,6 +162,11 @@ def test_two_schedules_are_drawn_with_their_late_flip_and_two_weight_decays_apar
     assert "vit_xs4 (epochs=4, weight_decay=0.05) leads until 1 epochs (by up to 5.0 points)" in decays.caption
     assert schedules.chart is not None
     assert [plot["title"] for plot in schedules.chart.to_dict()["concat"]] == ["Epochs", "Steps", "Device time"]
+    priced = schedules_figure(table.assign(price_per_hour=2.5))
+    assert priced.chart is not None
+    assert "Over money: vit_xs4 (epochs=2, weight_decay=0.05) leads until 0.5 currency" in priced.caption
+    money = priced.chart.to_dict()["concat"][-1]
+    assert (money["title"], max(row["x"] for row in money["data"]["values"])) == ("Money", 1.0)
 
 
 def test_curves_without_a_flip_say_so_and_a_single_training_is_not_drawn() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from favor.report.figures.scatter import scatter_layers
+from favor.report.figures.fronts import front_sentences
+from favor.report.figures.scatter import marks_sentence, scatter_layers
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_layers, trade_off_panels
 
 
@@ -71,10 +72,52 @@ def test_simulated_numbers_are_hollow_and_said_to_be() -> None:
     assert [row["simulated"] for row in layer["data"]["values"]] == ["no", "yes", "no", "no", "no"]
 
 
-def test_without_simulated_numbers_nothing_is_hollow() -> None:
-    info = trade_off(table(*FIVE), "throughput", base_size=224)
+KNOWN = {"throughput_low": 1.0, "throughput_high": 200.0, "top1_low": 60.0, "top1_high": 90.0}
+
+
+def test_sound_measurements_with_intervals_have_no_marks() -> None:
+    info = trade_off(table(*FIVE, **KNOWN), "throughput", base_size=224)
     assert info.scatter.marks_sentence() == ""
-    assert "fillOpacity" not in layer_of_points(trade_off_layers(info).to_dict())["encoding"]
+    encoding = layer_of_points(trade_off_layers(info).to_dict())["encoding"]
+    assert not {"fillOpacity", "strokeWidth", "strokeOpacity"} & set(encoding)
+
+
+def test_a_number_without_an_interval_has_a_blurred_edge_and_is_counted() -> None:
+    rows = table(*FIVE, **KNOWN | {"throughput_low": [1.0, None, None, 1.0, 1.0]})
+    info = trade_off(rows, "throughput", base_size=224)
+    assert [point.unsure for point in info.scatter.points] == [False, True, True, False, False]
+    assert info.scatter.marks_sentence() == " Blurred edge: 2 with a number without an interval."
+    layer = layer_of_points(trade_off_layers(info).to_dict())
+    (condition,) = layer["encoding"]["strokeWidth"]["condition"]
+    assert condition == {"test": "(datum.unsure === 1)", "value": 5}
+    assert [row.get("unsure") for row in layer["data"]["values"]] == [None, 1, 1, None, None]
+    exact = trade_off(rows.rename(columns={"throughput": "params"}), "params", base_size=224)
+    assert not any(point.unsure for point in exact.scatter.points), "counts are exact"
+
+
+def test_a_busy_or_contradictory_number_has_a_ring_and_is_counted() -> None:
+    flags = ["busy", None, "throughput:contradictory", "throughput:wide", None]
+    info = trade_off(table(*FIVE, **KNOWN, throughput_flags=flags), "throughput", base_size=224)
+    assert [point.doubtful for point in info.scatter.points] == [True, False, True, False, False]
+    assert info.scatter.marks_sentence() == " Orange ring: 2 measured on a busy machine, or contradictory."
+    ring, _ = [layer for layer in trade_off_layers(info).to_dict()["layer"] if layer["mark"]["type"] == "point"]
+    assert ring["data"]["values"] == [{"x": 100.0, "y": 70.0}, {"x": 9.0, "y": 79.0}]
+
+
+def test_several_drawings_are_counted_together() -> None:
+    drawings = [trade_off(table(*FIVE), "throughput", base_size=224).scatter for _ in range(2)]
+    assert marks_sentence(drawings) == " Blurred edge: 10 with a number without an interval."
+
+
+def test_trainings_of_unequal_length_make_no_front() -> None:
+    lengths = {f"top1_epochs_{end}": [1.0, 1.0, 3.0, 1.0, 1.0] for end in ("low", "high")}
+    info = trade_off(table(*FIVE, **lengths), "throughput", base_size=224)
+    assert (info.front, info.high_resolution) == ((), ())
+    assert info.unequal == "trainings of unequal length: 1 to 3 epochs"
+    assert front_sentences(info).startswith("No front is drawn, because the accuracies cannot be compared.")
+    assert len(info.scatter.points) == 5
+    flagged = trade_off(table(*FIVE, **lengths), "throughput", base_size=224, flags={"worse": "another configuration"})
+    assert flagged.front, "it is never on the front, so its training decides nothing"
 
 
 def test_intervals_are_error_bars_in_the_axes_units() -> None:

@@ -72,14 +72,14 @@ def _benchmark(table: pd.DataFrame, scope: Scope) -> list[Maker]:
         partial(device_fronts_figure, speeds),
         partial(scaling_figure, evidence),
         partial(years_figure, evidence),
-        partial(pretraining_figure, table),
+        partial(pretraining_figure, table, scope),
         parameters,
         partial(training_time_relation, evidence),
         partial(training_memory_relation, evidence),
         partial(memory_from_operations, evidence),
         partial(pipeline_gain_figure, table, scope),
         partial(cost_correlation_figure, evidence),
-        partial(dataset_correlation_figure, table),
+        partial(dataset_correlation_figure, table, scope),
         partial(device_correlation_figure, speeds),
         partial(pareto_table_figure, evidence),
     ]
@@ -91,13 +91,13 @@ def _misnomer(table: pd.DataFrame, every_epoch: pd.DataFrame, scope: Scope) -> l
     flips = flips_of(costs)
     return [
         partial(indicators_figure, evidence),
-        partial(quality_figure, table),
+        partial(quality_figure, table, scope),
         partial(schedules_figure, every_epoch),
         partial(weight_decays_figure, every_epoch),
-        partial(depth_or_width_figure, table),
+        partial(depth_or_width_figure, table, scope),
         partial(disagreement_figure, flips),
         partial(strongest_flips_figure, flips),
-        partial(families_figure, table),
+        partial(families_figure, table, scope),
         partial(indicator_scatter_figure, costs),
         partial(patch_sizes_figure, evidence),
     ]

@@ -1,8 +1,12 @@
 """Correlations between costs, and between data sets (Tables 2 and 5)."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from favor.analyze import correlate, correlate_datasets
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
+from favor.analyze.setting import column_of
 from favor.errors import RequestError
 from favor.records.published import correlations
 from favor.report.figures.axes import INFERENCE_TIME
@@ -84,11 +88,13 @@ def _in_order(cells: list[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: (order.index(cell.row), order.index(cell.column)))
 
 
-def dataset_correlation_figure(table: pd.DataFrame) -> Figure:
+def dataset_correlation_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Table 5, last rows: Pearson's correlation below the diagonal, Spearman's above, between data sets' accuracies."""
     identity = ("benchmark-data-set-correlation", BENCHMARK, "Table 5", "Correlation of accuracy between data sets")
+    # A pipeline that was not run shows what there is, as in the other figures.
+    ran = (column_of(table, "top1").notna() & (column_of(table, "pipeline") == scope.pipeline)).any()
     try:
-        result = correlate_datasets(table, draws=0)
+        result = correlate_datasets(table, scope if ran else replace(scope, pipeline=None), draws=0)
     except RequestError:
         result = None
     cells = []

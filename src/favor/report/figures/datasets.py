@@ -6,6 +6,7 @@ from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, datasets_of, evidence_of, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
+from favor.report.figures.scatter import marks_sentence
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
 MOST_DATASETS = 6
@@ -27,5 +28,6 @@ def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure
     if not fronts:
         needs = "throughput of two or more models that have an accuracy"
         return Figure(*identity, "The front on each data set.", None, to_fill(needs, QUICK))
-    caption = f"Pareto fronts (dotted) of throughput and accuracy. Sources: {' '.join(drawn)}"
+    marks = marks_sentence([info.scatter for info in fronts.values()])
+    caption = f"Pareto fronts (dotted) of throughput and accuracy.{marks} Sources: {' '.join(drawn)}"
     return Figure(*identity, caption, trade_off_panels(fronts), None)

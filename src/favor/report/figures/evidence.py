@@ -16,9 +16,11 @@ from favor.analyze.comparison import (
     with_metrics,
 )
 from favor.analyze.deviations import deviations
+from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.origins import EXTRAPOLATED, shown_sources
 from favor.analyze.selection import complete_rows, known_of
 from favor.analyze.setting import Setting, by_run_setting, column_of, source_order
-from favor.analyze.trainings import LEAST_TO_COMPARE
+from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.metrics import METRICS
 from favor.report.figures.axes import INFERENCE_TIME, quantity
 from favor.text import plural
@@ -33,6 +35,7 @@ _COUNTS = ("params", "params_paper", "macs", "macs_matmul")  # by which configur
 LEAST_TO_DRAW = LEAST_TO_COMPARE
 
 _TIME = INFERENCE_TIME.name
+_WORDS = {EXTRAPOLATED: "extrapolated from smaller batches"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,29 +151,33 @@ def _with_inference_time(rows: pd.DataFrame) -> pd.DataFrame:
     for end, other in (("low", "high"), ("high", "low")):
         known = f"throughput_{other}" in rows.columns
         columns[f"{_TIME}_{end}"] = 1 / rows[f"throughput_{other}"] if known else pd.Series(np.nan, rows.index)
-    origin = {f"{_TIME}_{part}": rows[f"throughput_{part}"] for part in ("source", "setting")}
+    origin = {f"{_TIME}_{part}": column_of(rows, f"throughput_{part}") for part in ("source", "setting", "flags")}
     return rows.assign(**columns, **origin)
 
 
 def sources_sentence(rows: pd.DataFrame, metrics: Sequence[str]) -> str:
-    """Where the drawn numbers come from, in one sentence.
+    """Where the drawn numbers come from, how many are in doubt, and whether the accuracies cannot be compared.
 
     >>> rows = pd.DataFrame({"name": ["a"], "top1": [80.0], "top1_source": ["published"], "top1_setting": ["cars"]})
     >>> sources_sentence(rows, ["top1"])
     'Sources: top-1 accuracy published (cars) for 1 model.'
     """
-    return f"Sources: {'; '.join(_source_of(rows, metric) for metric in metrics)}."
+    unequal = unequal_lengths(rows) if "top1" in metrics else None
+    said = f" The accuracies cannot be compared: {unequal}." if unequal else ""
+    return f"Sources: {'; '.join(_source_of(rows, metric) for metric in metrics)}.{said}"
 
 
 def _source_of(rows: pd.DataFrame, metric: str) -> str:
     title = quantity(metric).title
     title = title if title[:2].isupper() else title[0].lower() + title[1:]
     parts = []
-    for source, group in rows.groupby(rows[f"{metric}_source"], sort=False):
+    for source, group in rows.groupby(shown_sources(rows, metric), sort=False):
         models = group["name"].nunique()
         settings = sorted({str(setting) for setting in group[f"{metric}_setting"].dropna()} - {""})
         counted = metric in METRICS and METRICS[metric].group == "counted" and source == "measured"
-        said = "counted by favor" if counted else str(source)
+        said = "counted by favor" if counted else _WORDS.get(str(source), str(source))
         where = f" ({'; '.join(settings)})" if settings else ""
-        parts.append(f"{said}{where} for {plural(models, 'model')}")
+        disturbed = int(marked(column_of(group, f"{metric}_flags"), is_disturbed).sum())
+        doubts = f", {disturbed} of them busy or contradictory" if disturbed else ""
+        parts.append(f"{said}{where} for {plural(models, 'model')}{doubts}")
     return f"{title} {' and '.join(parts)}"

@@ -8,6 +8,7 @@ import pandas as pd
 
 from favor.analyze import disagreement
 from favor.analyze.disagreement import DisagreementResult, PairDisagreement
+from favor.analyze.reasons import undisturbed
 from favor.analyze.selection import known_of
 from favor.report.figures.axes import factor_scale, quantity
 from favor.report.figures.commands import QUICK, to_fill
@@ -15,6 +16,7 @@ from favor.report.figures.evidence import Evidence, evidence_of, sources_sentenc
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered, one_plot
+from favor.text import plural
 
 # Costs in the order in which they are looked for; those that many models have together are compared.
 _COSTS = (
@@ -48,12 +50,15 @@ def flips_of(rows: pd.DataFrame) -> Flips | None:
     """How the costs that models have in common order them; None where no two costs do."""
     chosen: list[str] = []
     for cost in known_of(rows, _COSTS):
-        if len(rows.dropna(subset=[*chosen, cost])) >= _LEAST_IN_COMMON:
+        if len(undisturbed(rows.dropna(subset=[*chosen, cost]), [*chosen, cost])) >= _LEAST_IN_COMMON:
             chosen.append(cost)
     if len(chosen) < 2:
         return None
     result = disagreement(rows, chosen, strongest=_MOST_FLIPS)
-    return Flips(result, sources_sentence(rows.dropna(subset=list(result.indicators)), result.indicators))
+    disturbed = result.excluded.disturbed
+    left_out = f"Left out: {plural(disturbed, 'model')} with a busy or contradictory cost. " if disturbed else ""
+    compared = undisturbed(rows.dropna(subset=chosen), chosen)
+    return Flips(result, left_out + sources_sentence(compared, chosen))
 
 
 def disagreement_figure(flips: Flips | None) -> Figure:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from favor.analyze import pareto
 from favor.analyze.guide import Constraint, Phase
+from favor.analyze.trainings import unequal_lengths
 from favor.records.published import pareto_optimal
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
 from favor.report.figures.axes import quantity
@@ -74,7 +75,7 @@ def _own(evidence: Evidence, constraint: Constraint, phase: Phase, costs: tuple[
     cost = first_known(evidence, costs, "top1")
     rows = evidence.rows([cost, "top1"])
     rows = rows[~rows["name"].isin(list(evidence.flags))]
-    if rows["name"].nunique() < LEAST_FOR_A_FRONT:
+    if rows["name"].nunique() < LEAST_FOR_A_FRONT or unequal_lengths(rows):
         return None
     front = pareto(rows, [cost, "top1"], draws=0).front
     members = tuple(_member(rows.iloc[point.row], point.name, point.img_size, evidence.base_size) for point in front)

@@ -81,7 +81,8 @@ def front_figure(evidence: Evidence, figure: FrontFigure) -> Figure:
     info = trade_off(rows, cost, base_size=evidence.base_size, flags=evidence.flags)
     members = {corner.name for corner in info.front}
     own = set(rows.loc[rows["name"].isin(members), "family"])
-    paper = "" if figure.published is None else f"{against_the_paper(figure.published, own, set(rows['family']))} "
+    published = None if info.unequal else figure.published
+    paper = "" if published is None else f"{against_the_paper(published, own, set(rows['family']))} "
     caption = f"{front_sentences(info)} {paper}{sources_sentence(rows, [cost, 'top1'])}"
     return Figure(*identity, caption, one_plot(trade_off_layers(info)), None)
 
@@ -110,7 +111,9 @@ def front_sentences(info: TradeOff) -> str:
     points = info.scatter.points
     members = [corner.name for corner in info.front]
     said = [
-        f"{len(members)} of {len(points)} points are on the Pareto front (dotted): {first_few(members, _MOST_NAMED)}.",
+        f"{len(members)} of {len(points)} points are on the Pareto front (dotted): {first_few(members, _MOST_NAMED)}."
+        if not info.unequal
+        else "No front is drawn, because the accuracies cannot be compared."
     ]
     if info.high_resolution:
         said.append(f"Dashed: the front of models above {info.scatter.base_size} px only.")

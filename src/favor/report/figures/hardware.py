@@ -17,7 +17,7 @@ from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.heatmap import Cell, heatmap
-from favor.report.figures.scatter import Scatter, scatter_layers, scatter_of, with_ends
+from favor.report.figures.scatter import Scatter, marks_sentence, scatter_layers, scatter_of, with_ends
 from favor.report.figures.theme import Rows, one_plot
 from favor.report.figures.trade_off import TradeOff, trade_off, trade_off_panels
 
@@ -101,19 +101,22 @@ def device_fronts_figure(evidence: Evidence) -> Figure:
     """Figure 11: the front of throughput and accuracy on each device."""
     identity = ("benchmark-fronts-by-device", BENCHMARK, "Figure 11", "The front on each device")
     fronts: dict[str, TradeOff] = {}
-    drawn, hollow = [], ""
+    drawn = []
     for setting in evidence.settings("throughput")[:MOST_DEVICES]:
         rows = evidence.rows_in(setting, ["throughput", "top1"])
         if len(rows) < LEAST_TO_DRAW:
             continue
         info = trade_off(rows, "throughput", base_size=evidence.base_size, flags=evidence.flags)
-        hollow = hollow or info.scatter.marks_sentence()
         fronts[_free(setting.short, fronts)] = info
         sources = " and ".join(str(source) for source in rows["throughput_source"].unique())
         drawn.append(f"{setting.short} {sources}, {len(rows)} points")
     if len(fronts) < LEAST_TO_DRAW:
         return Figure(*identity, "The front on each device.", None, _FILL)
-    caption = f"Pareto fronts (dotted) of throughput and accuracy.{hollow} Sources: throughput on {'; '.join(drawn)}."
+    marks = marks_sentence([info.scatter for info in fronts.values()])
+    unequal = next((info.unequal for info in fronts.values() if info.unequal), None)
+    refused = f" The accuracies cannot be compared: {unequal}." if unequal else ""
+    said = f"Pareto fronts (dotted) of throughput and accuracy.{refused}{marks}"
+    caption = f"{said} Sources: throughput on {'; '.join(drawn)}."
     return Figure(*identity, caption, trade_off_panels(fronts), None)
 
 

@@ -21,7 +21,7 @@ from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
 from favor.units import format_quantity
 
-_DRAWN: tuple[BudgetName, ...] = ("epochs", "steps", "hours", "energy")
+_DRAWN: tuple[BudgetName, ...] = ("epochs", "steps", "hours", "energy", "money")
 _SCHEDULE = ("epochs", "minutes", "schedule", "min_lr", "warmup_epochs", "warmup_lr")
 _TIE = 1.0  # points: a smaller lead is within the noise of 10,000 test images
 

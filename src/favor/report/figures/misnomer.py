@@ -7,7 +7,9 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import compare, depth_or_width
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.selection import known_of
+from favor.analyze.trainings import unequal_lengths
 from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, factor_scale, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
@@ -277,18 +279,19 @@ def depth_and_width(
     return DepthAndWidth(tuple(plots), result.verdict)
 
 
-def depth_or_width_figure(table: pd.DataFrame) -> Figure:
+def depth_or_width_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 4."""
     identity = ("misnomer-depth-width", MISNOMER, "Figure 4", "Scaling in depth or in width")
     for ladders in _LADDERS:
         of_models = table[table["name"].isin([name for ladder in ladders for name in ladder])]
-        rows = evidence_of(of_models, [*INDICATORS, "top1"]).everything([*INDICATORS, "top1"])
+        rows = evidence_of(of_models, [*INDICATORS, "top1"], scope=scope).everything([*INDICATORS, "top1"])
         rows = rows[rows["top1"].notna()] if "top1" in rows.columns else rows[:0]
         costs = [cost for cost in INDICATORS if cost in rows.columns and _overlap(rows, cost, ladders)]
         if costs:
             info = depth_and_width(rows, costs, ladders)
             sources = sources_sentence(rows, [*costs, "top1"])
-            caption = f"ViTs made deeper or wider: {info.verdict}. {lead_sentence(info)} {sources}"
+            verdict = "" if unequal_lengths(rows) else f": {info.verdict}. {lead_sentence(info)}"
+            caption = f"ViTs made deeper or wider{verdict or '.'} {sources}"
             return Figure(*identity, caption, several_plots([_ladder_plot(plot) for plot in info.plots]), None)
     missing = to_fill("costs and accuracies of both ladders", RUN_MISNOMER)
     return Figure(*identity, "Two ladders of ViTs.", None, missing)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from favor.analyze.effects import PairedEffect, effect_of_condition
 from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, column_of, numbered_settings
+from favor.analyze.trainings import DEFAULT_SCOPE, Scope
 from favor.errors import RequestError
 from favor.report.class_style import class_style
 from favor.report.figures.commands import to_fill
@@ -39,14 +40,15 @@ class PretrainingResolution:
     mean: float
     low: float | None
     high: float | None
+    unequal: str | None
 
 
-def pretraining_resolution(table: pd.DataFrame) -> PretrainingResolution:
+def pretraining_resolution(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> PretrainingResolution:
     """The effect of the lower resolution, all else equal; a RequestError says what is missing."""
     others = [name for name in QUALITY_CONDITIONS if name != CONDITION]
-    accuracy = _effect(table, CONDITION, "top1", [*others, "img_size"])
+    accuracy = _effect(table, CONDITION, "top1", [*others, "img_size"], scope)
     epochs = table[column_of(table, "dataset") == _PRETRAINING_DATA]
-    hours = _effect(epochs, "img_size", "train_hours_per_epoch", ["pipeline", *RUN_CONDITIONS])
+    hours = _effect(epochs, "img_size", "train_hours_per_epoch", ["pipeline", *RUN_CONDITIONS], scope)
     speedups: dict[str, list[float]] = {}
     for pair in hours.pairs:
         speedups.setdefault(pair.of, []).append(pair.base_value / pair.changed_value)
@@ -63,25 +65,25 @@ def pretraining_resolution(table: pd.DataFrame) -> PretrainingResolution:
     )
     if not models:
         raise RequestError("no model has an accuracy and the hours of an epoch of pretraining at both resolutions")
-    return PretrainingResolution(models, accuracy.mean, accuracy.low, accuracy.high)
+    return PretrainingResolution(models, accuracy.mean, accuracy.low, accuracy.high, accuracy.unequal)
 
 
-def _effect(table: pd.DataFrame, condition: str, metric: str, alike: Sequence[str]) -> PairedEffect:
+def _effect(table: pd.DataFrame, condition: str, metric: str, alike: Sequence[str], scope: Scope) -> PairedEffect:
     """What the lower resolution changes of a metric, between rows that agree in everything else that it depends on."""
     code, _ = numbered_settings(table, alike, metric)
     named = table.assign(**{condition: column_of(table, condition).map(_as_text)}, _alike=code)
-    return effect_of_condition(named, condition, str(USUAL), str(LOWER), metric, by=("name", "_alike"))
+    return effect_of_condition(named, condition, str(USUAL), str(LOWER), metric, by=("name", "_alike"), scope=scope)
 
 
 def _as_text(size: object) -> str | None:
     return None if size is None or pd.isna(size) else f"{float(size):g}"  # type: ignore[call-overload,arg-type]
 
 
-def pretraining_figure(table: pd.DataFrame) -> Figure:
+def pretraining_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 14."""
     identity = ("benchmark-pretraining-resolution", BENCHMARK, "Figure 14", "Pretraining at a lower resolution")
     try:
-        info = pretraining_resolution(table)
+        info = pretraining_resolution(table, scope)
     except RequestError:
         said = "The paper found 0.16 % less accuracy for pretraining that is 1.39 times faster, on average (D.6)."
         commands = [
@@ -92,8 +94,9 @@ def pretraining_figure(table: pd.DataFrame) -> Figure:
         needs = f"models pretrained at {LOWER} and at {USUAL} px and fine-tuned alike"
         return Figure(*identity, said, None, to_fill(needs, *commands))
     interval = "" if info.low is None or info.high is None else f" (95 % interval {info.low:+.2f} to {info.high:+.2f})"
+    refused = f" The accuracies cannot be compared: {info.unequal}." if info.unequal else ""
     caption = (
-        f"Pretraining at {LOWER} instead of {USUAL} px changes accuracy by {info.mean:+.2f} points{interval}."
+        f"Pretraining at {LOWER} instead of {USUAL} px changes accuracy by {info.mean:+.2f} points{interval}.{refused}"
         f" Sources: measured, {len(info.models)} models of the records."
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)

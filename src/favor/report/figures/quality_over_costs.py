@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 import pandas as pd
 
+from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.setting import column_of
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import LAPTOP, to_fill
@@ -70,10 +71,10 @@ def cost_plots(rows: pd.DataFrame, series: Mapping[str, str]) -> tuple[CostPlot,
     return tuple(plots)
 
 
-def quality_figure(table: pd.DataFrame) -> Figure:
+def quality_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 1, with quality: plain ViT, one that shares its weights over the depth, and one with sparse experts."""
     identity = ("misnomer-quality", MISNOMER, "Figure 1", "Accuracy over three costs")
-    rows = _rows(evidence_of(table[table["name"].isin(list(KINDS))], [*INDICATORS, "top1"]))
+    rows = _rows(evidence_of(table[table["name"].isin(list(KINDS))], [*INDICATORS, "top1"], scope=scope))
     plots = cost_plots(rows, KINDS)
     if not plots:
         missing = to_fill("accuracies of ViT, Universal Transformer and Switch", RUN_MISNOMER)
@@ -82,10 +83,10 @@ def quality_figure(table: pd.DataFrame) -> Figure:
     return _figure(identity, said, rows, plots)
 
 
-def families_figure(table: pd.DataFrame) -> Figure:
+def families_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 5a."""
     identity = ("misnomer-families", MISNOMER, "Figure 5a", "Families over three costs")
-    rows = _rows(evidence_of(table, [*INDICATORS, "top1"]))
+    rows = _rows(evidence_of(table, [*INDICATORS, "top1"], scope=scope))
     plots = cost_plots(rows, families_of(rows))
     if not plots:
         missing = to_fill("accuracies of two or more models of two or more families", LAPTOP, RUN_MISNOMER)

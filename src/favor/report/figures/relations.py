@@ -152,8 +152,9 @@ def memory_from_operations(evidence: Evidence) -> Figure:
         f"Fitted to {fit.n} points: memory [GB] = {fit.slope:.3g} G operations {fit.intercept:+.3g} "
         f"(correlation {fit.correlation:.2f}; band: 95 % interval for one more model)."
     )
-    caption = f"{own} {said} {sources_sentence(rows, ['ops_mixed', memory])}"
     info = memory_line(rows, fit, evidence.base_size)
+    marks = "" if info.scatter is None else info.scatter.marks_sentence()
+    caption = f"{own} {said}{marks} {sources_sentence(rows, ['ops_mixed', memory])}"
     return Figure(*identity, caption, one_plot(_memory_chart(info)), None)
 
 

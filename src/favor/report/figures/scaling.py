@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from favor.analyze import model_or_image
+from favor.analyze.trainings import unequal_lengths
 from favor.errors import RequestError
 from favor.report.figures.axes import quantity
 from favor.report.figures.commands import to_fill
@@ -85,10 +86,11 @@ def scaling_figure(evidence: Evidence) -> Figure:
         needs = f"accuracies at two image sizes and costs at both of {names.replace(' ', ', ')}"
         return Figure(*identity, "The two ways of scaling up.", None, to_fill(needs, *commands))
     known = list(dict.fromkeys(step.cost for step in info.steps))
+    rows = evidence.rows([known[0], "top1"])
+    wins = f"The larger model gains more per doubling of cost in {info.model_wins} of {info.comparisons} comparisons. "
     caption = (
         f"From each model to the next larger one and to {LARGER_IMAGE} px images: accuracy gained against the factor "
-        f"of cost. The larger model gains more per doubling of cost in {info.model_wins} of {info.comparisons} "
-        f"comparisons. {sources_sentence(evidence.rows([known[0], 'top1']), [known[0], 'top1'])}"
+        f"of cost. {'' if unequal_lengths(rows) else wins}{sources_sentence(rows, [known[0], 'top1'])}"
     )
     return Figure(*identity, caption, several_plots([_plot(info, cost) for cost in known]), None)
 

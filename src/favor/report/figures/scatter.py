@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
+from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.intervals import has_known_uncertainty
+from favor.analyze.setting import column_of
 from favor.report.class_style import class_style
 from favor.report.figures.axes import Axis, x_axis, y_axis
 from favor.report.figures.labels import Spot, place_labels
-from favor.report.figures.theme import HEIGHT, Rows, class_encodings, layered
+from favor.report.figures.theme import HEIGHT, SECOND_SERIES, Rows, class_encodings, layered
 
 # Beyond this many points intervals only blur the picture and swell the page; then those of named points are drawn.
 _MOST_INTERVALS = 250
@@ -24,7 +28,9 @@ _NARROW_BELOW = 430
 class Point:
     """A model where it is drawn, in the axes' units, with its intervals where they are known.
 
-    `flag` says why its accuracy is not that of our model. A `named` point has its name beside it where there is room.
+    `flag` says why its accuracy is not that of our model. One of the numbers of a `doubtful` point was measured on a
+    busy machine or contradicts others; one of an `unsure` point has no interval. A `named` point has its name beside it
+    where there is room.
     """
 
     name: str
@@ -38,6 +44,8 @@ class Point:
     img_size: int | None
     simulated: bool
     flag: str | None
+    doubtful: bool
+    unsure: bool
     named: bool
 
 
@@ -64,14 +72,29 @@ class Scatter:
         """The titles of the classes that have a point."""
         return list(dict.fromkeys(point.class_title for point in self.points))
 
-    def marks_sentence(self) -> str:
-        """What hollow markers and those at the edge mean, with a space before it; empty where there are none."""
-        beyond = sum(not self._is_inside(point) for point in self.points)
-        sentence = " Hollow: simulated." if any(point.simulated for point in self.points) else ""
-        return sentence + (f" {beyond} points beyond the axes are drawn at the edge." if beyond else "")
+    @property
+    def beyond(self) -> int:
+        """How many points lie beyond the axes."""
+        x, y = self.x, self.y
+        return sum(not (x.low <= point.x <= x.high and y.low <= point.y <= y.high) for point in self.points)
 
-    def _is_inside(self, point: Point) -> bool:
-        return self.x.low <= point.x <= self.x.high and self.y.low <= point.y <= self.y.high
+    def marks_sentence(self) -> str:
+        """What the marks on points mean, with a space before it; empty where there are none."""
+        return marks_sentence([self])
+
+
+def marks_sentence(scatters: Sequence[Scatter]) -> str:
+    """The same of several drawings together."""
+    points = [point for scatter in scatters for point in scatter.points]
+    doubtful, unsure = sum(point.doubtful for point in points), sum(point.unsure for point in points)
+    beyond = sum(scatter.beyond for scatter in scatters)
+    said = {
+        "Hollow: simulated.": any(point.simulated for point in points),
+        f"Orange ring: {doubtful} measured on a busy machine, or contradictory.": doubtful,
+        f"Blurred edge: {unsure} with a number without an interval.": unsure,
+        f"{beyond} points beyond the axes are drawn at the edge.": beyond,
+    }
+    return "".join(f" {sentence}" for sentence, is_so in said.items() if is_so)
 
 
 def scatter_of(
@@ -86,6 +109,11 @@ def scatter_of(
     """The rows as points. `named` lists what to label by name and place; plain ViTs always are."""
     ends = (f"{axis.column}{part}" for axis in (x, y) for part in ("", "_low", "_high", "_source"))
     drawn = rows[[column for column in dict.fromkeys(["name", "how", "img_size", *ends]) if column in rows.columns]]
+    shown = (x.column, y.column)
+    drawn = drawn.assign(
+        doubtful=np.logical_or.reduce([marked(column_of(rows, f"{name}_flags"), is_disturbed) for name in shown]),
+        unsure=~np.logical_and.reduce([has_known_uncertainty(rows, name) for name in shown]),
+    )
     drawn = drawn.astype(object).where(drawn.notna(), None)
     points = (_point(row, x, y, flags or {}, named) for row in drawn.to_dict("records"))
     return Scatter(x, y, tuple(points), base_size)
@@ -113,6 +141,8 @@ def _point(
         img_size=None if row.get("img_size") is None else int(row["img_size"]),
         simulated="simulated" in (row.get(f"{x.column}_source"), row.get(f"{y.column}_source")),
         flag=flags.get(name),
+        doubtful=bool(row["doubtful"]),
+        unsure=bool(row["unsure"]),
         named=(name, shown_x, shown_y) in named,
     )
 
@@ -136,10 +166,20 @@ def scatter_layers(
     `classes` are those of the legend, where it is also that of other drawings: colours are given out by their order.
     """
     x, y = x_axis(info.x), y_axis(info.y)
-    layers = [*_interval_layers(info, x, y), *below, _point_layer(info, x, y, classes or info.classes)]
+    layers = [*_interval_layers(info, x, y), *below, *_rings(info, x, y)]
+    layers.append(_point_layer(info, x, y, classes or info.classes))
     names, others = _names(info)
     layers += name_layers(names, info.x, info.y, others=others, in_the_way=in_the_way, widths=widths, height=height)
     return layered(*layers)
+
+
+def _rings(info: Scatter, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """The rings around doubtful points."""
+    values = [{"x": point.x, "y": point.y} for point in info.points if point.doubtful]
+    ring = alt.Chart(Rows(values)).mark_point(
+        shape="circle", size=240, filled=False, stroke=SECOND_SERIES, opacity=1, clip=True
+    )
+    return [ring.encode(x=x, y=y)] if values else []
 
 
 def _point_layer(info: Scatter, x: alt.X, y: alt.Y, legend_classes: Collection[str]) -> alt.Chart:
@@ -159,6 +199,9 @@ def _point_layer(info: Scatter, x: alt.X, y: alt.Y, legend_classes: Collection[s
     if any(point.simulated for point in info.points):
         encodings["fillOpacity"] = hollow("simulated")
         tooltip.append(alt.Tooltip("simulated:N", title="Simulated"))
+    if any(point.unsure for point in info.points):
+        encodings["strokeWidth"] = _if_unsure(5, 1.2)
+        encodings["strokeOpacity"] = _if_unsure(0.25, 1)
     if any(point.flag is not None for point in info.points):
         encodings["opacity"] = alt.when(alt.datum.decides == "no").then(alt.value(0.35)).otherwise(alt.value(1))
         tooltip.append(alt.Tooltip("flag:N", title="Accuracy of another configuration"))
@@ -173,6 +216,11 @@ def _point_layer(info: Scatter, x: alt.X, y: alt.Y, legend_classes: Collection[s
     )
 
 
+def _if_unsure(blurred: float, sharp: float) -> Any:
+    """The look of a marker's edge, blurred where the field says so."""
+    return alt.when(alt.datum.unsure == 1).then(alt.value(blurred)).otherwise(alt.value(sharp))
+
+
 def hollow(field: str) -> Any:
     """The opacity of a marker's inside: none where the field says "yes"."""
     return alt.when(alt.datum[field] == "yes").then(alt.value(0)).otherwise(alt.value(0.85))
@@ -185,6 +233,8 @@ def _point_data(point: Point, how: int, encodings: Collection[str]) -> dict[str,
         data["px"] = point.img_size
     if "fillOpacity" in encodings:
         data["simulated"] = "yes" if point.simulated else "no"
+    if point.unsure:
+        data["unsure"] = 1
     if "opacity" in encodings:
         data["decides"] = "yes" if point.flag is None else "no"
     if point.flag is not None:

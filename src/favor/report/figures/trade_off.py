@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import pareto
+from favor.analyze.trainings import unequal_lengths
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.scatter import NARROW, WIDE, Scatter, scatter_layers, scatter_of, with_ends
 from favor.report.figures.theme import HEIGHT, PANEL_HEIGHT, PANEL_WIDTH, Rows, several_plots
@@ -27,11 +28,15 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """All points of two metrics; fronts from the lowest x to the highest. `high_resolution` is empty without such."""
+    """All points of two metrics; fronts from the lowest x to the highest. `high_resolution` is empty without such.
+
+    Trainings of `unequal` length make no front.
+    """
 
     scatter: Scatter
     front: tuple[FrontPoint, ...]
     high_resolution: tuple[FrontPoint, ...]
+    unequal: str | None = None
 
     @property
     def step(self) -> Literal["step-before", "step-after"]:
@@ -55,11 +60,13 @@ def trade_off(
     """
     x, y = axis_of(cost, with_ends(rows, cost)), axis_of("top1", with_ends(rows, "top1"))
     admitted = rows[~rows["name"].isin(list(flags or {}))]
+    unequal = unequal_lengths(admitted)
+    admitted = admitted[:0] if unequal else admitted
     front = _front(admitted, x, y)
     large = admitted[admitted["img_size"] > base_size] if base_size is not None else admitted[:0]
     named = {(corner.name, corner.x, corner.y) for corner in front}
     scatter = scatter_of(rows, x, y, base_size=base_size, flags=flags, named=named)
-    return TradeOff(scatter, front, _front(large, x, y))
+    return TradeOff(scatter, front, _front(large, x, y), unequal)
 
 
 def _front(rows: pd.DataFrame, x: Axis, y: Axis) -> tuple[FrontPoint, ...]:

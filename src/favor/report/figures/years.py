@@ -6,6 +6,7 @@ import altair as alt
 import pandas as pd
 
 from favor.analyze import evolution
+from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
@@ -58,7 +59,10 @@ def years_figure(evidence: Evidence) -> Figure:
     if len(rows) < LEAST_TO_DRAW:
         needs = "throughput, an accuracy and the year of two or more models"
         return Figure(*identity, "The front of each year.", None, to_fill(needs, QUICK))
-    info = years_of(rows)
+    try:
+        info = years_of(rows)
+    except RequestError as refused:
+        return Figure(*identity, "The front of each year.", None, f"Not drawn: {refused}.")
     added = "; ".join(f"{front.year}: {', '.join(front.added[:4])}" for front in info.fronts if front.added)
     caption = (
         f"Each front holds all models published up to its year. New models: {added}. "

@@ -266,13 +266,15 @@ def fit(observations: Sequence[Observation], fitted_on: Sequence[str] = (), star
     calibration = Calibration(
         device=networks.devices[0].name,
         devices=tuple(device.name for device in networks.devices),
+        devices_compiled=(),
+        devices_training=(),
         fitted_on=tuple(fitted_on),
         networks=len(observations),
         tile_cycles=tile_cycles,
         step_cycles=step_cycles,
         kernel_seconds=kernel_seconds,
         training=Training(1.0, 1.0),
-        residuals=Residuals(*[0.0] * 8),
+        residuals=Residuals(*[0.0] * 9),
         classes=efficiencies,
         newer={name: factor for name, factor in zip(CLASSES, factors, strict=True) if abs(factor - 1) > SHOWS},
     )

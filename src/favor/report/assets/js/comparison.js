@@ -27,18 +27,24 @@ function drawWhyHere() {
 }
 
 function whyHere(row) {
-  const { xs, ys, flags } = plot.found;
+  const { xs, ys, flags, unequal } = plot.found;
   const [x, y] = [METRICS.get(state.x), METRICS.get(state.y)];
+  const sound = plot.shown.filter((index) => !isDoubtful(index));
+  const doubtful = plot.shown.length - sound.length;
   const { label, style } = MODELS[row];
   const said = (index) => `${formatQuantity(ys[index], y.unit)} and ${formatQuantity(xs[index], x.unit)}`;
   const who = `${label} (${style.title}) has ${y.title.toLowerCase()} ${formatQuantity(ys[row], y.unit)} and ${x.title.toLowerCase()} ${formatQuantity(xs[row], x.unit)}`;
-  const ranks = [[y, ys], [x, xs]].filter(([metric]) => metric.better !== "neither").map(([metric, values]) => placeBy(row, metric, values));
-  const start = `${who}: ${ranks.join(" and ")} of ${countOf(plot.shown.length)} shown.`;
+  const isRanked = (metric) => metric.better !== "neither" && !(unequal && isQuality(metric)) && !isDoubtful(row);
+  const ranks = [[y, ys], [x, xs]].filter(([metric]) => isRanked(metric)).map(([metric, values]) => placeBy(row, metric, values, sound));
+  const left = doubtful ? ` (${doubtful} busy or contradictory left out)` : "";
+  const start = ranks.length ? `${who}: ${ranks.join(" and ")} of ${countOf(sound.length)} shown${left}.` : `${who}.`;
   if (x.better === "neither" || y.better === "neither") return start;
   if (flags[row]) return `${start} It is never on the front, because its accuracy belongs to another configuration: ${flags[row]}.`;
   if (!plot.shown.includes(row)) return `${start} It is outside the limits.`;
+  if (unequal) return `${start} There is no front, because the accuracies cannot be compared: ${unequal}.`;
+  if (isDoubtful(row)) return `${start} Its place is open: one of the numbers was measured on a busy machine or contradicts others.`;
   const worse = (index, metric, values) => (values[index] - values[row]) * sign(metric.name);
-  const beating = plot.shown.filter(
+  const beating = sound.filter(
     (other) => !flags[other] && worse(other, x, xs) <= 0 && worse(other, y, ys) <= 0 && (worse(other, x, xs) < 0 || worse(other, y, ys) < 0),
   );
   if (beating.length) {
@@ -46,12 +52,16 @@ function whyHere(row) {
     const others = beating.length > 1 ? `, and ${countOf(beating.length - 1)} more` : "";
     return `${start} It is not on the front: ${MODELS[best].label} is at least as good on both axes (${said(best)})${others}. ${apartText(row, best)}`.trim();
   }
-  const better = (metric, values) => plot.shown.filter((other) => !flags[other] && worse(other, metric, values) < 0).length;
+  if (doubtful && !plot.front.includes(row)) return `${start} Its place is open: only models with a busy or contradictory number are at least as good on both axes.`;
+  const better = (metric, values) => sound.filter((other) => !flags[other] && worse(other, metric, values) < 0).length;
   return `${start} It is on the front: ${countOf(better(y, ys))} beat it in ${y.title.toLowerCase()} and ${countOf(better(x, xs))} in ${x.title.toLowerCase()}, but none does so in one without being worse in the other.`;
 }
 
-const placeBy = (row, metric, values) => {
-  const place = 1 + plot.shown.filter((other) => (values[other] - values[row]) * sign(metric.name) < 0).length;
+// A number that was disturbed proves nothing.
+const isDoubtful = (row) => [state.x, state.y].some((metric) => isDisturbed(flagsIn(current(metric), row)));
+
+const placeBy = (row, metric, values, among) => {
+  const place = 1 + among.filter((other) => (values[other] - values[row]) * sign(metric.name) < 0).length;
   return `${ordinal(place)} by ${metric.title.toLowerCase()}`;
 };
 
@@ -80,7 +90,10 @@ function comparisonRow(metric, kept) {
   const readings = kept.map(({ index }) => readingOf(current(name), index));
   const isRanked = (reading, at) => reading !== null && !flags[kept[at].index];
   const values = readings.filter(isRanked).map((reading) => reading.value);
-  const best = better === "neither" || values.length < 2 ? null : values.reduce((a, b) => (b * sign(name) < a * sign(name) ? b : a));
+  const unequal = isQuality(metric) ? unequalLengths(state.accuracy, kept.map(({ index }) => index)) : null;
+  const least = better === "neither" || values.length < 2 || unequal ? null : values.reduce((a, b) => (b * sign(name) < a * sign(name) ? b : a));
+  // Where the best number was disturbed, nobody knows which is the best.
+  const best = readings.some((reading) => reading?.value === least && isDisturbed(reading.flags)) ? null : least;
   return make(
     "tr",
     {},

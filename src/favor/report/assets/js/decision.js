@@ -88,15 +88,16 @@ function undecidedBy(deciding, question, eligible, values) {
   );
   const told = unchecked.map((limit) => `${limit.option} cannot be checked: no numbers for ${limit.metric}`);
   const unequal = accuracyDecides(deciding, question) ? unequalLengths(question.accuracy, eligible) : null;
-  if (unequal !== null) told.push(`accuracies cannot be compared: ${unequal}; train with --epochs`);
+  const remedy = DATA.accuracies[question.accuracy].unfinished ? "leave out --unfinished" : "train with --epochs";
+  if (unequal !== null) told.push(`accuracies cannot be compared: ${unequal}; ${remedy}`);
   return deciding.undecided === null ? told : [deciding.undecided, ...told];
 }
 
 const accuracyDecides = ({ objective }, { limits }) => objective === "top1" || limits.some(({ metric }) => metric === "top1");
 
-// What to say of accuracies whose trainings, which end after so many minutes, are not equally long; null if they are.
+// What to say of accuracies whose trainings, of so many minutes or unfinished, are not equally long; null if they are.
 function unequalLengths(accuracy, rows) {
-  const lengths = rows.map((row) => DATA.accuracies[accuracy].lengths?.[row] ?? null).filter((length) => length !== null);
+  const lengths = rows.map((row) => DATA.accuracies[accuracy]?.lengths?.[row] ?? null).filter((length) => length !== null);
   const least = lengths.reduce((shortest, [low]) => Math.min(shortest, low), Infinity);
   const most = lengths.reduce((longest, [, high]) => Math.max(longest, high), 0);
   return most > EQUALLY_LONG * least ? `trainings of unequal length: ${general(least, 3)} to ${general(most, 3)} epochs` : null;
@@ -107,7 +108,8 @@ function reasons(answer, favored = answer.pool[0], chances = null) {
   const { question, deciding, values, eligible, pool, keeping } = answer;
   const [first] = pool;
   const others = pool.filter((row) => row !== favored);
-  const compared = [...new Set(["top1", deciding.objective, ...question.limits.map((limit) => limit.metric)])];
+  const accuracy = unequalLengths(question.accuracy, eligible) === null ? ["top1"] : [];
+  const compared = [...new Set([...accuracy, deciding.objective, ...question.limits.map((limit) => limit.metric)])];
   const ties = others.filter((row) => values(deciding.objective)[row] === values(deciding.objective)[favored]);
   const dominates = dominatedBy(favored, eligible, compared, answer);
   const isKnown = (row) => compared.every((metric) => hasKnownUncertainty(METRICS.get(metric), columnIn(answer, metric), row));

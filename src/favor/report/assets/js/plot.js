@@ -23,11 +23,13 @@ function selection() {
   return { xColumn, yColumn, xs, ys, known, drawn, kept, flags };
 }
 
+const isQuality = (metric) => metric?.group === "quality";
+
 // Why the qualities of a metric belong to another configuration than ours; nothing for a cost.
-const flagsOn = (metric) => (METRICS.get(metric)?.group === "quality" ? (DATA.accuracies[state.accuracy]?.flags ?? []) : []);
+const flagsOn = (metric) => (isQuality(METRICS.get(metric)) ? (DATA.accuracies[state.accuracy]?.flags ?? []) : []);
 
 // The same of the two metrics at the axes.
-const flagsShown = () => (METRICS.get(state.x)?.group === "quality" ? flagsOn(state.x) : flagsOn(state.y));
+const flagsShown = () => (isQuality(METRICS.get(state.x)) ? flagsOn(state.x) : flagsOn(state.y));
 
 function drawExplorer() {
   const found = selection();
@@ -37,9 +39,10 @@ function drawExplorer() {
   const svg = byId("plot");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("height", height);
-  const hasFront = xMetric.better !== "neither" && yMetric.better !== "neither" && state.x !== state.y;
   // Another configuration's accuracy never decides, so it is not on the front either.
   const own = found.kept.filter((row) => !found.flags[row]);
+  found.unequal = [xMetric, yMetric].some(isQuality) ? unequalLengths(state.accuracy, own) : null;
+  const hasFront = xMetric.better !== "neither" && yMetric.better !== "neither" && state.x !== state.y && found.unequal === null;
   const front = hasFront ? paretoFront(own, found.xs, found.ys, xMetric.better, yMetric.better) : [];
   plot.found = found;
   plot.shown = found.kept;
@@ -193,10 +196,11 @@ function describe(index, xColumn, yColumn) {
   return `${model.label}, ${model.style.title}, ${number(state.y, yColumn)}, ${number(state.x, xColumn)}`;
 }
 
-function drawStatus({ known, drawn, kept, flags, beyond }, front, hasFront, width, height) {
+function drawStatus({ known, drawn, kept, flags, beyond, unequal }, front, hasFront, width, height) {
   const both = `${METRICS.get(state.y).title.toLowerCase()} and ${METRICS.get(state.x).title.toLowerCase()}`;
   const told = [kept.length === known.length ? `${countOf(known.length)} with ${both}, all shown` : `${kept.length} shown of ${countOf(known.length)} with ${both}`];
   if (hasFront) told.push(`${front.length} on the front`);
+  if (unequal) told.push(`no front, because the accuracies cannot be compared: ${unequal}`);
   if (drawn.length > kept.length) told.push(`${drawn.length - kept.length} outside the limits (faded)`);
   if (known.length > drawn.length) told.push(`${known.length - drawn.length} filtered out`);
   if (beyond) told.push(`${beyond} beyond the axes, drawn at the edge`);

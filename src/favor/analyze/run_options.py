@@ -1,0 +1,86 @@
+"""The options of `favor measure` and `favor load` under which new numbers can be compared with those that are known."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pandas as pd
+
+from favor.analyze.creation import default_img_size
+from favor.analyze.recommendation import text_in
+from favor.analyze.setting import EAGER, Setting, column_of
+from favor.trace.conditions import IMAGENET_IMAGES, REFERENCE_BATCH
+from favor.zoo.cards import TIMM
+
+_USUAL: dict[str, object] = {
+    "precision": "fp32",
+    "runtime": EAGER,
+    "optimizer": "lamb",
+    "epoch_images": IMAGENET_IMAGES,
+    "reference_batch": REFERENCE_BATCH,
+}
+_AS_IN_THE_SETTING = ("runtime", "precision", "attention", "optimizer", "epoch_images", "reference_batch")
+
+
+def names_by_options(rows: pd.DataFrame, settings: Iterable[Setting], table: pd.DataFrame) -> dict[str, list[str]]:
+    """The models of rows, as words of a command, by the options that measure them at their image size in a setting."""
+    names: dict[str, list[str]] = {}
+    for (_, row), setting in zip(rows.iterrows(), settings, strict=True):
+        options = "".join(f" {option}" for option in (*_of_size(row), *options_in(setting, table)))
+        names.setdefault(options, []).append(shlex.quote(str(row["name"])))
+    return {options: list(dict.fromkeys(some)) for options, some in names.items()}
+
+
+def settings_of(rows: pd.DataFrame, column: str) -> list[Setting]:
+    """The settings of numbers; of those that are not the user's own only the runtime, which any machine may have."""
+    found = [setting if isinstance(setting, Setting) else Setting() for setting in column_of(rows, f"{column}_setting")]
+    return [_own_or_runtime(setting) for setting in found]
+
+
+def settings_like(usual: Setting, rows: pd.DataFrame) -> list[Setting]:
+    """A setting in the runtime and precision in which each row is considered."""
+    settings = []
+    for _, row in rows.iterrows():
+        runtime, precision = text_in(row, "runtime") or usual.runtime, text_in(row, "run_precision") or usual.precision
+        settings.append(_own_or_runtime(replace(usual, runtime=runtime, precision=precision)))
+    return settings
+
+
+def _own_or_runtime(setting: Setting) -> Setting:
+    return setting if setting.machine is not None else Setting(runtime=setting.runtime)
+
+
+def options_in(setting: Setting, table: pd.DataFrame) -> list[str]:
+    """The options for a setting, without those that are usual; `table` knows the threads of its machine.
+
+    >>> own = Setting(device="cpu", precision="bf16", attention="plain", machine="a processor, host lab-3, 1 threads")
+    >>> options_in(own, pd.DataFrame({"machine": [own.machine], "environment.threads": [1.0]}))
+    ['--device cpu', '--threads 1', '--precision bf16', '--attention plain']
+    """
+    asked: dict[str, object] = {
+        "device": setting.device if setting.device == "cpu" and setting.machine is not None else None,
+        "threads": _threads_of(setting.machine, table),
+        **{name: getattr(setting, name) for name in _AS_IN_THE_SETTING},
+        # Only of a searched batch size the reference batch is part of the setting.
+        "batch_size": "best" if setting.reference_batch is not None else setting.batch_size,
+        "checkpoint": "RUN" if setting.is_quantized else None,
+    }
+    needed = {name: value for name, value in asked.items() if value not in (None, _USUAL.get(name))}
+    return [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in needed.items()]
+
+
+def _threads_of(machine: str | None, table: pd.DataFrame) -> int | None:
+    of_machine = column_of(table, "environment.threads")[column_of(table, "machine") == machine]
+    known = pd.to_numeric(of_machine, errors="coerce").dropna()
+    return int(known.iloc[-1]) if machine is not None and len(known) else None
+
+
+def _of_size(row: pd.Series) -> list[str]:
+    """The image size, where it is not the one that `favor measure` takes by itself."""
+    name, origin, size = str(row["name"]), text_in(row, "origin"), row.get("img_size")
+    default = default_img_size(name, origin)
+    if size is None or pd.isna(size) or default is None:
+        return []
+    # The index does not know the sizes of timm's networks and of plugins.
+    is_known = not name.startswith(TIMM) and origin != "plugin"
+    return [] if is_known and size == default else [f"--img-size {size:g}"]

@@ -1,0 +1,38 @@
+"""Which of repeated measurements counts: one rule for the table, for contradictions and for what a study has done.
+
+Imports no torch.
+"""
+
+from collections.abc import Sequence
+
+from favor.records.schema import Record
+
+
+def precedence(task: str, status: str, flags: object) -> int:
+    """How much a record counts among others of the same measurement; of equal ones, the last in the file counts.
+
+    A failure does not undo a success, and times of a busy machine do not replace those of a quiet one.
+
+    >>> precedence("inference", "ok", "latency:wide"), precedence("inference", "ok", "busy")
+    (2, 1)
+    >>> precedence("accuracy", "ok", "busy"), precedence("accuracy", "failed", None)
+    (2, 0)
+    """
+    if status != "ok":
+        return 0
+    # Other load slows a training down, but does not change its accuracy.
+    is_busy = task != "accuracy" and isinstance(flags, str) and "busy" in flags.split()
+    return 1 if is_busy else 2
+
+
+def that_counts(records: Sequence[Record]) -> int:
+    """The position of the record that counts, of all records of one measurement in the order of their file.
+
+    Not by time: clocks may be set back, and differ between machines.
+    """
+
+    def order(at: int) -> tuple[int, int]:
+        record = records[at]
+        return precedence(record.task, record.status, record.environment.get("flags")), at
+
+    return max(range(len(records)), key=order)
