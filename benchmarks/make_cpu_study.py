@@ -26,6 +26,7 @@ from favor.metrics import METRICS
 from favor.records import counted_table, published_table, read, table_of
 from favor.records.example import as_example
 from favor.records.published import pareto_optimal
+from favor.records.repeated import precedence_of
 from favor.records.schema import Record, to_line
 from favor.units import format_quantity
 from favor.zoo.taxonomy import How
@@ -84,9 +85,9 @@ def main() -> None:
 
 
 def shipped(records: Iterable[Record]) -> list[Record]:
-    """What is worth shipping of a study: the newest record of each model and phase that was run, success first."""
+    """What is worth shipping of a study: of each model and phase the newest quiet success, else the newest record."""
     newest: dict[tuple[str, str, object], Record] = {}
-    for record in sorted(records, key=lambda record: (record.status == "ok", record.time or "")):
+    for record in sorted(records, key=lambda record: (precedence_of(record), record.time or "")):
         if record.task in ("inference", "training") and record.source == "measured":
             newest[record.name, record.task, record.conditions.get("img_size")] = record
     if not newest:

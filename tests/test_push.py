@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import yaml
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 import favor
@@ -156,6 +157,16 @@ def test_the_card_has_the_accuracy_of_these_weights_and_how_costs_were_measured(
     (tmp_path / "back.jsonl").write_bytes(login.files["me/my-vit/records.jsonl"])
     back = read(tmp_path / "back.jsonl").records
     assert [record.conditions.get("epochs") for record in back] == [2, 3, None]
+
+
+def test_a_cost_of_a_busy_machine_does_not_replace_a_quiet_one_on_the_card(tmp_path: Path, login: FakeHub) -> None:
+    run = made_run(tmp_path / "mine")
+    quiet = read(tmp_path / "mine").records[-1]
+    slow = {"latency_p50": reading("latency_p50", 0.9, method="median of 2 passes")}
+    append(tmp_path / "mine", [replace(quiet, metrics=slow, environment={**quiet.environment, "flags": "busy"})])
+    push(run, "--to", "hub:me/my-vit")
+    card = login.files["me/my-vit/README.md"].decode()
+    assert ("median of 80 passes" in card, "median of 2 passes" in card) == (True, False)
 
 
 def test_weights_that_started_from_timm_s_name_them(tmp_path: Path, login: FakeHub) -> None:

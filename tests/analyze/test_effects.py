@@ -128,7 +128,7 @@ def test_models_on_two_machines_or_of_two_heads_are_not_alike() -> None:
 def test_accuracies_from_two_machines_are_paired() -> None:
     trained = {"dataset": "cifar10", "source": "measured", "pipeline": "mine@1", "final": True}
     rows = [
-        {"name": "vix_vit", "machine": "laptop", "top1": 56.0, **trained},
+        {"name": "vix_vit", "machine": "laptop", "precision": "fp32", "top1": 56.0, **trained},
         {"name": "vix_vin", "machine": "server", "precision": "fp32", "top1": 65.0, **trained},
     ]
     assert [pair.difference for pair in effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")]).pairs] == [

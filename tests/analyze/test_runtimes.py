@@ -264,3 +264,10 @@ def test_trainings_on_a_gpu_are_ranked_by_simulated_steps_and_not_by_the_paper()
     assert (answer.ranked_by, answer.objective) == ("numbers", "finetune_time")
     assert {choice.metrics["finetune_time"].source for choice in answer.choices} == {"simulated"}
     assert not any("Table 7" in note for note in answer.notes)
+
+
+def test_limits_on_a_further_device_are_checked_in_the_runtime_that_a_model_is_ranked_in() -> None:
+    answer = favor.recommend(prefer="throughput", max_latency="10ms", device=["t4", "a100"])
+    there = {choice.runtime: choice.metrics["latency_p50@a100"].setting for choice in answer.choices}
+    assert there["compile"] == "a100, amp-fp16, compiled"
+    assert there.get("eager", "a100, amp-fp16") == "a100, amp-fp16"

@@ -214,9 +214,9 @@ def test_what_would_decide_is_measured_at_the_image_size_of_the_weights(tmp_path
     answer = favor.recommend(among="timm", study=tmp_path, prefer="latency", min_accuracy=81)
     assert answer.to_decide is not None
     assert answer.to_decide.command is not None
-    assert [command.partition(" --study")[0] for command in sorted(answer.to_decide.command.split("; "))] == [
-        "favor measure timm:hgnetv2_b4 --img-size 288",
-        "favor measure timm:levit_256 --img-size 224",
+    assert sorted(answer.to_decide.command.split("; ")) == [
+        f"favor measure timm:hgnetv2_b4 --study {tmp_path} --img-size 288",
+        f"favor measure timm:levit_256 --study {tmp_path} --img-size 224",
     ]
 
 

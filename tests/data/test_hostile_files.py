@@ -95,6 +95,17 @@ def test_an_image_so_thin_that_its_square_would_take_gigabytes_is_broken(tmp_pat
     assert broken.reason == "13440000 x 224 pixels; 3,011 megapixels exceed the limit of 89"
 
 
+@pytest.mark.parametrize(("scans", "are_many"), [(50, False), (150, True)])
+def test_a_jpeg_whose_scans_would_take_minutes_is_broken(tmp_path: Path, scans: int, are_many: bool) -> None:
+    into = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(into, "JPEG", progressive=True)
+    whole = into.getvalue()
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.jpg").write_bytes(whole[:-2] + last * scans + whole[-2:])
+    assert reasons(tmp_path) == (["a JPEG of more than 100 scans"] if are_many else [])
+
+
 def test_a_reason_is_one_line_and_names_the_file_without_its_control_characters(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x\n\x1b[2J.png").write_bytes(encoded("PNG")[:40])
@@ -117,6 +128,11 @@ def test_a_folder_whose_name_is_no_text_cannot_be_a_class(tmp_path: Path, name: 
 def test_a_path_that_the_system_does_not_take_is_refused() -> None:
     with pytest.raises(RequestError, match="no such folder or file"):
         open_data("folder:" + "x" * 5000)
+
+
+def test_the_home_of_a_user_who_is_not_there_is_refused() -> None:
+    with pytest.raises(RequestError, match="data set 'folder:~nosuchuser/x': .*; write the whole path"):
+        open_data("folder:~nosuchuser/x")
 
 
 def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -357,6 +357,23 @@ def test_a_foreign_graph_that_may_never_end_is_refused(tmp_path: Path, inside: b
         open_foreign(file, Choice("onnxruntime", threads=1))
 
 
+def test_a_branch_in_which_openvino_hides_its_operators_is_refused(tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    from openvino import opset13
+
+    image = opset13.parameter([1, 3, 8, 8], openvino.Type.f32, "image")
+    chosen = opset13.if_op(opset13.constant(True))
+    inputs = [opset13.parameter([1, 3, 8, 8], openvino.Type.f32) for _ in range(2)]
+    results = [opset13.result(opset13.relu(one)) for one in inputs]
+    for choose, result, given in zip((chosen.set_then_body, chosen.set_else_body), results, inputs, strict=True):
+        choose(openvino.Model([result], [given]))
+    chosen.set_input(image.output(0), *inputs)
+    output = chosen.set_output(*results)
+    openvino.save_model(openvino.Model([opset13.result(output)], [image]), tmp_path / "my.xml")
+    with pytest.raises(RequestError, match=r"my\.xml: has the operator If, which may never end"):
+        open_foreign(tmp_path / "my.xml", Choice("openvino", threads=1))
+
+
 def a_classifier(folder: Path, weight: float, outputs: int, **changed: object) -> Classifier:
     """The channels' means times a weight, in a file whose card names two classes."""
     image, logits = (helper.make_tensor_value_info(name, 1, None) for name in ("image", "logits"))

@@ -52,7 +52,8 @@ def test_of_repeated_measurements_the_newest_success_is_shipped(maker):
         a_record(job, "2026-11-16T03:00:00Z", metrics={"throughput": 11.0}),
     )
     failed = a_record(job, "2026-11-16T04:00:00Z", metrics={}, status="failed", reason="latency: no")
-    (kept,) = maker.shipped([new, failed, old])
+    busy = a_record(job, "2026-11-16T05:00:00Z", environment={**ENVIRONMENT, "flags": "busy"})
+    (kept,) = maker.shipped([new, failed, old, busy])
     assert kept.metrics["throughput"].value == 11.0
     with pytest.raises(RequestError, match="no measurements to ship"):
         maker.shipped([])

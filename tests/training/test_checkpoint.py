@@ -79,6 +79,7 @@ def saved(folder: Path, *steps: int, run: str = "a") -> nn.Module:
     model, optimizer = taught("adamw")
     for step in steps:
         state = RunState(run=run, asked={}, steps=9, survey=SURVEY, step=step, optimizer=optimizer_state(optimizer))
+        folder.mkdir(exist_ok=True)
         save_checkpoint(folder, model, trained(step, run), optimizer, state)
     return model
 

@@ -14,7 +14,7 @@ from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.limits import Limit
 from favor.analyze.origins import left_out_devices, left_out_machines, origin_notes
 from favor.analyze.selection import fitting
-from favor.analyze.setting import Setting, column_of
+from favor.analyze.setting import EAGER, Setting, column_of
 from favor.analyze.trainings import LEAST_TO_COMPARE, Scope
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
@@ -284,7 +284,7 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
         columns, notes = {}, []
         of_candidates = comparison.narrowed(ranking.rows["name"])
         if (setting := _setting_on(device, metrics, of_candidates)) is not None:
-            compared = of_candidates.compare_in(setting).rows
+            compared = _in_same_runtime(ranking.rows, of_candidates, setting)
             there = compared.set_index(["name", "img_size"])
             for metric in metrics:
                 for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
@@ -298,6 +298,16 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
             remarks=(*ranking.remarks, *notes),
         )
     return ranking
+
+
+def _in_same_runtime(ranked: pd.DataFrame, comparison: Comparison, setting: Setting) -> pd.DataFrame:
+    """The ranked models on a further device, each in the runtime it is ranked in, where any model ran in that there."""
+    parts = []
+    for runtime, rows in ranked.groupby(column_of(ranked, "runtime").fillna(EAGER)):
+        same = replace(setting, runtime=None if runtime == EAGER else str(runtime))
+        known = same if same in comparison.run_settings.settings else setting
+        parts.append(rows[["name", "img_size"]].merge(comparison.compare_in(known).rows, on=["name", "img_size"]))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _setting_on(device: str, metrics: Sequence[str], comparison: Comparison) -> Setting | None:

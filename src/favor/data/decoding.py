@@ -22,7 +22,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 MOST_PIXELS = 89_478_485
 """Pillow's threshold for decompression bombs; the largest image of ImageNet has 60 million pixels."""
 MOST_BYTES = 4 * MOST_PIXELS
-_JPEG_START = b"\xff\xd8\xff"
+_JPEG_START, _JPEG_SCAN = b"\xff\xd8\xff", b"\xff\xda"
+_MOST_SCANS = 100
+"""A progressive JPEG has about ten; each takes as long as decoding the whole image, and 14 bytes."""
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis")
 _ORIENTATION = 0x0112  # in EXIF
 _TURNED: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
@@ -61,7 +63,10 @@ def decoded(encoded: bytes, side: int | None = None, upright: bool = False) -> D
     With `upright`, it is rotated by its EXIF orientation. With `side`, a JPEG is decoded at a half of its size or less
     (eighths) where that leaves at least the pixels that it will be resized to: the given length of its shorter side.
     """
-    jpeg = _turbo(encoded, side) if encoded.startswith(_JPEG_START) else None
+    is_jpeg = encoded.startswith(_JPEG_START)
+    if is_jpeg and encoded.count(_JPEG_SCAN) > _MOST_SCANS:
+        raise UndecodableImageError(f"a JPEG of more than {_MOST_SCANS} scans")
+    jpeg = _turbo(encoded, side) if is_jpeg else None
     if jpeg is not None and not (upright and b"Exif" in encoded[:_HEADER]):  # without opening it in Pillow, too
         return jpeg
     try:

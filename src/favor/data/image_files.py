@@ -38,10 +38,12 @@ class FolderPlaces:
     def __init__(self, root: Path, relative: list[str]) -> None:
         self.root = root
         # One block of bytes rather than a million strings: worker processes share it without copying.
-        self._relative = np.array([os.fsencode(path) for path in relative], dtype=np.bytes_)
+        encoded = [os.fsencode(path) for path in relative]
+        self._names = b"".join(encoded)
+        self._ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
 
     def __len__(self) -> int:
-        return len(self._relative)
+        return len(self._ends)
 
     def read(self, sample: int) -> bytes:
         return read_regular(self._path(sample), MOST_BYTES)
@@ -52,10 +54,14 @@ class FolderPlaces:
     @property
     def relative(self) -> list[str]:
         """The paths below the folder."""
-        return [os.fsdecode(bytes(path)) for path in self._relative]
+        return [self._name(sample) for sample in range(len(self))]
 
     def _path(self, sample: int) -> Path:
-        return self.root / os.fsdecode(bytes(self._relative[sample]))
+        return self.root / self._name(sample)
+
+    def _name(self, sample: int) -> str:
+        start = int(self._ends[sample - 1]) if sample else 0
+        return os.fsdecode(self._names[start : int(self._ends[sample])])
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,10 @@ def parse(text: str) -> DataRequest:
         raise RequestError(f"data set {text}: where are the images? Write {name}:PATH")
     if not path:
         return DataRequest(known, None)
-    place = Path(path).expanduser()
+    try:
+        place = Path(path).expanduser()
+    except RuntimeError as error:  # `~` and a name that no user has
+        raise RequestError(f"data set {shown(text)}: {error}; write the whole path") from error
     # Records name a folder's data set after it, and `.` and `..` are the names of many.
     return DataRequest(known, place.resolve() if place.name in ("", "..") else place)
 

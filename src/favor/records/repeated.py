@@ -25,14 +25,14 @@ def precedence(task: str, status: str, flags: object) -> int:
     return 1 if is_busy else 2
 
 
+def precedence_of(record: Record) -> int:
+    """The precedence of a record."""
+    return precedence(record.task, record.status, record.environment.get("flags"))
+
+
 def that_counts(records: Sequence[Record]) -> int:
     """The position of the record that counts, of all records of one measurement in the order of their file.
 
     Not by time: clocks may be set back, and differ between machines.
     """
-
-    def order(at: int) -> tuple[int, int]:
-        record = records[at]
-        return precedence(record.task, record.status, record.environment.get("flags")), at
-
-    return max(range(len(records)), key=order)
+    return max(range(len(records)), key=lambda at: (precedence_of(records[at]), at))

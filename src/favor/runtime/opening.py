@@ -11,7 +11,8 @@ from favor.runtime.openvino_session import OpenVinoSession, reason
 from favor.runtime.session import Choice
 
 FileSession = OnnxRuntimeSession | OpenVinoSession
-_LOOPS = frozenset(("Loop", "Scan", "TensorIterator"))
+_CONTROL_FLOW = frozenset(("Loop", "Scan", "TensorIterator", "If"))
+"""Loops may never end, and OpenVINO does not list the operators inside of an If."""
 _QUANTIZED = frozenset(("QuantizeLinear", "DequantizeLinear", "FakeQuantize"))
 
 
@@ -43,11 +44,11 @@ def open_file(file: Path, choice: Choice) -> FileSession:
 
 
 def open_foreign(file: Path, choice: Choice) -> FileSession:
-    """A session of a file that anyone may have made: a loop, which may never end, and a wrong precision are refused."""
+    """A session of a file that anyone may have made; loops, branches and a wrong precision are refused."""
     graph = _read_graph(file)
-    loop = next(iter(graph.operators & _LOOPS), None)
-    if loop is not None:
-        raise RequestError(f"{file}: has the operator {loop}, which may never end; `favor export` writes none")
+    found = max(graph.operators & _CONTROL_FLOW, default=None)
+    if found is not None:
+        raise RequestError(f"{file}: has the operator {found}, which may never end; `favor export` writes none")
     if graph.precision != choice.precision:
         raise RequestError(
             f"{file}: a graph in {graph.precision}, but its card says {choice.precision}; export the model again"

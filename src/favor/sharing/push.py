@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from favor.errors import FavorError, RequestError, WorkError, one_line, shown
+from favor.records.repeated import that_counts
 from favor.records.schema import Record, to_line
 from favor.records.store import has_records
 from favor.records.table import read_current
@@ -127,11 +129,12 @@ def _evidence(file: Path, trained: Trained) -> Evidence:
     ]
     of_run = [r for r in records if r.task == "accuracy" and r.environment.get("run") == run.name]
     at = [record for record in of_run if record.conditions.get("epochs") == round(trained.epochs, 4)]
-    costs: dict[tuple[object, ...], Record] = {}
+    repeated: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in records:
-        if record.task != "accuracy":  # the newest of each request on each machine
-            costs[record.request, record.environment.get("host"), record.source] = record
-    return Evidence(at[-1] if at else None, of_run[-1] if of_run else None, tuple(costs.values()))
+        if record.task != "accuracy":
+            repeated[record.request, record.environment.get("host"), record.source].append(record)
+    costs = tuple(some[that_counts(some)] for some in repeated.values())
+    return Evidence(at[-1] if at else None, of_run[-1] if of_run else None, costs)
 
 
 def _config(trained: Trained) -> dict[str, object]:

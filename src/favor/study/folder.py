@@ -14,14 +14,14 @@ from favor.records.schema import EAGER
 from favor.records.store import FILE_NAME, has_records
 from favor.study.resolved import ResolvedStudy, content_hash
 from favor.version import __version__
-from favor.yaml_file import YamlFile
+from favor.yaml_file import MOST_BYTES, YamlFile
 
 REQUEST_FILE = "study.yaml"
 LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 FORMAT = 2
-MOST_REQUESTS = 64
-"""The folder's file may be as large as this many study files."""
+STUDY_FILES = 4
+"""The folder's file may be as long as this many study files: 64 requests of 200 models each, read in 4 s."""
 
 _HEAD = """\
 # The requests of this study, written by favor {version}. `favor resume {folder}` continues it.
@@ -35,8 +35,10 @@ def save_requests(folder: Path, studies: Sequence[ResolvedStudy]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     requests = [{"hash": study.hash(), **study.to_data()} for study in studies]
     content = yaml.safe_dump({"format": FORMAT, "requests": requests}, sort_keys=False, width=120)
-    head = _HEAD.format(version=__version__, folder=folder.name)
-    write_whole(folder / REQUEST_FILE, (head + content).encode())
+    text = _HEAD.format(version=__version__, folder=folder.name) + content
+    if len(text) > STUDY_FILES * MOST_BYTES:
+        raise RequestError(f"{folder}: {len(studies)} requests are too long for one study; choose another --study")
+    write_whole(folder / REQUEST_FILE, text.encode())
 
 
 def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
@@ -52,7 +54,7 @@ def saved_requests(folder: Path) -> tuple[ResolvedStudy, ...]:
             f"the folder has neither {REQUEST_FILE} nor {FILE_NAME}" if folder.is_dir() else "there is no such folder"
         )
         raise RequestError(f"{folder} is not a study: {what}; `favor run --study {folder}` starts one")
-    source = YamlFile.read(file, MOST_REQUESTS)
+    source = YamlFile.read(file, STUDY_FILES)
     content = source.content
     requests = content.get("requests") if isinstance(content, dict) and content.get("format") == FORMAT else None
     if not isinstance(requests, tuple):

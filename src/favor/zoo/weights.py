@@ -117,6 +117,8 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], img_size: tuple[
 def _check_types(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Refuse numbers of another kind: they would be cast without a word, integers to weights of no meaning."""
     for name, given in state.items():
+        if given.is_meta:
+            raise RequestError(f"weight {shown(name)} is a meta tensor, which has a shape but no numbers")
         if given.layout != torch.strided or given.is_quantized or _kind(given) != _kind(own[name]):
             raise RequestError(
                 f"weight {name!r} has the type {given.dtype}, which cannot hold what the model has there "

@@ -218,3 +218,23 @@ def test_a_folder_that_cannot_be_made_is_refused(
 def test_figures_start_without_torch() -> None:
     code = "import sys, favor.report.figures; sys.exit(bool({'torch', 'timm', 'torchvision'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_trainings_of_unequal_length_give_no_figure_a_verdict(study: pd.DataFrame) -> None:
+    own = study["top1"].notna() & (study["source"] == "measured")
+    epochs = pd.Series(range(len(study)), index=study.index) % 3 + 1.0
+    lengths = {"minutes": 5.0, "epochs": epochs, "final": True}
+    unequal = study.assign(**{name: pd.Series(value, index=study.index).where(own) for name, value in lengths.items()})
+    told = {each.id: each.missing or each.caption for each in all_figures(unequal)}
+    why = "trainings of unequal length: 1 to 3 epochs"
+    with_accuracy = (
+        *("throughput", "training-time", "training-memory", "inference-memory", "accuracy-per-parameter", "guide"),
+        *("data-sets", "classes", "fronts-by-device", "model-or-image", "years", "parameters", "pipeline-gain"),
+        "pareto-table",
+    )
+    assert [name for name in with_accuracy if why not in told[f"benchmark-{name}"]] == []
+    assert why in told["misnomer-families"]
+    for name in ("throughput", "training-time", "training-memory", "inference-memory", "parameters"):
+        assert told[f"benchmark-{name}"].startswith("No front is drawn, because the accuracies cannot be compared.")
+    assert "95 % interval" not in told["benchmark-pipeline-gain"]
+    assert "gains more per doubling" not in told["benchmark-model-or-image"]

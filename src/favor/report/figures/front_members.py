@@ -71,6 +71,12 @@ def sources_of(fronts: tuple[FrontMembers, ...]) -> str:
     return f"Sources: {'; '.join(parts)}."
 
 
+def why_none_is_yours(evidence: Evidence) -> str:
+    """Why the reader's accuracies make no front, with a space before it; empty where they can be compared."""
+    unequal = unequal_lengths(evidence.rows(["top1"]))
+    return f" Your accuracies cannot be compared: {unequal}." if unequal else ""
+
+
 def _own(evidence: Evidence, constraint: Constraint, phase: Phase, costs: tuple[str, ...]) -> FrontMembers | None:
     cost = first_known(evidence, costs, "top1")
     rows = evidence.rows([cost, "top1"])

@@ -11,7 +11,7 @@ from favor.records.published import GUIDE_CLASSES
 from favor.report.class_style import UNKNOWN_CLASS
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of
+from favor.report.figures.front_members import FrontMembers, Member, front_members, sources_of, why_none_is_yours
 from favor.report.figures.theme import Rows, class_encodings, layered, one_plot
 
 _LINE_HEIGHT = 17
@@ -45,7 +45,7 @@ def guide_figure(evidence: Evidence) -> Figure:
     left_out = f" On a front, but in no class of the taxonomy: {', '.join(outside)}." if outside else ""
     caption = (
         "Choose the main constraint, then the phase in which it matters; the models there are on that Pareto front "
-        f"with accuracy.{left_out} {sources_of(fronts)}"
+        f"with accuracy.{left_out}{why_none_is_yours(evidence)} {sources_of(fronts)}"
     )
     chart = one_plot(_chart(lines), height=_LINE_HEIGHT * len(lines))
     return Figure("benchmark-guide", BENCHMARK, "Figure 6", "Which transformer to favor", caption, chart, None)

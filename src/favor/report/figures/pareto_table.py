@@ -8,7 +8,14 @@ import altair as alt
 from favor.report.class_style import class_style
 from favor.report.figures.evidence import Evidence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.front_members import CLASS_ORDER, FrontMembers, Member, both_fronts, sources_of
+from favor.report.figures.front_members import (
+    CLASS_ORDER,
+    FrontMembers,
+    Member,
+    both_fronts,
+    sources_of,
+    why_none_is_yours,
+)
 from favor.report.figures.theme import Rows, class_encodings, one_plot
 
 _ROW_HEIGHT = 17
@@ -74,7 +81,9 @@ def pareto_table_figure(evidence: Evidence) -> Figure:
     """Table 7."""
     fronts = both_fronts(evidence)
     info = pareto_table(fronts, evidence.titles)
-    yours = " Hollow, left: the paper, on an A100. Filled, right: your records." if fronts[-1].metric else ""
+    is_any_yours = fronts[-1].metric is not None
+    both = " Hollow, left: the paper, on an A100. Filled, right: your records."
+    yours = both if is_any_yours else why_none_is_yours(evidence)
     caption = (
         f"A marker where a family has a model on the Pareto front of a cost and accuracy.{yours} {sources_of(fronts)}"
     )

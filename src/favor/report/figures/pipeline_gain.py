@@ -7,6 +7,7 @@ import pandas as pd
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.effects import PairedDifference, PairedEffect, paired_effect
+from favor.analyze.trainings import unequal_lengths
 from favor.records.published import mean_gain, original_accuracies
 from favor.report.figures.commands import to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, MAIN_DATASET, datasets_of, evidence_of, sources_sentence
@@ -49,7 +50,8 @@ def pipeline_gain(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Pipeline
     if len({pair.of for pair in pairs}) < LEAST_TO_DRAW:
         return None
     drawn = rows[rows["name"].isin([pair.of for pair in pairs])]
-    return PipelineGain(paired_effect(_PIPELINE, "top1", pairs), sources_sentence(drawn, ["top1"]))
+    effect = paired_effect(_PIPELINE, "top1", pairs, unequal_lengths(drawn))
+    return PipelineGain(effect, sources_sentence(drawn, ["top1"]))
 
 
 def pipeline_gain_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
@@ -60,9 +62,10 @@ def pipeline_gain_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> F
         needs = f"accuracies on {MAIN_DATASET} of two or more models of Table 1"
         return Figure(*identity, "One pipeline for all models.", None, to_fill(needs, "favor run paper --study mine"))
     effect, paper = info.effect, mean_gain()
+    interval = "" if effect.low is None else f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, "
     caption = (
         f"Accuracy with one pipeline, compared with the models' own papers: {effect.mean:+.2f} points on average "
-        f"(95 % interval {effect.low:+.2f} to {effect.high:+.2f}, {effect.n} rows). The benchmark's text says "
+        f"({interval}{effect.n} rows). The benchmark's text says "
         f"{paper.printed:+.2f}; the rows of its Table 1 give {paper.from_rows:+.2f}. {info.sources}"
     )
     return Figure(*identity, caption, one_plot(_chart(effect), height=_ROW_HEIGHT * effect.n), None)
