@@ -2,7 +2,8 @@
 
 favor run full --study cpu-study && python benchmarks/make_cpu_study.py cpu-study     2 hours, then some seconds
 
-With `--earlier STUDY`, the page also says how far the two studies agree.
+With `--earlier STUDY`, the page also says how far the two studies agree. With `--elsewhere STUDY`, the inference of the
+same study on a processor with AVX-512 becomes `example:cpu-avx512`, and the page compares the two processors.
 """
 
 import argparse
@@ -31,9 +32,9 @@ from favor.records.schema import Record, to_line
 from favor.units import format_quantity
 from favor.zoo.taxonomy import How
 
-NAME = "cpu"
+NAME, ELSEWHERE = "cpu", "cpu-avx512"
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "src" / "favor" / "records" / "example" / f"{NAME}.jsonl"
+EXAMPLES = ROOT / "src" / "favor" / "records" / "example"
 DOCUMENT = ROOT / "docs" / "cpu-study.md"
 
 DATASET = "imagenet-1k"
@@ -76,15 +77,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path, help="the folder of the finished study")
     parser.add_argument("--earlier", type=Path, metavar="STUDY", help="the same study on another day")
+    parser.add_argument("--elsewhere", type=Path, metavar="STUDY", help="the same study on a processor with AVX-512")
     asked = parser.parse_args()
-    records = shipped(read(asked.study).records)
+    examples = {NAME: shipped(read(asked.study).records)}
+    if asked.elsewhere:
+        inference = (record for record in read(asked.elsewhere).records if record.task == "inference")
+        examples[ELSEWHERE] = shipped(inference, ELSEWHERE)
+    for name, records in examples.items():
+        write_whole(EXAMPLES / f"{name}.jsonl", b"".join(to_line(record) for record in records))
+        print(f"{len(records)} records of {name}", file=sys.stderr)
     earlier = read(asked.earlier).records if asked.earlier else ()
-    write_whole(RECORDS, b"".join(to_line(record) for record in records))
-    write_whole(DOCUMENT, document(records, earlier).encode())
-    print(f"{len(records)} records in {RECORDS.relative_to(ROOT)}; {DOCUMENT.relative_to(ROOT)}", file=sys.stderr)
+    write_whole(DOCUMENT, document(examples[NAME], earlier, examples.get(ELSEWHERE, ())).encode())
 
 
-def shipped(records: Iterable[Record]) -> list[Record]:
+def shipped(records: Iterable[Record], name: str = NAME) -> list[Record]:
     """What is worth shipping of a study: of each model and phase the newest quiet success, else the newest record."""
     newest: dict[tuple[str, str, object], Record] = {}
     for record in sorted(records, key=lambda record: (precedence_of(record), record.time or "")):
@@ -92,7 +98,7 @@ def shipped(records: Iterable[Record]) -> list[Record]:
             newest[record.name, record.task, record.conditions.get("img_size")] = record
     if not newest:
         raise RequestError("the study has no measurements to ship; `favor run full` makes one")
-    return [as_example(newest[key], NAME) for key in sorted(newest, key=str)]
+    return [as_example(newest[key], name) for key in sorted(newest, key=str)]
 
 
 def study_of(records: Sequence[Record]) -> Study:
@@ -115,11 +121,12 @@ def study_of(records: Sequence[Record]) -> Study:
     )
 
 
-def document(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
+def document(records: Sequence[Record], earlier: Sequence[Record] = (), elsewhere: Sequence[Record] = ()) -> str:
     """docs/cpu-study.md."""
     study = study_of(records)
-    agreement = _agreement(records, earlier) if earlier else ""
-    parts = [_head(study, records), _front(study), agreement, _why(study), _table(study), _failures(study)]
+    repeated = _agreement(records, earlier) if earlier else ""
+    moved = _other_processor(records, elsewhere) if elsewhere else ""
+    parts = [_head(study, records), _front(study), repeated, moved, _why(study), _table(study), _failures(study)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -192,40 +199,63 @@ A model is on the front if no other model is at least as good in both and better
 
 def _agreement(later: Sequence[Record], earlier: Sequence[Record]) -> str:
     """How far two studies of the same machine agree: an error bar that the intervals of one study do not show."""
-    studies = [study_of(records) for records in (earlier, later)]
     # A phase that was not measured again says nothing.
     known = {(record.name, record.task, record.time) for record in earlier}
     later = [record for record in later if (record.name, record.task, record.time) not in known]
     earlier = [record for record in earlier if record.task in {record.task for record in later}]
     days = [min(record.time or "" for record in records)[:10] for records in (earlier, later)]
+    return f"""## How far two studies agree
+
+The same study ran on the same kind of machine, a virtual one, on {days[0]} and {days[1]}. Intervals show the noise of
+one session; the load of other virtual machines on the same host, which changes from hour to hour, is not in them.
+
+{_compared(earlier, later, *days)}"""
+
+
+def _other_processor(records: Sequence[Record], elsewhere: Sequence[Record]) -> str:
+    """How far the answers for one processor hold on another."""
+    told, day = elsewhere[0].environment, min(record.time or "" for record in elsewhere)[:10]
+    here = [record for record in records if record.task == "inference"]
+    names = ["AVX2", "AVX-512"]
+    return f"""## On another processor
+
+The package also ships the inference of this study on a newer processor of the same maker, with AVX-512, on
+{day}: `example:{ELSEWHERE}` ({told["device_name"]}, {told["threads"]} threads). {_flags(elsewhere)}
+
+{_compared(here, elsewhere, *names)}"""
+
+
+def _compared(before: Sequence[Record], after: Sequence[Record], *names: str) -> str:
+    """Two studies by their numbers, fronts and answers."""
     rows = []
     for metric in REPEATED:
         readings = [
             {record.name: record.metrics[metric] for record in records if metric in record.metrics}
-            for records in (earlier, later)
+            for records in (before, after)
         ]
-        names = sorted(readings[0].keys() & readings[1].keys())
-        if len(names) < LEAST_TO_CORRELATE:
+        models = sorted(readings[0].keys() & readings[1].keys())
+        if len(models) < LEAST_TO_CORRELATE:
             continue
-        before, after = (pd.Series([known[name].value for name in names], names) for known in readings)
-        ratio = after / before
+        old, new = (pd.Series([known[model].value for model in models], models) for known in readings)
+        ratio = new / old
         off = (np.maximum(ratio, 1 / ratio) - 1).sort_values()
         overlaps = [
             max(a.low, b.low) <= min(a.high, b.high)
-            for a, b in ((readings[0][name], readings[1][name]) for name in names)
+            for a, b in ((readings[0][model], readings[1][model]) for model in models)
             if None not in (a.low, a.high, b.low, b.high)
         ]
         rows.append(
             [
                 METRICS[metric].title,
-                str(len(names)),
-                f"{before.rank().corr(after.rank()):.3f}",
+                str(len(models)),
+                f"{old.rank().corr(new.rank()):.3f}",
                 f"{ratio.median() - 1:+.1%}",
                 f"{off.median():.1%}",
                 f"{off.iloc[-1]:.1%} ({off.index[-1]})",
                 f"{sum(overlaps)} of {len(overlaps)}" if overlaps else "",
             ]
         )
+    studies = [study_of(records) for records in (before, after)]
     fronts = [set(study.front.members) for study in studies]
     only = [", ".join(sorted(one - other)) or "none" for one, other in (fronts, fronts[::-1])]
     answers = [_answers(study) for study in studies]
@@ -239,17 +269,12 @@ def _agreement(later: Sequence[Record], earlier: Sequence[Record]) -> str:
         "largest",
         "intervals overlap",
     ]
-    return f"""## How far two studies agree
+    return f"""{markdown(head, rows)}
 
-The same study ran on the same kind of machine, a virtual one, on {days[0]} and {days[1]}. Intervals show the noise of
-one session; the load of other virtual machines on the same host, which changes from hour to hour, is not in them.
+Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on that of {names[0]}:
+{only[0]}. Only on that of {names[1]}: {only[1]}.
 
-{markdown(head, rows)}
-
-Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on that of {days[0]}:
-{only[0]}. Only on that of {days[1]}: {only[1]}.
-
-{markdown(["favored", *days], asked)}"""
+{markdown(["favored", *names], asked)}"""
 
 
 def _answers(study: Study) -> dict[str, str]:
@@ -306,13 +331,15 @@ def _why(study: Study) -> str:
     rate = rows["throughput"] * rows["macs"]
     rated = rows.assign(rate=rate).sort_values("rate", ascending=False)
     pairs = {(pair.x, pair.y): pair for pair in correlate(rows, ["macs", "params", "throughput"]).pairs}
-    compute, size = pairs["macs", "throughput"], pairs["params", "throughput"]
+    compute, size = (pairs[cost, "throughput"].spearman for cost in ("macs", "params"))
+    followed = "too few quiet measurements for a correlation"  # disturbed ones do not count
+    if compute is not None and size is not None:
+        followed = f"its Spearman correlation is\n  {compute:+.2f} with multiply-adds and {size:+.2f} with parameters"
     top, bottom = rated.head(8), rated.tail(8).iloc[::-1]
     paper = rated[rated["name"].isin([*PAPER_FRONT, *PAPER_OFF_FRONT])]
     return f"""## Why the fronts differ
 
-- **Multiply-adds differ in cost.** Throughput follows them only in part: its Spearman correlation is
-  {compute.spearman:+.2f} with multiply-adds and {size.spearman:+.2f} with parameters. Multiply-adds per second differ
+- **Multiply-adds differ in cost.** Throughput follows them only in part: {followed}. Multiply-adds per second differ
   by a factor of {rate.max() / rate.min():.0f} between models: large dense matrix products run near the processor's
   peak; depthwise convolutions, gathers, many small operators and element-wise work do not.
 - **Two cores are not fourteen.** The i9-12900H has 6 fast and 8 slow cores. More cores help large matrix products a lot

@@ -56,6 +56,7 @@ def made_run(study: Path, model: str = "vit_xs4", img_size: int = 32, pretrainin
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
+    (study / "runs" / "a-run").mkdir(parents=True)
     save_model(study / "runs" / "a-run" / BEST, network, trained)
     subject = Subject(model, recipe, "digits", Start(pretraining), None, "cpu", "cpu")
     fields = CardFields(family="vit", origin="own")

@@ -49,6 +49,12 @@ def test_where_no_command_can_work_one_line_says_why(script: str, told: str, tmp
     assert (done.returncode in (1, 2), done.stderr) == (True, told)
 
 
+def test_titles_columns_and_cells_are_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_table("x[/y] on [red]z", ("[/a]", "[bold]b"), [("[/c]", "[link]d")], right=("[bold]b",))
+    told = capsys.readouterr().out
+    assert all(text in told for text in ("x[/y] on [red]z", "[/a]", "[bold]b", "[/c]", "[link]d"))
+
+
 def test_a_reader_that_stops_reading_gets_no_error() -> None:
     done = shell("$FAVOR list --json | head -1")
     assert (done.stdout, done.stderr) == ("[\n", "")

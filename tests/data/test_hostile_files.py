@@ -19,12 +19,14 @@ from favor.data.cifar import open_cifar10, unpickled_arrays
 from favor.data.folder import images_by_class, open_folder
 from favor.data.framing import Framing, center_cut
 from favor.data.idx import open_fashion_mnist
+from favor.data.image_files import FolderPlaces
 from favor.data.matlab_file import read_matlab
 from favor.data.matlab_lists import open_cars, open_flowers102
 from favor.data.opening import open_data
 from favor.data.shards import open_shards
 from favor.data.tiny_imagenet import open_tiny_imagenet
 from favor.errors import RequestError, WorkError
+from hostile.harness import read_alone
 
 # ---------------------------------------------------------------------------------------------------- images
 
@@ -62,6 +64,17 @@ def test_an_image_in_a_format_that_is_not_listed_is_broken_whatever_its_name(tmp
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "photo.jpg").write_bytes(encoded(form))
     assert reasons(tmp_path) == [HEIC_OR_AVIF if form == "AVIF" else NOT_AN_IMAGE]
+
+
+def test_one_long_name_does_not_make_the_others_as_long() -> None:
+    names = ["x" * 4096, *(f"{number}.png" for number in range(200_000))]
+
+    def read(_: Path) -> None:
+        places = FolderPlaces(Path("set"), names)
+        assert [places.name(sample) for sample in (1, 200_000)] == ["set/0.png", "set/199999.png"]
+        assert places.relative == names
+
+    assert read_alone(lambda into: None, read, megabytes=200) == ("accepted", "")
 
 
 def test_an_error_of_a_format_s_own_is_a_broken_image_and_ends_no_training(tmp_path: Path) -> None:
@@ -366,4 +379,21 @@ def test_a_matlab_file_of_a_few_kilobytes_cannot_become_a_million_arrays(tmp_pat
     save_compressed(tmp_path / "a.mat", matrix)
     assert (tmp_path / "a.mat").stat().st_size < 50_000
     with pytest.raises(RequestError, match="a variable of more than 200,000 parts"):
+        read_matlab(tmp_path / "a.mat", "labels")
+
+
+def test_a_struct_of_a_million_fields_is_refused_before_they_are_named(tmp_path: Path) -> None:
+    names = element(5, struct.pack("<I", 1)) + element(1, b"x" * 10**6)
+    matrix = element(6, struct.pack("<II", 2, 0)) + element(5, struct.pack("<ii", 1, 0)) + element(1, b"labels") + names
+    save_compressed(tmp_path / "a.mat", element(14, matrix))
+    with pytest.raises(RequestError, match="a struct of more than 1,000 fields"):
+        read_matlab(tmp_path / "a.mat", "labels")
+
+
+def test_the_variables_of_a_matlab_file_are_limited_together(tmp_path: Path) -> None:
+    matrix = element(6, struct.pack("<II", 6, 0)) + element(5, struct.pack("<ii", 1, 0)) + element(1, b"other")
+    save_compressed(tmp_path / "a.mat", element(14, matrix + element(2, bytes(2**25))))
+    content = (tmp_path / "a.mat").read_bytes()
+    (tmp_path / "a.mat").write_bytes(content + content[128:] * 3)
+    with pytest.raises(RequestError, match="variables of more than 67 MB"):
         read_matlab(tmp_path / "a.mat", "labels")

@@ -139,6 +139,21 @@ def test_a_study_may_hold_a_file_of_each_writer_and_a_line_in_two_files_counts_o
     assert read(tmp_path / "records" / "0010-node0.jsonl").records[0] == a_record("second")
 
 
+def test_what_is_written_later_is_read_later_also_after_the_files_of_a_cluster(tmp_path: Path) -> None:
+    append(tmp_path, [a_record("local", 1.0)])
+    append(tmp_path, [a_record("node", 2.0)], writer="0001-00003")
+    append(tmp_path, [a_record("local", 3.0)])
+    append(tmp_path, [a_record("local", 4.0)])
+    append(tmp_path, [a_record("node", 5.0)], writer="0001-00010")
+    append(tmp_path, [a_record("node", 6.0)], writer="0002-00000")
+    append(tmp_path, [a_record("local", 7.0)])
+    append(tmp_path, [a_record("named", 8.0)], writer="node1")
+    append(tmp_path, [a_record("local", 9.0)])
+    values = [record.metrics["throughput"].value for record in read(tmp_path).records]
+    assert values == [float(number) for number in range(1, 10)]
+    assert len(list((tmp_path / "records").iterdir())) == 7
+
+
 def test_a_problem_in_a_writers_own_file_is_reported_with_that_file_and_its_line(tmp_path: Path) -> None:
     append(tmp_path, [a_record("first")])
     append(tmp_path, [a_record("first"), a_record("second")], writer="node1")

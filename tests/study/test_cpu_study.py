@@ -92,6 +92,16 @@ def test_the_document_says_how_far_two_studies_agree(maker):
     assert "| throughput, at least 83 % | wavevit_s | wavevit_s |" in text
 
 
+def test_the_document_says_what_changes_on_another_processor(maker):
+    elsewhere = maker.shipped((record for record in measured(flags="") if record.task == "inference"), maker.ELSEWHERE)
+    assert {record.provenance["file"] for record in elsewhere} == {"example:cpu-avx512"}
+    text = maker.document(maker.shipped(measured(flags="")), elsewhere=elsewhere)
+    assert "`example:cpu-avx512`" in text
+    assert f"0 of {len(elsewhere)} measurements have a [flag]" in text
+    assert f"| Throughput | {len(elsewhere)} | 1.000 | +0.0% | 0.0% |" in text
+    assert "| favored | AVX2 | AVX-512 |" in text
+
+
 def test_a_phase_that_was_not_measured_again_says_nothing_about_agreement(maker):
     first, later = measured(), []
     for record in first:

@@ -109,3 +109,22 @@ def test_a_folder_may_have_been_asked_for_more_than_a_study_file_may_say(tmp_pat
     save_requests(tmp_path, [study] * 2)
     assert (tmp_path / REQUEST_FILE).stat().st_size > MOST_BYTES
     assert saved_requests(tmp_path) == (study, study)
+
+
+def test_64_requests_of_many_models_come_back_and_what_could_not_be_read_again_is_not_saved(tmp_path):
+    models = tuple(PlannedModel(name=f"model_{number:05d}", how=None, img_sizes=(224,)) for number in range(200))
+    study = a_study().model_copy(update={"models": models})
+    save_requests(tmp_path, [study] * 64)
+    assert saved_requests(tmp_path) == (study,) * 64
+    with pytest.raises(RequestError, match="128 requests are too long for one study; choose another --study"):
+        save_requests(tmp_path, [study] * 128)
+    assert len(saved_requests(tmp_path)) == 64
+
+
+def test_a_folder_s_file_cannot_take_minutes_and_gigabytes(tmp_path):
+    (tmp_path / REQUEST_FILE).write_text("format: 2\nrequests:\n" + "- [a]\n" * 150_000)
+    with pytest.raises(RequestError, match="more than 200,000 values, the limit for a YAML file"):
+        saved_requests(tmp_path)
+    (tmp_path / REQUEST_FILE).write_text("format: 2\n#" + "x" * 2**20)
+    with pytest.raises(RequestError, match="larger than the limit of 1.04858 MB"):
+        saved_requests(tmp_path)

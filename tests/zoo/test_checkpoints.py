@@ -16,7 +16,7 @@ import favor
 from equality import images, largest_difference, mutated
 from fake_hub import FakeHub
 from favor.errors import RequestError, WorkError
-from favor.zoo.checkpoints import ARCHITECTURES, BORROWED, architectures_of, checkpoint, checkpoints
+from favor.zoo.checkpoints import ARCHITECTURES, BORROWED, architectures_of, checkpoint, checkpoints, pushed_model
 from favor.zoo.registry import card, find_entry, list_models
 
 ONE_OF_EACH_FAMILY = (
@@ -208,6 +208,27 @@ def test_without_a_network_a_cached_pickle_is_found_where_there_is_no_safetensor
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nobody)
         monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert torch.equal(favor.create_model("resnet18", pretrained=True).fc.weight, theirs.fc.weight)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"model": "vit_ti16", "img_size": Infinity, "classes": []}',
+        '{"model": "vit_ti16", "img_size": 1e999, "classes": []}',
+        '{"model": "vit_ti16", "img_size": -1, "classes": []}',
+        '{"model": "vit_ti16", "img_size": 224, "classes": "abc"}',
+        '{"model": ["vit_ti16"], "img_size": 224, "classes": []}',
+        "[" * 100_000,
+        '{"more":' * 100_000,
+        "{}",
+    ],
+    ids=range(8),
+)
+def test_a_pushed_model_that_says_nonsense_is_refused(fake_hub: FakeHub, said: str) -> None:
+    fake_hub.files["me/mine/model.safetensors"] = save({"a": torch.zeros(1)}, {"favor.trained": said})
+    with pytest.raises(WorkError, match="hub:me/mine: not a model that `favor push` uploaded") as error:
+        pushed_model("hub:me/mine")
+    assert "\n" not in str(error.value)
 
 
 def test_weights_in_a_local_file_need_no_network(tmp_path: Path, fake_hub: FakeHub) -> None:

@@ -25,6 +25,13 @@ def test_the_same_model_takes_all_weights_as_they_are() -> None:
     assert torch.equal(source.eval()(x), target.eval()(x))
 
 
+def test_meta_tensors_are_no_weights() -> None:
+    model = vit(img_size=32)
+    state = {name: weight.to("meta") for name, weight in model.state_dict().items()}
+    with pytest.raises(RequestError, match="is a meta tensor, which has a shape but no numbers"):
+        favor.load_weights(model, state)
+
+
 def test_positions_are_resampled_to_a_larger_image_and_it_is_said() -> None:
     loaded = favor.load_weights(vit(img_size=384), vit(img_size=224).state_dict())
     assert loaded.resampled == ("positions.weight",)

@@ -32,6 +32,7 @@ _DEEPEST = 8
 _MOST_DIMENSIONS = 8
 _MOST_PARTS = 200_000
 """In one variable. Stanford Cars, the largest of these lists, has 49,000 fields in a struct."""
+_MOST_FIELDS = 1_000
 
 
 class _TornError(Exception):
@@ -69,12 +70,14 @@ def _variable(content: bytes, name: str) -> Array:
     order = {b"IM": "<", b"MI": ">"}.get(content[126:_HEADER])
     if order is None:
         raise _TornError("no header")
+    left = MOST_BYTES  # for all variables together
     for kind, element in _elements(memoryview(content)[_HEADER:], order):
         if kind == _COMPRESSED:
             decompressor = zlib.decompressobj()
-            unpacked = decompressor.decompress(element, MOST_BYTES)
-            if decompressor.unconsumed_tail or not decompressor.eof:
-                raise _TornError(f"a variable without end, or of more than {MOST_BYTES // 10**6} MB")
+            unpacked = decompressor.decompress(element, left + 1)
+            left -= len(unpacked)
+            if left < 0 or not decompressor.eof:
+                raise _TornError(f"a variable without end, or variables of more than {MOST_BYTES // 10**6} MB")
             kind, element = _only(_elements(memoryview(unpacked), order))
         if kind == _MATRIX and _Matrix(element, order, budget := _Parts()).name == name:
             return _Matrix(element, order, budget).array(0)
@@ -185,6 +188,8 @@ class _Matrix:
         names = bytes(_only(self._rest)[1])
         if len(width) != 1 or width[0] < 1 or len(names) % width[0]:
             raise _TornError("a struct without names of its fields")
+        if len(names) > _MOST_FIELDS * width[0]:
+            raise _TornError(f"a struct of more than {_MOST_FIELDS:,} fields")
         pieces = (names[start : start + width[0]] for start in range(0, len(names), width[0]))
         fields = [piece.split(b"\0")[0].decode("latin1") for piece in pieces]
         if not fields and self._count:

@@ -5,13 +5,14 @@ this module imports neither timm nor torch.
 """
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from favor.errors import RequestError, WorkError, one_line, unknown_name
 from favor.zoo.cards import HUB, TIMM
@@ -287,6 +288,14 @@ class PushedModel:
     num_classes: int
 
 
+class _Said(msgspec.Struct):
+    """What a pushed file says of its model, as far as it is needed here."""
+
+    model: str
+    img_size: Annotated[int, msgspec.Meta(gt=0, lt=2**16)]
+    classes: tuple[str, ...]
+
+
 def pushed_file(address: str) -> str:
     """The model file at `hub:USER/NAME[@REVISION]`, downloaded unless it is in the cache."""
     return _downloaded("the model", address.removeprefix(HUB), ["model.safetensors"])
@@ -299,9 +308,9 @@ def pushed_model(address: str) -> PushedModel:
     file = pushed_file(address)
     try:
         with safe_open(file, framework="pt") as content:
-            said = json.loads((content.metadata() or {})["favor.trained"])
-        return PushedModel(file, str(said["model"]), int(said["img_size"]), len(said["classes"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            said = msgspec.json.decode((content.metadata() or {})["favor.trained"], type=_Said)
+        return PushedModel(file, said.model, said.img_size, len(said.classes))
+    except (SafetensorError, KeyError, msgspec.DecodeError, RecursionError) as error:
         raise WorkError(
             f"{address}: not a model that `favor push` uploaded; download its file and give it to `favor finetune FILE "
             "--model NAME`"

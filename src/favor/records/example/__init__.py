@@ -1,7 +1,7 @@
 """Studies that come with favor, measured on our machines; `--study example:cpu` names one. Imports no torch.
 
 Their records have the source `imported`: for users they come from another machine, and their own measurements
-take precedence. `benchmarks/make_cpu_study.py` makes `cpu.jsonl`.
+take precedence. `benchmarks/make_cpu_study.py` makes `cpu.jsonl` and `cpu-avx512.jsonl`.
 """
 
 from importlib.resources import files
