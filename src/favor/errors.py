@@ -62,7 +62,7 @@ def _pieces(value: object, depth: int = 0) -> Iterator[str]:
         yield ",)" if isinstance(value, tuple) and len(value) == 1 else right
 
 
-_BRACKETS = {tuple: "()", list: "[]", dict: "{}"}
+_BRACKETS: dict[type, tuple[str, str]] = {tuple: ("(", ")"), list: ("[", "]"), dict: ("{", "}")}
 _DEEPEST = 20
 
 

@@ -6,7 +6,8 @@ import zlib
 
 BOMB = zlib.decompress(
     base64.b64decode(
-        "eNpzisqwNHSMVAuO5ON8dJ8xvs+B4QADA4cCg0GDr5vTAtWVXA3TR+VH5Ye+vEdN/EmGrqATIHkWsIozrJrLJio5J7p08osXuVoETPjW8YQJAOT97O0="
+        "eNpzisqwNHSMVAuO5ON8dJ8xvs+B4QADA4cCg0GDr5vTAtWVXA3TR+VH5Ye+vEdN/EmGrqATIHkWsIoz"
+        "rJrLJio5J7p08osXuVoETPjW8YQJAOT97O0="
     )
 )
 """A gigabyte of zeros under bzip2, as 785 bytes that take 20 s to make."""
@@ -114,3 +115,16 @@ PICKLES = {
 
 def as_pickle(body: bytes) -> bytes:
     return b"\x80\x02" + body + b"."
+
+
+SAID = (
+    '{"model": "vit_ti16", "img_size": Infinity, "classes": []}',
+    '{"model": "vit_ti16", "img_size": 1e999, "classes": []}',
+    '{"model": "vit_ti16", "img_size": -1, "classes": []}',
+    '{"model": "vit_ti16", "img_size": 224, "classes": "abc"}',
+    '{"model": ["vit_ti16"], "img_size": 224, "classes": []}',
+    "[" * 100_000,
+    '{"more":' * 100_000,
+    "{}",
+)
+"""What the header of a pushed file may say of its model."""

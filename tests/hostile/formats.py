@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from favor.records.timm_results import import_timm, join_on_architecture
 from favor.runtime.card import ExportCard, SelfTest, card_file, checksums, read_card
 from favor.runtime.export import write_openvino
 from favor.runtime.names import ENDINGS, OPENERS
-from favor.runtime.opening import open_file
+from favor.runtime.opening import open_foreign
 from favor.runtime.session import Choice
 from favor.simulation.devices import device
 from favor.study.allocation import allocations_of
@@ -59,18 +60,23 @@ from favor.training.recipe import load_recipe
 from favor.training.run_data import open_run_data, read_run_data, save_run_data
 from favor.training.state import RunState, Survey, Trained
 from favor.yaml_file import YamlFile
+from favor.zoo.checkpoints import pushed_model
 from favor.zoo.registry import create_model, load_plugin
 from favor.zoo.weights import load_weights
+from hostile.attacks import SAID, TARS, bomb_in_zip
 from hostile.harness import Format
 from hostile.spoil import (
     either,
+    in_opcodes,
     in_png_chunks,
     in_safetensors_header,
     in_tar_headers,
     in_zip_members,
+    replaced_by,
     spoiled_bytes,
     spoiled_text,
     under_compression,
+    with_extended_headers,
 )
 
 _TINY_MODELS = Path(__file__).parent.parent / "training" / "tiny_models.py"
@@ -241,8 +247,18 @@ def _read_weights(file: Path) -> object:
 
 
 def _spoil_pth(content: bytes, rng: random.Random) -> bytes:
-    whole = spoiled_bytes if not content.startswith(b"PK") else either(spoiled_bytes, in_zip_members(spoiled_bytes))
-    return whole(content, rng)
+    inside = either(spoiled_bytes, in_opcodes, in_opcodes)
+    return (either(spoiled_bytes, in_zip_members(inside)) if content.startswith(b"PK") else inside)(content, rng)
+
+
+def _pushed() -> dict[str, bytes]:
+    return {said[:60]: save({"a": torch.zeros(1)}, {"favor.trained": said}) for said in SAID}
+
+
+def _read_pushed(folder: Path) -> object:
+    """As `favor.create_model("hub:me/mine")` does once the file is downloaded."""
+    with patch("favor.zoo.checkpoints.pushed_file", lambda address: str(folder / "my.safetensors")):
+        return pushed_model("hub:me/mine")
 
 
 def _write_checkpoint(into: Path, rng: random.Random) -> Sequence[Path]:
@@ -382,6 +398,9 @@ def _read_archive(folder: Path) -> object:
     return _fetch_all(open_data(f"folder:{file}"))  # type: ignore[arg-type]
 
 
+_IN_TAR = (with_extended_headers, replaced_by({name: tar for name, tar in TARS.items() if len(tar) < 2**22}))
+
+
 def _write_shards(into: Path, rng: random.Random) -> Sequence[Path]:
     found = []
     for split in ("train", "val"):
@@ -438,7 +457,7 @@ def _write_cifar(into: Path, rng: random.Random) -> Sequence[Path]:
         if kind == "pickle":
             array = np.frombuffer(b"".join(pixels), dtype=np.uint8).reshape(2, 3072)
             content = {b"data": array, b"labels": labels, b"filenames": [b"a.png", b"b.png"]}
-            (into / name).write_bytes(pickle.dumps(content, rng.choice((0, 2, 4))))
+            (into / name).write_bytes(pickle.dumps(content, rng.choice((2, 3, 4, 4))))
         elif kind == "bin":
             (into / f"{name}.bin").write_bytes(records)
         else:
@@ -571,7 +590,7 @@ def _read_exported(form: str) -> Callable[[Path], object]:
     """As `favor predict` does after it has compared the checksums of the card, which an attacker would make right."""
 
     def read(folder: Path) -> object:
-        session = open_file(folder / f"my{ENDINGS[form]}", Choice(OPENERS[form], "fp32", "cpu", threads=1))
+        session = open_foreign(folder / f"my{ENDINGS[form]}", Choice(OPENERS[form], "fp32", "cpu", threads=1))
         return session.run(torch.zeros(1, 3, 32, 32))
 
     return read
@@ -617,17 +636,23 @@ FORMATS = (
     Format("timm table", _write_table, spoiled_text, _read_table),
     Format("csv results", _write_results, spoiled_text, lambda folder: _rows(import_csv(folder / "results.csv"))),
     Format("safetensors", _write_safetensors, either(spoiled_bytes, in_safetensors_header), _read_safetensors),
+    Format("pushed model", _write_safetensors, either(in_safetensors_header, replaced_by(_pushed())), _read_pushed),
     Format("checkpoint", _write_checkpoint, either(spoiled_bytes, in_safetensors_header), _read_checkpoint),
     Format("pth", _write_pth, _spoil_pth, lambda folder: _read_weights(folder / "my.pth")),
     Format("images", _write_images, either(spoiled_bytes, in_png_chunks), _read_folder),
     Format(
         "tar",
         _write_tar,
-        either(spoiled_bytes, under_compression(either(spoiled_bytes, in_tar_headers))),
+        either(spoiled_bytes, under_compression(either(spoiled_bytes, in_tar_headers, *_IN_TAR))),
         _read_archive,
     ),
-    Format("zip", _write_zip, either(spoiled_bytes, in_zip_members(spoiled_bytes)), _read_archive),
-    Format("shards", _write_shards, either(spoiled_bytes, in_tar_headers), _read_folder),
+    Format(
+        "zip",
+        _write_zip,
+        either(spoiled_bytes, in_zip_members(spoiled_bytes), replaced_by({"a bomb": bomb_in_zip()})),
+        _read_archive,
+    ),
+    Format("shards", _write_shards, either(spoiled_bytes, in_tar_headers, *_IN_TAR), _read_folder),
     Format("indexed shards", _write_indexed_shards, either(spoiled_bytes, spoiled_text), _read_folder),
     Format(
         "idx",
@@ -638,7 +663,7 @@ FORMATS = (
     Format(
         "cifar",
         _write_cifar,
-        either(spoiled_bytes, under_compression(spoiled_bytes)),
+        either(spoiled_bytes, under_compression(spoiled_bytes), in_opcodes),
         lambda folder: _fetch_all(open_cifar10(folder)),
     ),
     Format(

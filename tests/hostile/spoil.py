@@ -4,12 +4,17 @@ import gzip
 import io
 import json
 import lzma
+import pickletools
 import random
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import pairwise
+
+from hostile.attacks import PICKLES, extended_header, pair_of_pairs, pax_line
 
 Spoil = Callable[[bytes, random.Random], bytes]
 
@@ -142,6 +147,75 @@ def in_tar_headers(content: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+_PAX_KEYS = (
+    *("path", "path", "size", "size", "linkpath", "hdrcharset", "mtime", "uid", "comment", "", "a b"),
+    *(f"GNU.sparse.{key}" for key in ("map", "size", "realsize", "name", "major", "minor", "offset", "numbytes")),
+)
+_PAX_VALUES = (
+    *("", "0", "1", "x", "-1", "1.5", "9" * 5000, str(2**40), str(2**60), str(2**70), "1,2,3", "BINARY", "é", "a\nb"),
+    *("../../x", "/etc/x", "a/" * 600, "set/train/a/1.png", "set/train/c/"),
+)
+
+
+def with_extended_headers(content: bytes, rng: random.Random) -> bytes:
+    """Extended headers put before a member of a tar file, of which some give it another path, size or map of holes."""
+    places = [at for at in range(0, len(content) - 511, 512) if content[at + 257 : at + 262] == b"ustar"] or [0]
+    for _ in range(rng.choice((1, 1, 2))):
+        at, count = rng.choice(places), rng.choice((1, 1, 2, 5))
+        fields = b"".join(pax_line(rng.choice(_PAX_KEYS), rng.choice(_PAX_VALUES)) for _ in range(count))
+        body = rng.choice((fields, fields, fields, spoiled_bytes(fields, rng), b"1" * 2**17 + fields))
+        content = content[:at] + extended_header(body, rng.choice((b"x", b"x", b"g", b"X"))) + content[at:]
+    return content
+
+
+def replaced_by(attacks: Mapping[str, bytes]) -> Spoil:
+    """One of several files in the place of the right one, at times with a few changes."""
+
+    def change(content: bytes, rng: random.Random) -> bytes:
+        attack = rng.choice(list(attacks.values()))
+        return attack if rng.random() < 0.5 else spoiled_bytes(attack, rng)
+
+    return change
+
+
+_OPCODES = (
+    *PICKLES.values(),
+    pair_of_pairs(),
+    b"0",
+    b"2",
+    b"h\0",
+    b"q\0",
+    b"(",
+    b"t",
+    b"R",
+    b"b",
+    b"\x81",
+    b"Q",
+    b"s",
+    b"a",
+)
+
+
+def in_opcodes(content: bytes, rng: random.Random) -> bytes:
+    """Opcodes of pickles left out, doubled, moved, or replaced by some that were made to hang."""
+    stream, places = io.BytesIO(content), [0]
+    with suppress(ValueError):
+        for _ in range(5):  # as many as there are in a file of weights
+            for *_, at in pickletools.genops(stream):
+                places.append(at)
+    pieces = [content[at:end] for at, end in pairwise((*places, len(content)))]
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at, other = rng.randrange(len(pieces)), rng.choice(rng.choice((pieces[:200], _OPCODES)))
+        match rng.randrange(3):
+            case 0:
+                pieces[at] = b""
+            case 1:
+                pieces[at] = other
+            case _:
+                pieces.insert(at, other)
+    return b"".join(pieces)
+
+
 def in_png_chunks(content: bytes, rng: random.Random) -> bytes:
     """A chunk of a PNG changed, its checksum made right; other images as bytes."""
     if not content.startswith(b"\x89PNG"):
@@ -195,6 +269,8 @@ def in_safetensors_header(content: bytes, rng: random.Random) -> bytes:
             -1,
             2**63,
             2**70,
+            float("inf"),
+            float("nan"),
             [],
             {},
             [2**40, 2**40],
@@ -207,7 +283,7 @@ def in_safetensors_header(content: bytes, rng: random.Random) -> bytes:
         )
         if key == "favor.trained" and rng.random() < 0.8:
             trained = json.loads(inner[key])
-            trained[rng.choice(list(trained))] = rng.choice(nasty)
+            trained[rng.choice((*trained, "model", "img_size", "img_size", "classes"))] = rng.choice(nasty)
             inner[key] = json.dumps(trained)
         else:
             inner[key] = rng.choice(nasty)

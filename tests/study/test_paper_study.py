@@ -122,7 +122,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_accuracies(records: Sequence[Record]) -> list[Record]:
     """The records with accuracies that differ: two test images give the same one to every model.
 
-    The best ones are those of `vit_s16`, so that it is on every front, however fast it was.
+    The best ones are those of `vit_s16`, so that it is on every front, however fast it was. The flags of tests that run
+    beside this one are gone, since busy numbers are left out of figures.
     """
     draws = np.random.default_rng(0)
     found = []
@@ -131,7 +132,8 @@ def with_accuracies(records: Sequence[Record]) -> list[Record]:
         if "top1" in metrics:
             best = 10 if record.name == "vit_s16" else 0
             metrics["top1"] = msgspec.structs.replace(metrics["top1"], value=float(draws.uniform(70, 80) + best))
-        found.append(msgspec.structs.replace(record, metrics=metrics))
+        environment = {key: value for key, value in record.environment.items() if key != "flags"}
+        found.append(msgspec.structs.replace(record, metrics=metrics, environment=environment))
     return found
 
 

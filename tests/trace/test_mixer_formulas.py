@@ -26,7 +26,7 @@ from favor.zoo.mixing.kernel.slab import SlabMixer
 from favor.zoo.mixing.low_rank.linformer import LinformerMixer
 from favor.zoo.mixing.low_rank.nystrom import NystromMixer
 from favor.zoo.mixing.sparse.halonet import HaloAttention
-from favor.zoo.mixing.sparse.informer import InformerMixer
+from favor.zoo.mixing.sparse.informer import AuthorsMixer, InformerMixer
 from favor.zoo.mixing.sparse.reformer import ReformerMixer
 from favor.zoo.mixing.sparse.routing import RoutingMixer
 from favor.zoo.mixing.sparse.sinkhorn import BlockSortMixer, PooledSinkhornMixer, SinkhornMixer
@@ -201,6 +201,7 @@ MIXERS = {
         partial(PooledSinkhornMixer, blocks=4), partial(pooled_sinkhorn, blocks=4), class_token=False
     ),
     "informer": Mixer(partial(InformerMixer, factor=2), partial(informer, factor=2)),
+    "informer by its authors": Mixer(partial(AuthorsMixer, factor=2), partial(informer, factor=2)),
     "reformer": Mixer(
         partial(ReformerMixer, chunk=6, buckets=8, rounds=3), partial(reformer, chunk=6, directions=4, rounds=3)
     ),

@@ -289,7 +289,7 @@ class TarHeader(tarfile.TarInfo):
 
     def _proc_pax(self, tarfile_: tarfile.TarFile) -> Self:
         """The next header, with the path and the size that this one gives it; one for all that follow gives nothing."""
-        content = tarfile_.fileobj.read(self._block(self.size))  # type: ignore[attr-defined, union-attr]
+        content = tarfile_.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
         fields = _pax_fields(content[: self.size])
         if len(content) < self.size or any(key.startswith(b"GNU.sparse.") for key in fields):
             raise tarfile.ReadError("an extended header that is truncated, or of a sparse file")

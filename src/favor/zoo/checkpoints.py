@@ -257,7 +257,14 @@ def pretrained_weights(chosen: Checkpoint) -> "dict[str, Tensor]":
     """The weights of a checkpoint under timm's names, checked against timm's network; downloaded unless cached."""
     import timm
 
-    overlay = {} if "://" in chosen.source else {"file": str(chosen.file or _file(chosen)), "custom_load": False}
+    overlay: dict[str, object] = {}
+    if "://" not in chosen.source:  # timm downloads what has an address
+        file = chosen.file or Path(_file(chosen))
+        if file.suffix != ".safetensors":
+            from favor.zoo.pickled_weights import check_pickled_weights
+
+            check_pickled_weights(file)
+        overlay = {"file": str(file), "custom_load": False}
     try:
         network = timm.create_model(chosen.name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception as error:  # a torn file, weights of another network, or a download that timm does itself

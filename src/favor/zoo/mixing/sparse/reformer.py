@@ -129,8 +129,8 @@ class ReformerMixer(HeadMixer):
         orders = stable_argsort(buckets)
         slots = torch.arange(q.shape[2], device=q.device)
         ranks = torch.empty_like(orders).scatter_(-1, orders, slots.expand_as(orders))
-        places = (buckets * (self.chunks + 1) + ranks // self.length).to(self.place_type)
-        return orders, ranks, places
+        places = buckets * (self.chunks + 1) + ranks // self.length
+        return orders, ranks, places if torch.compiler.is_exporting() else places.to(self.place_type)
 
     def _hash(self, q: Tensor) -> Tensor:
         """The bucket of every token in every round, by the nearest of random directions: [rounds, B * heads, N]."""
@@ -147,7 +147,10 @@ class ReformerMixer(HeadMixer):
         It attends where the two meet for the first time, so that a pair that meets in several rounds counts once. For
         the slots and keys of each chunk: [B * heads * chunks, length, keys].
         """
-        here = places.gather(-1, slots.expand(len(places), -1, -1))
+        if torch.compiler.is_exporting():  # OpenVINO 2026.4 forgets which rounds are taken if they are gathered at once
+            here = torch.stack([place.gather(-1, slots) for place in places])
+        else:
+            here = places.gather(-1, slots.expand(len(places), -1, -1))
         if self.padding:
             here[-1, :, -self.padding :] = self.nowhere
         apart = self._apart(here)
@@ -163,6 +166,8 @@ class ReformerMixer(HeadMixer):
         """
         slots = places.view(-1, self.chunks, self.length)
         difference = slots.unsqueeze(-1) - self._with_previous(slots).unsqueeze(-2)
+        if torch.compiler.is_exporting():  # runtimes do not subtract or shift all types of whole numbers
+            return (difference != difference.clamp(0, 1)).long().unflatten(0, (len(places), -1)).flatten(1, 2)
         halves = difference.unflatten(0, (len(places), -1)).flatten(1, 2).bitwise_right_shift_(1)
         return halves if halves.dtype is torch.uint8 else halves.abs_()
 
