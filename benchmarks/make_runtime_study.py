@@ -44,7 +44,7 @@ def section(records: Sequence[Record]) -> str:
     rows = speed_rows(speeds)
     lines = [
         f"{len(rows)} models on {machine(records)}: images per second at the best batch size that was found, with "
-        "the speedup over eager mode in brackets.",
+        "the speedup over eager mode in parentheses.",
         "",
         f"**These are short measurements.** {quality(records)}",
         "",

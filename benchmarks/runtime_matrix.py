@@ -197,12 +197,13 @@ def page(cells: dict[tuple[str, str], Cell]) -> str:
     counted = [cells[key] for key in cells if key[1] in RUNTIMES]
     works = sum(cell.status == "works" for cell in counted)
     dynamic = sum(cell.batch_size is None for cell in counted if cell.status == "works" and cell.runtime != "compile")
+    missing = len(RUNTIMES) * len(models()) - len(counted)
     exported = sum(cell.status == "works" for cell in counted if cell.runtime != "compile")
     lines = [
         MARK,
         "",
-        f"{works} of {len(counted)} cells that were run work ({100 * works / max(len(counted), 1):.0f} %); "
-        f"{3 * len(models()) - len(counted)} of {3 * len(models())} have not been run yet. "
+        f"{works} of {len(counted)} cells work ({100 * works / max(len(counted), 1):.0f} %)"
+        f"{f'; {missing} have not been run yet' if missing else ''}. "
         f"{dynamic} of {exported} working cells of ONNX Runtime and OpenVINO take any batch size.",
         "",
         "| model | " + " | ".join(TITLES[runtime] for runtime in RUNTIMES) + " | eager, float64 |",

@@ -230,6 +230,7 @@ def test_a_pushed_model_that_says_nonsense_is_refused(fake_hub: FakeHub, said: s
 
 def test_a_pickle_is_checked_before_timm_reads_it(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "weights.bin", "w") as archive:
+        archive.writestr("w/version", "3\n")
         archive.writestr("w/data.pkl", as_pickle(PICKLES["a set of 2^40 parts"]))
     with pytest.raises(RequestError, match="weights.bin: a pickle with more than weights"):
         favor.create_model("resnet18", pretrained=str(tmp_path / "weights.bin"))
