@@ -117,6 +117,8 @@ def test_a_jpeg_whose_scans_would_take_minutes_is_broken(tmp_path: Path, scans: 
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.jpg").write_bytes(whole[:-2] + last * scans + whole[-2:])
     assert reasons(tmp_path) == (["a JPEG of more than 100 scans"] if are_many else [])
+    (tmp_path / "a" / "0.jpg").write_bytes(whole + b"video \xff\xda" * 200)  # as phones append one
+    assert reasons(tmp_path) == []
 
 
 def test_a_reason_is_one_line_and_names_the_file_without_its_control_characters(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ pixels. Pillow decodes all other formats, and decides about JPEGs that libjpeg-t
 """
 
 import io
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 MOST_PIXELS = 89_478_485
 """Pillow's threshold for decompression bombs; the largest image of ImageNet has 60 million pixels."""
 MOST_BYTES = 4 * MOST_PIXELS
-_JPEG_START, _JPEG_SCAN = b"\xff\xd8\xff", b"\xff\xda"
+_JPEG_START = b"\xff\xd8\xff"
+_JPEG_SCAN, _JPEG_END = b"\xda", b"\xd9"
+_JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")  # what stands in the data of a scan is escaped
 _MOST_SCANS = 100
 """A progressive JPEG has about ten; each takes as long as decoding the whole image, and 14 bytes."""
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis")
@@ -64,7 +67,7 @@ def decoded(encoded: bytes, side: int | None = None, upright: bool = False) -> D
     (eighths) where that leaves at least the pixels that it will be resized to: the given length of its shorter side.
     """
     is_jpeg = encoded.startswith(_JPEG_START)
-    if is_jpeg and encoded.count(_JPEG_SCAN) > _MOST_SCANS:
+    if is_jpeg and _scans(encoded) > _MOST_SCANS:
         raise UndecodableImageError(f"a JPEG of more than {_MOST_SCANS} scans")
     jpeg = _turbo(encoded, side) if is_jpeg else None
     if jpeg is not None and not (upright and b"Exif" in encoded[:_HEADER]):  # without opening it in Pillow, too
@@ -108,6 +111,19 @@ def check_size(width: int, height: int) -> None:
         raise UndecodableImageError(
             f"{width} x {height} pixels; {megapixels} exceed the limit of {MOST_PIXELS / 1e6:.0f}"
         )
+
+
+def _scans(encoded: bytes) -> int:
+    """How many scans a JPEG has, up to one more than the limit; what follows its end, as a phone's video, is not read.
+
+    >>> _scans(b"\\xff\\xd8\\xff\\xda\\x00\\x02 \\xff\\x00 \\xff\\xd9 \\xff\\xda\\xff\\xda")
+    1
+    """
+    scans = at = 0
+    while scans <= _MOST_SCANS and (marker := _JPEG_MARKER.search(encoded, at)) and marker[1] != _JPEG_END:
+        scans += marker[1] == _JPEG_SCAN
+        at = marker.end() + int.from_bytes(encoded[marker.end() : marker.end() + 2])
+    return scans
 
 
 def _turbo(encoded: bytes, side: int | None) -> Decoded | None:
