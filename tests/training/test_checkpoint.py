@@ -131,7 +131,10 @@ def test_what_a_killed_writer_left_is_taken_away_by_the_next_checkpoint(tmp_path
 
 @pytest.mark.parametrize(
     "settings",
-    [{"params": [0]}, {"betas": ["x", 0.9]}, {"betas": [0.9]}, {"eps": "1e-8"}, {"amsgrad": 1}, {"lr": {}}, {"x": "y"}],
+    [
+        *({"params": [0]}, {"betas": ["x", 0.9]}, {"betas": [0.9]}, {"eps": "1e-8"}, {"amsgrad": 1}, {"lr": {}}),
+        *({"x": "y"}, {"betas": [0.9, 1.0]}, {"step": -1}),
+    ],
     ids=str,
 )
 def test_a_setting_that_no_optimizer_of_ours_wrote_is_refused(settings: dict[str, object]) -> None:
@@ -149,6 +152,15 @@ def test_a_state_without_a_tensor_of_one_parameter_is_refused(tmp_path: Path) ->
     tensors = dict(found.tensors)
     del tensors["0.weight/exp_avg"]
     with pytest.raises(UnusableFileError, match="lacks some tensors of some parameters"):
+        restore_optimizer(*taught("adamw"), found.state.optimizer, tensors)
+
+
+def test_a_state_before_the_first_step_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    found, _ = newest_checkpoint(tmp_path)
+    assert found is not None
+    tensors = dict(found.tensors) | {"0.weight/step": torch.tensor(-1.0)}
+    with pytest.raises(UnusableFileError, match="of a step before the first"):
         restore_optimizer(*taught("adamw"), found.state.optimizer, tensors)
 
 

@@ -116,7 +116,7 @@ def restore_optimizer(
     for group, kept in zip(fresh["param_groups"], groups, strict=True):
         for key, value in kept.items():
             restored = tuple(value) if isinstance(value, list) else value
-            if key == "params" or not _is_alike(restored, group.get(key)):
+            if key == "params" or not _is_alike(restored, group.get(key)) or not _is_possible(key, restored):
                 raise UnusableFileError(
                     f"the state has the setting {shown(key)}: {shown(value)}, which no optimizer has"
                 )
@@ -127,6 +127,8 @@ def restore_optimizer(
     for key, value in tensors.items():
         # Copied, because tensors from the file may be unaligned, and kernels give other results by alignment.
         owner, _, what = key.rpartition("/")
+        if not _is_possible(what, value):
+            raise UnusableFileError(f"the state has {shown(key)} of a step before the first")
         if owner in number_of and (value.ndim == 0 or value.shape == shapes[owner]):
             state.setdefault(number_of[owner], {})[what] = value.clone()
         elif owner in group_of:
@@ -139,6 +141,13 @@ def restore_optimizer(
     if len({frozenset(tensors_of_one) for tensors_of_one in state.values()}) > 1:
         raise UnusableFileError("the state lacks some tensors of some parameters")
     optimizer.load_state_dict({"state": state, "param_groups": fresh["param_groups"]})
+
+
+def _is_possible(name: str, value: object) -> bool:
+    """Whether a number that an optimizer divides by stays above zero: after a step, and with decays below one."""
+    if name == "step" and isinstance(value, int | float | torch.Tensor):
+        return bool(torch.as_tensor(value).ge(0).all())
+    return name != "betas" or (isinstance(value, tuple) and all(0 <= beta < 1 for beta in value))
 
 
 def _is_alike(restored: object, fresh: object) -> bool:
