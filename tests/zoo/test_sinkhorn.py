@@ -67,11 +67,12 @@ def test_it_equals_attention_to_own_and_sorted_tokens_one_block_after_the_other(
 @given(st.integers(1, 6), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
 def test_balancing_gives_rows_and_columns_that_sum_to_one(blocks: int, seed: int) -> None:
-    order = balanced(images(2, 3, blocks, blocks, seed=seed, dtype=torch.float64).relu(), noise=False)
+    # Eight rounds converge the more slowly the further the scores are apart: twice as far, columns are up to 4 % off.
+    scores = 0.5 * images(2, 3, blocks, blocks, seed=seed, dtype=torch.float64).relu()
+    order = balanced(scores, noise=False)
     ones = torch.ones(2, 3, blocks, dtype=torch.float64)
     assert torch.allclose(order.sum(dim=-1), ones, atol=1e-12)
-    # The last step divides rows; eight rounds leave up to 3 % in the columns of the scores drawn here.
-    assert torch.allclose(order.sum(dim=-2), ones, atol=5e-2)
+    assert torch.allclose(order.sum(dim=-2), ones, atol=2e-3)
 
 
 def test_balancing_divides_columns_and_rows_in_turn_at_temperature_three_quarters() -> None:
