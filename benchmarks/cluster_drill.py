@@ -120,7 +120,7 @@ def drill(slurm: SlurmCluster, folder: Path, sizes: int, every: float, stops: in
     print(f"| jobs lost | {len(left)} |")
     print(f"| records doubled | {doubled} |")
     print(f"| unreadable lines | {len(records.problems)} |")
-    print(f"| trainings that differ from undisturbed ones in any bit | {different} of 20 |")
+    print(f"| training runs that differ from undisturbed ones in any bit | {different} of 20 |")
     print(f"| false statements of `favor status` | {false} in {looks} looks |")
 
 

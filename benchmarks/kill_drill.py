@@ -1,8 +1,8 @@
 """What records survive: `python benchmarks/kill_drill.py` prints the table of docs/reliability.md (about 30 minutes).
 
 Writers are killed at random moments, many write at once, readers read beside them, clocks go backwards, the disk is
-full; a sweep of measurements is killed 100 times and a training 20 times, each resumed until it is done. Each drill
-counts the records whose `append` had returned and that are not there (lost), those that are there twice (doubled), and
+full; a sweep of measurements is killed 100 times and a training run 20 times, and resumed until it is done. Each drill
+counts the records that are missing although their `append` returned (lost), those that are there twice (doubled), and
 lines that are reported as corrupt.
 """
 
@@ -255,7 +255,7 @@ def killed_sweeps(folder: Path, jobs: int, kills: int, rng: random.Random) -> Fi
         doubled += sum(count > 1 for count in records.values())
         torn += len(read(study).problems)
     kills_of_sweeps = f"{done} kills in {plural(sweeps, 'sweep')} of {jobs} jobs"
-    note = f"{kills_of_sweeps}, {after_some} of them after some records; {torn} torn lines"
+    note = f"{kills_of_sweeps}, {after_some} of them after at least one record; {torn} torn lines"
     return Figures(written, lost, doubled, 0, note)
 
 
@@ -379,14 +379,14 @@ def main() -> None:
         _ends([*TRAIN, str(whole)], None)
         for name, size, drill in (
             ("disk full", SMALL_DISK, disk_full),
-            ("disk full in a training", SMALL_DISK_OF_TRAINING, partial(training_on_full_disk, whole=whole)),
+            ("disk full during training", SMALL_DISK_OF_TRAINING, partial(training_on_full_disk, whole=whole)),
         ):
             with small_disk(root / name.replace(" ", "-"), size) as disk:
                 if disk is None:
                     print(f"| {name} | | | | | left out: this user may not mount a tmpfs |", flush=True)
                 else:
                     _tell(name, drill(disk))
-        _tell("SIGKILL of a training", killed_training(root / "training", arguments.training_kills, rng, whole))
+        _tell("SIGKILL of a training run", killed_training(root / "training", arguments.training_kills, rng, whole))
         _tell("SIGKILL of a sweep", killed_sweeps(root / "sweep", 20, arguments.kills, rng))
 
 

@@ -152,13 +152,13 @@ benchmarks/make_cpu_study.py cpu-study`; do not edit it."""
 
 def _days(records: Sequence[Record]) -> str:
     """When each phase was measured."""
-    named = {"inference": "Inference", "training": "training steps"}
+    named = {"inference": "Inference was measured", "training": "training steps"}
     days = {
         said: min(record.time or "" for record in records if record.task == task)[:10]
         for task, said in named.items()
         if any(record.task == task for record in records)
     }
-    return ", ".join(f"{said}: {day}" for said, day in days.items()) + "."
+    return ", ".join(f"{said} on {day}" for said, day in days.items()) + "."
 
 
 def _flags(records: Sequence[Record]) -> str:
@@ -206,8 +206,9 @@ def _agreement(later: Sequence[Record], earlier: Sequence[Record]) -> str:
     days = [min(record.time or "" for record in records)[:10] for records in (earlier, later)]
     return f"""## How far two studies agree
 
-The same study ran on the same kind of machine, a virtual one, on {days[0]} and {days[1]}. Intervals show the noise of
-one session; the load of other virtual machines on the same host, which changes from hour to hour, is not in them.
+The same study ran twice on the same kind of virtual machine, on {days[0]} and {days[1]}. Intervals cover the noise
+within one session. They do not cover the load of other virtual machines on the same host, which changes from hour to
+hour.
 
 {_compared(earlier, later, *days)}"""
 
@@ -219,8 +220,8 @@ def _other_processor(records: Sequence[Record], elsewhere: Sequence[Record]) -> 
     names = ["AVX2", "AVX-512"]
     return f"""## On another processor
 
-The package also ships the inference of this study on a newer processor of the same maker, with AVX-512, on
-{day}: `example:{ELSEWHERE}` ({told["device_name"]}, {told["threads"]} threads). {_flags(elsewhere)}
+The package also ships the inference measurements of this study on a newer processor of the same maker, with AVX-512:
+`example:{ELSEWHERE}` ({told["device_name"]}, {told["threads"]} threads, {day}). {_flags(elsewhere)}
 
 {_compared(here, elsewhere, *names)}"""
 
@@ -271,8 +272,8 @@ def _compared(before: Sequence[Record], after: Sequence[Record], *names: str) ->
     ]
     return f"""{markdown(head, rows)}
 
-Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on that of {names[0]}:
-{only[0]}. Only on that of {names[1]}: {only[1]}.
+Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on the front of {names[0]}:
+{only[0]}. Only on the front of {names[1]}: {only[1]}.
 
 {markdown(["favored", *names], asked)}"""
 

@@ -87,7 +87,7 @@ def training_memory() -> None:
 
 def xformers_memory() -> None:
     """The X-formers' column of GPU memory: training at batch 64 in mixed precision."""
-    print("| model | data set | px | simulated | the paper's GPU column |\n|---|---|---:|---:|---:|")
+    print("| model | dataset | px | simulated | the paper's GPU column |\n|---|---|---:|---:|---:|")
     for record in published.records():
         printed = record.metrics.get("train_memory")
         if printed is None or record.conditions.get("pipeline") != "vix" or record.status != "ok":

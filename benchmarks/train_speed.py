@@ -2,11 +2,11 @@
 
     FAVOR_DATA=... python benchmarks/train_speed.py [--model vit_xs4] [--batch-size 128] [--rounds 7]
 
-Ours is `favor.training.run.train`, stopped after some steps as a cluster would stop it. timm's
-is what its script puts together from its library: `create_loader` with its prefetcher and worker processes, the
-transforms of `create_transform`, `create_optimizer_v2`, `dispatch_clip_grad`, its meters. Rounds alternate, so that
-other work on the machine slows both, and the ratio is taken within each pair. Both get all threads for the model;
-timm's workers come on top of that. Exits with 1 where the median of the ratios is below 1.
+Ours is `favor.training.run.train`, stopped after some steps as a cluster would stop it. timm's loop has the parts that
+timm's script uses: `create_loader` with its prefetcher and worker processes, the transforms of `create_transform`,
+`create_optimizer_v2`, `dispatch_clip_grad`, its meters. Rounds alternate, so that other work on the machine slows both
+down, and the ratio is computed for each pair of rounds. Both use all threads for the model; timm's workers come on top.
+The exit code is 1 if the median of the ratios is below 1.
 """
 
 import argparse

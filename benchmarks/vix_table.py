@@ -15,7 +15,7 @@ from favor.zoo.registry import create_model
 
 PAPER = "hybrid_x_formers_for_vision"
 SETTINGS = {"cifar10": (10, 32), "tiny-imagenet": (200, 64)}
-"""Data set -> classes, side of an image in px."""
+"""Dataset -> classes, side of an image in px."""
 TITLES = {
     "1": "Table 1: ViX and hybrid ViX on CIFAR-10",
     "2": "Table 2: ViX and hybrid ViX on Tiny ImageNet",

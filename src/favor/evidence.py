@@ -23,8 +23,8 @@ def load_evidence(
     """The wide table of all records, and the lines of the studies that could not be read.
 
     Simulated records of some devices, or of all built-in ones, are added on request. Measurements on these devices are
-    listed under the requested names, whatever their drivers call them. With `with_weights`, the accuracies are those of
-    published weights, and no others. With `timm`, the models are timm's networks, with the accuracies of their weights.
+    listed under the requested names, not under those of the drivers. With `with_weights`, the accuracies are only those
+    of published weights. With `timm`, the models are timm's networks, with the accuracies of their weights.
     """
     from favor.records.loading import with_shipped
     from favor.records.table import read_current, table_of
@@ -75,7 +75,7 @@ def _with_accuracies_of_weights(table: "pd.DataFrame") -> "pd.DataFrame":
 
 @dataclass(frozen=True)
 class BestWeights:
-    """The most accurate pretrained weights that a model can be had with; `top1` is None where nobody published it."""
+    """The most accurate pretrained weights for a model; `top1` is None if their accuracy is not published."""
 
     checkpoint: str | None
     top1: float | None

@@ -70,7 +70,7 @@ _GLOSSARY = (
         "Model size, as the X-formers paper counts",
         "B",
         "lower",
-        "Bytes of one image, twice the outputs of all modules and attention weights, and `params_paper`, in float32.",
+        "Bytes in float32: one image, `params_paper`, and twice the outputs of all modules (with attention weights).",
     ),
     _counted("weight_bytes", "Weights", "B", "lower", "Bytes of all parameters and persistent buffers."),
     _counted(

@@ -10,7 +10,8 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufffe\uffff"  # what no encoding can write
     "]"
 )
-_LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+# Only from the start of a blank: from each of its spaces, a long one without a line break would take hours.
+_LINE_BREAKS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 _LONG_WORD = re.compile(r"\S{301,}")
 _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*[]|"} | {"<": "&lt;"})
 

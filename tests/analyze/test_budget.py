@@ -211,9 +211,9 @@ def test_price_and_carbon_intensity_of_the_records_are_used_unless_others_are_gi
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--over", "energy"), "no training has energy"),
+        (("--over", "energy"), "no training run has energy"),
         (("--over", "money"), "--price-per-hour"),
-        (("--dataset", "digits"), "no training is on digits"),
+        (("--dataset", "digits"), "no training run is on digits"),
     ],
 )
 def test_what_is_not_known_is_refused_with_the_reason(tmp_path: Path, options: tuple[str, ...], why: str) -> None:

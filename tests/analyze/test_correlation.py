@@ -1,4 +1,4 @@
-"""Correlations: against scipy, with intervals that cover, with outliers left out, between data sets."""
+"""Correlations: against scipy, with intervals that cover, with outliers left out, between datasets."""
 
 import numpy as np
 import pandas as pd

@@ -253,7 +253,7 @@ def test_a_limit_relaxed_as_the_answer_says_is_kept(study: Path, asked: list[str
         (["--prefer", "latancy"], "did you mean 'latency'"),
         (["--device", "rtx309"], "did you mean 'rtx3090'"),
         (["--device", "t5"], "did you mean 't4'"),
-        (["--dataset", "imagenet"], "unknown data set with accuracies 'imagenet'"),
+        (["--dataset", "imagenet"], "unknown dataset with accuracies 'imagenet'"),
     ],
 )
 def test_nonsense_is_refused_with_an_example(arguments: list[str], why: str) -> None:

@@ -1,4 +1,4 @@
-"""`favor table --markdown` of a study as users make it: seeds, unfinished and failed trainings, two machines."""
+"""`favor table --markdown` of a study as users make it: seeds, unfinished and failed training runs, two machines."""
 
 from pathlib import Path
 
@@ -75,8 +75,8 @@ def test_options_bring_in_what_was_left_out(study: Path) -> None:
     assert "| my_net | **83" in table
     table, _ = told(study, "--unfinished", "--any-pipeline")
     assert "| hydra_xs4 | 66" in table
-    assert "| my_net | 83" in table, "the best of trainings of unequal length is not in bold"
-    unequal = "trainings of unequal length: 1 to 2 epochs"
+    assert "| my_net | 83" in table, "the best of training runs of unequal length is not in bold"
+    unequal = "training runs of unequal length: 1 to 2 epochs"
     for footnote in ("unfinished, after 1 epoch", "imported", "pipeline theirs", "pipeline laptop-digits@1", unequal):
         assert footnote in table
 

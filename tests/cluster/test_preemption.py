@@ -1,4 +1,4 @@
-"""Trainings on a real Slurm that are stopped in every way a cluster knows: nothing is lost, doubled or different."""
+"""Training runs on a real Slurm, stopped in every way that a cluster knows: nothing is lost, doubled or different."""
 
 import subprocess
 import time

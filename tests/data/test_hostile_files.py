@@ -1,4 +1,4 @@
-"""Files of data sets that were made to hang, crash or mislead: each is refused, or left out, with its reason."""
+"""Files of datasets that were made to hang, crash or mislead: each is refused, or left out, with its reason."""
 
 import gzip
 import io
@@ -146,7 +146,7 @@ def test_a_path_that_the_system_does_not_take_is_refused() -> None:
 
 
 def test_the_home_of_a_user_who_is_not_there_is_refused() -> None:
-    with pytest.raises(RequestError, match="data set 'folder:~nosuchuser/x': .*; write the whole path"):
+    with pytest.raises(RequestError, match="dataset 'folder:~nosuchuser/x': .*; write the whole path"):
         open_data("folder:~nosuchuser/x")
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("favor.data.class_folders.os.scandir", refuse)
-    with pytest.raises(WorkError, match=r"data set folder:.*Permission denied"):
+    with pytest.raises(WorkError, match=r"dataset folder:.*Permission denied"):
         open_data(f"folder:{tmp_path}")
 
 

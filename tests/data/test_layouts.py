@@ -756,7 +756,7 @@ def test_a_missing_set_says_what_to_put_where(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RequestError, match=rf"not in {tmp_path}; put a folder stanford_cars"):
         open_data("cars")
     monkeypatch.delenv("FAVOR_DATA")
-    with pytest.raises(RequestError, match=r"\$FAVOR_DATA, the folder of data sets, is not set"):
+    with pytest.raises(RequestError, match=r"\$FAVOR_DATA, the folder of datasets, is not set"):
         open_data("cars")
 
 

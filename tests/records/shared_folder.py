@@ -7,7 +7,7 @@ import pytest
 
 
 def shared_file(*parts: str) -> Path:
-    """A file beside the data sets that FAVOR_DATA names, or in a folder `shared` beside the repository; else skip."""
+    """A file beside the datasets that FAVOR_DATA names, or in a folder `shared` beside the repository; else skip."""
     data = os.environ.get("FAVOR_DATA")
     folder = Path(data).parent if data else Path(__file__).parents[3] / "shared"
     file = folder.joinpath(*parts)

@@ -139,7 +139,7 @@ def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["vit_xs4", "-o", "a.onnx", "--precision", "int8"], "int8 needs images to calibrate with; name a data set"),
+        (["vit_xs4", "-o", "a.onnx", "--precision", "int8"], "int8 needs images to calibrate with; name a dataset"),
         (
             ["vit_xs4", "-o", "a.pt2", "--runtime", "torch-export", "--precision", "int8"],
             "use --runtime onnx or openvino",
@@ -152,9 +152,9 @@ def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Pat
         (["nowhere.onnx", "-o", "a.onnx"], "nowhere.onnx: a file of `favor export`, not a checkpoint; name the model,"),
         (
             ["vit_xs4", "-o", "a.onnx", "--precision", "int8", "--calibration", "folder:nowhere"],
-            "--calibration: data set 'folder:nowhere': no such folder or file",
+            "--calibration: dataset 'folder:nowhere': no such folder or file",
         ),
-        (["vit_xs4", "-o", "a.onnx", "--data", "folder:nowhere"], "--data: data set 'folder:nowhere': no such folder"),
+        (["vit_xs4", "-o", "a.onnx", "--data", "folder:nowhere"], "--data: dataset 'folder:nowhere': no such folder"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_writes_nothing(

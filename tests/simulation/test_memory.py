@@ -22,9 +22,9 @@ FLOAT32 = Precision.named("fp32", "cpu")
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """With more threads oneDNN packs the filters of pointwise convolutions into scratch, which is no tensor's.
+    """With more threads, oneDNN packs the filters of pointwise convolutions into scratch memory, which no tensor owns.
 
-    That is 4 MiB for FastViT's last blocks, 7 % of what it takes on small images.
+    Two images of 64 px take 42.2 MB in FastViT-S12 on two threads, and 39.2 MB on one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -71,7 +71,7 @@ def test_runtimes_and_precisions_that_go_together_are_measured() -> None:
         (DIGITS, "--calibration: only int8 is calibrated; add --precision int8, or leave it out"),
         (
             {"precisions": ["int8"], "runtimes": ["openvino"], "calibration": "folder:/nowhere"},
-            "--calibration: data set 'folder:/nowhere': no such folder or file",
+            "--calibration: dataset 'folder:/nowhere': no such folder or file",
         ),
         ({"runtimes": ["openvin"]}, "--runtime: unknown runtime 'openvin'; did you mean 'openvino'?"),
     ],

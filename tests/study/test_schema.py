@@ -48,7 +48,7 @@ def read(text):
         ),
         (
             "models: [a]\nreport: {dataset: imagenet1k}\n",
-            "my.yaml:2: report.dataset: unknown data set 'imagenet1k'; did",
+            "my.yaml:2: report.dataset: unknown dataset 'imagenet1k'; did",
         ),
         ("models: [a]\nreport: {indicators: [params, paramz]}\n", "my.yaml:2: report.indicators[1]: unknown metric"),
         (

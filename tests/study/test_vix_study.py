@@ -52,7 +52,7 @@ def miniature(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=list(STUDIES))
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The data set of a study, and the study's folder after it ran."""
+    """The dataset of a study, and the study's folder after it ran."""
     dataset, side, classes = STUDIES[request.param]
     place = tmp_path_factory.mktemp(request.param)
     (place / "study.yaml").write_text(yaml.safe_dump(miniature(request.param)))

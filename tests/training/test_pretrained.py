@@ -169,7 +169,7 @@ def test_int8_of_published_weights_needs_images_before_the_weights_are_downloade
     words = ["export", "vit_ti16", "--weights", "augreg_in21k_ft_in1k", "-o", str(tmp_path / "a.onnx")]
     result = CliRunner().invoke(app, [*words, "--precision", "int8"])
     assert isinstance(result.exception, RequestError)
-    assert "name a data set with --calibration NAME[:PATH]" in str(result.exception)
+    assert "name a dataset with --calibration NAME[:PATH]" in str(result.exception)
     assert not fake_hub.asked
 
 
@@ -214,8 +214,8 @@ def test_evaluate_takes_all_images_for_published_weights(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("evaluate", "vit_ti16", "--data", "imagenet-1k"), "data set imagenet-1k: "),
-        (("evaluate", "vit_ti16"), "data set imagenet-1k: "),
+        (("evaluate", "vit_ti16", "--data", "imagenet-1k"), "dataset imagenet-1k: "),
+        (("evaluate", "vit_ti16"), "dataset imagenet-1k: "),
         (("predict", "vit_ti16", "empty"), "empty: no images in this folder"),
     ],
 )

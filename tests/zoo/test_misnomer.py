@@ -16,7 +16,7 @@ from favor.trace.counts import count
 from favor.zoo.encoder import Size
 
 CLASSES = 18_291
-"""Of the data set that the paper pretrained on."""
+"""Of the dataset that the paper pretrained on."""
 
 
 def printed_rows(table: str) -> list[Record]:

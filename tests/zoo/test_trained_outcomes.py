@@ -83,7 +83,7 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
 
 @pytest.fixture(scope="module")
 def digits() -> Tensor:
-    """The images that trainings are evaluated on."""
+    """The images that training runs are evaluated on."""
     fetched = open_data("digits").evaluation.fetch(np.arange(360), center_cut(framing_of(RECIPE), 360))
     return normalization_of(RECIPE)(fetched.images.float().div(255))
 

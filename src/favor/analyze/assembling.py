@@ -1,12 +1,12 @@
 """Assembling: from all rows of a table to one row per model and image size, with the best number of every metric.
 
 Numbers measured on the device come first, then imported from a similar device, published, simulated. A cost never
-comes from a device of another kind, and an accuracy only from the data set and pipeline that are compared. Each
+comes from a device of another kind, and an accuracy only from the dataset and pipeline that are compared. Each
 `<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
 row is flagged; `_rounds` and `_stretch` if models took turns; `_budget` in seconds if a record tells it. A quality also
 has `_pipeline`, `_images` if a record tells how many it was evaluated on, and `_overrides` if a study gave values of
 their own to some models; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and
-`_epochs_high`, the shortest and the longest of these trainings; and `_unfinished` (its epochs).
+`_epochs_high`, the shortest and the longest of these training runs; and `_unfinished` (its epochs).
 """
 
 from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ def assemble(
 ) -> pd.DataFrame:
     """One row per model and image size with the best number of every metric.
 
-    Qualities are those of the scope's data set, or only those on the `basis` if one is given; without a basis the best
+    Qualities are those of the scope's dataset, or only those on the `basis` if one is given; without a basis the best
     training of a model counts. Costs on a device come first from the run `setting` if one is given. Without it and
     without a `device` they come from the device with the most measurements (or imported or published numbers).
     """
@@ -77,7 +77,7 @@ def assemble(
 
 
 class Assembler:
-    """A table, prepared to be assembled in one setting after the other: a page shows it in dozens of them."""
+    """A table prepared for assembly in many settings, one after another: a page needs dozens of them."""
 
     def __init__(self, table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> None:
         succeeded = table[table["status"] == "ok"] if "status" in table.columns else table
@@ -284,9 +284,9 @@ def _comparable_qualities(
 
 
 def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
-    """One row for all seeds of a training, each with its latest value; unfinished ones only if none is finished.
+    """One row for runs that differ only in the seed, each with its latest value; unfinished ones if none is finished.
 
-    Of trainings of a model that differ in their overrides, the latest one counts.
+    Of training runs of a model that differ in their overrides, the latest one counts.
     """
     models = [*_MODEL, "_order", "_setting"]
     training = [*models, _OVERRIDES]
@@ -319,7 +319,7 @@ def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "b
 def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The row of a model's best training, at its image size and from its best source.
 
-    The best has the highest top-1 accuracy, so that all qualities of a model are from one training.
+    The best has the highest top-1 accuracy, so that all qualities of a model are from one training run.
     """
     ranked = runs.assign(_cost=METRICS[metric].sign * numbers(runs, metric))
     best = ranked.sort_values(["_order", "_error", "_cost"], kind="stable", na_position="last")

@@ -67,7 +67,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class BudgetResult:
-    """Learning curves of trainings, the pairs that flip late, and what each run needs to reach an accuracy.
+    """Learning curves of training runs, the pairs that flip late, and what each run needs to reach an accuracy.
 
     `reached` has None for a run that does not reach it. `carbon` is that of each whole run in gCO2e.
     """
@@ -94,13 +94,13 @@ def over_budget(
     margin: float = 0.0,
     grid_intensity: float | None = None,
 ) -> BudgetResult:
-    """Compare trainings over a budget; without two runs that share a range of it, there is no comparison.
+    """Compare training runs over a budget; without two runs that share a range of it, there is no comparison.
 
     Hours, energy and money are compared only between runs on the same machine.
     """
     known = [curve for curve in curves if getattr(curve.last, over) is not None]
     if not known:
-        raise RequestError(f"no training has {BUDGETS[over].title.lower()}; {_WHY_UNKNOWN[over]}")
+        raise RequestError(f"no training run has {BUDGETS[over].title.lower()}; {_WHY_UNKNOWN[over]}")
     within = "machine" if BUDGETS[over].depends_on_machine else None
     try:
         frame = frame_of(known)

@@ -12,10 +12,11 @@ from favor.metrics import METRICS
 
 
 class BestInDraws(NamedTuple):
-    """By row, the share of draws in which it is best, and whether that is a probability: its uncertainty is known.
+    """For each row, the share of draws in which it is best.
 
-    `open_shares` is the share in which a row would be best if its numbers that say nothing were as good as can be; zero
-    for a row without such numbers.
+    `is_known` says whether the share is a probability: whether the uncertainty of the row's numbers is known.
+    `open_shares` is the share in which the row would be best if its uninformative numbers (`says_nothing`) had the best
+    possible values; it is zero for a row without such numbers.
     """
 
     shares: np.ndarray
@@ -24,7 +25,7 @@ class BestInDraws(NamedTuple):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """The shares, NaN where they are no probability."""
+        """The shares; NaN where they are not probabilities."""
         return np.where(self.is_known, self.shares, np.nan)
 
 
@@ -50,7 +51,7 @@ def draw_best(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], *, dr
 def _open_shares(
     rows: pd.DataFrame, drawn: Mapping[str, np.ndarray], objective: str, limits: Sequence[Limit]
 ) -> np.ndarray:
-    """The shares in which rows would be best with their numbers that say nothing as good as can be."""
+    """The shares in which rows would be best if their uninformative numbers had the best possible values."""
     in_doubt = {column: says_nothing(rows, column) for column in drawn}
     is_open = np.logical_or.reduce(list(in_doubt.values()))
     if not is_open.any():

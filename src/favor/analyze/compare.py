@@ -81,7 +81,7 @@ def compare(
 
     Counts and memory are exact. If both models have several seeds, Welch's t-test over the seeds decides. An accuracy
     without an interval gets the one that follows from the number of test images. What both share, such as the test
-    images, does not count. Other numbers without intervals, from two settings, of trainings of unequal length or
+    images, does not count. Other numbers without intervals, from two settings, of training runs of unequal length or
     measured on a busy machine are shown but not tested; nor is the accuracy of a model in `flags` (name to reason),
     which is from another configuration.
 

@@ -47,7 +47,7 @@ class PairDisagreement:
 
 @dataclass(frozen=True)
 class TwoFaced:
-    """A model among the best quarter by one indicator and among the worst quarter by another.
+    """A model in the best quarter by one indicator and in the worst quarter by another.
 
     Its rank is one more than the number of models that cost less.
     """

@@ -18,7 +18,7 @@ DISTURBED = math.log(6)
 On two cores with another program running, 597 ms were measured for 84 ms, 0.8 img/s for 10, and 1.8 img/s for 9.6."""
 
 UNSTEADY = math.log(1.05)
-"""The deviation of times that drifted or had not settled: the threshold of these flags is 5 %."""
+"""The standard deviation of times that drifted or had not settled: the threshold of these flags is 5 %."""
 
 _UNSTEADY = {"drift", "unsettled"}
 _TIMED = ("speed", "energy", "money")

@@ -76,7 +76,7 @@ def front_of(
 ) -> Front:
     """The front of a wide table; a model with the accuracy of another configuration is flagged and not on the front.
 
-    Accuracies of trainings of unequal length are refused.
+    Accuracies of training runs of unequal length are refused.
     """
     rows, comparison = comparable_rows(table, metrics, scope, device, among)
     rows = fitting(with_failures(rows, table, metrics), among)

@@ -33,7 +33,7 @@ LEAST_ROUNDS = 6  # fewer rounds in turns tell neither an order nor a correlatio
 SAME_IMAGES = 0.4
 """The correlation between the accuracies of two models that the choice of test images makes (docs/decisions.md)."""
 
-# Number of test images per data set, which bounds the precision of an accuracy.
+# Number of test images per dataset, which bounds the precision of an accuracy.
 TEST_IMAGES = {
     "imagenet-1k": 50_000,
     "imagenet-real": 46_837,
@@ -144,7 +144,7 @@ def _widened(table: pd.DataFrame, metric: str, below: np.ndarray, above: np.ndar
 
 
 def shared_variance(table: pd.DataFrame, metric: str) -> np.ndarray:
-    """The share of each row's variance that it has in common with the other models of its cause.
+    """The share of each row's variance that it has in common with the other models that share its cause.
 
     Measured numbers share nothing, since each was measured at another time, unless the models took turns.
     """
@@ -204,7 +204,7 @@ def round_values(text: object) -> list[float]:
 
 
 def _causes(table: pd.DataFrame, metric: str) -> tuple[np.ndarray, int]:
-    """For every row the number of the cause that it shares with others, and how many causes there are.
+    """For every row, the number of the cause of error that it shares with others, and how many causes there are.
 
     Simulations have their device in common, models that took turns their stretch, and accuracies their test images.
     """
@@ -293,7 +293,7 @@ def with_quality_intervals(table: pd.DataFrame, dataset: str | None) -> pd.DataF
 
 
 def _test_images(table: pd.DataFrame, metric: str, dataset: str | None) -> np.ndarray:
-    """How many images each accuracy was evaluated on, as its record says or else its data set has; NaN if unknown."""
+    """How many images each accuracy was evaluated on, as its record says or else its dataset has; NaN if unknown."""
     if METRICS[metric].unit != "%":
         return np.full(len(table), np.nan)
     of_dataset = float(TEST_IMAGES.get(dataset or "", np.nan))

@@ -19,7 +19,7 @@ BudgetName = Literal["epochs", "images", "steps", "hours", "energy", "money"]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a training spends: its title, its unit, and whether it depends on the machine."""
+    """What a training run spends: its title, its unit, and whether it depends on the machine."""
 
     title: str
     unit: str
@@ -60,10 +60,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """A training: the mean over its seeds at each evaluation.
+    """A learning curve: the mean over the runs that differ only in the seed, at each evaluation.
 
-    `changes` are the conditions in which it differs from other trainings of the model, such as ("weight_decay", "0.3");
-    `run` names the model with them.
+    `changes` are the conditions in which it differs from other training runs of the model, such as
+    ("weight_decay", "0.3"); `run` names the model with them.
     `unfinished_seeds` are left out if any seed has finished.
     """
 
@@ -89,20 +89,20 @@ class LearningCurve:
 def learning_curves(
     table: pd.DataFrame, dataset: str | None = None, price_per_hour: float | None = None
 ) -> tuple[LearningCurve, ...]:
-    """The learning curves of the trainings on a data set, in the order of their first records.
+    """The learning curves of the training runs on a dataset, in the order of their first records.
 
-    Without a `dataset` all trainings must be on the same one. Money is device hours times the price: the given one, or
-    that of the records.
+    Without a `dataset`, all training runs must be on the same one. Money is device hours times the given price, or the
+    price in the records.
     """
     trained = _trained(table)
     if not len(trained):
-        raise RequestError("the records have no training; train with `favor train NAME --study DIR`")
+        raise RequestError("the records have no training runs; train with `favor train NAME --study DIR`")
     names = list(dict.fromkeys(str(name) for name in trained["dataset"]))
     if dataset is None and len(names) > 1:
-        raise RequestError(f"the trainings are on several data sets; choose with --dataset: {', '.join(names)}")
+        raise RequestError(f"the training runs are on several datasets; choose with --dataset: {', '.join(names)}")
     chosen = dataset or names[0]
     if chosen not in names:
-        raise RequestError(f"no training is on {chosen}; trainings are on {', '.join(names)}")
+        raise RequestError(f"no training run is on {chosen}; training runs are on {', '.join(names)}")
     trained = trained[trained["dataset"] == chosen]
     conditions = _conditions(trained)
     number = conditions.assign(name=trained["name"]).groupby(["name", *conditions], dropna=False, sort=False).ngroup()
@@ -113,7 +113,7 @@ def learning_curves(
 def that_differ_only_in(
     curves: Sequence[LearningCurve], conditions: Collection[str]
 ) -> list[tuple[LearningCurve, ...]]:
-    """Trainings of one model that differ in some of these conditions and in nothing else, in groups of two or more."""
+    """Groups of two or more training runs of one model that differ in some of these conditions and in nothing else."""
     alike: dict[tuple[object, ...], list[LearningCurve]] = {}
     for curve in curves:
         others = tuple(change for change in curve.changes if change[0] not in conditions)
@@ -122,7 +122,7 @@ def that_differ_only_in(
 
 
 def trained_datasets(table: pd.DataFrame) -> list[str]:
-    """The data sets that something was trained on, those with the most evaluations first."""
+    """The datasets that something was trained on, those with the most evaluations first."""
     return [str(name) for name in _trained(table)["dataset"].value_counts().index]
 
 
@@ -143,7 +143,7 @@ def _conditions(trained: pd.DataFrame) -> pd.DataFrame:
 
 
 def _changes(names: pd.Series, conditions: pd.DataFrame, number: pd.Series) -> dict[int, tuple[tuple[str, str], ...]]:
-    """By the number of a training, in which conditions it differs from other trainings of the model."""
+    """For each training run (by number), the conditions in which it differs from the model's other runs."""
     firsts = conditions[~number.duplicated()].assign(number=number, name=names)
     changes: dict[int, tuple[tuple[str, str], ...]] = {}
     for _, runs in firsts.groupby("name", sort=False):
@@ -213,7 +213,7 @@ def _spent(rows: pd.DataFrame, price_per_hour: float | None) -> pd.DataFrame:
 
 
 def _mean_over_seeds(label: str, seeds: Sequence[pd.DataFrame]) -> tuple[CurvePoint, ...]:
-    """The evaluations that all seeds have: after the same epoch, or at the end of a training of so many minutes."""
+    """The evaluations that all seeds have: after the same epoch, or at the end of a run that is limited by time."""
     every = pd.concat([one.assign(at=one["epochs"].mask(one["final"], np.inf)) for one in seeds])
     shared = every[every.groupby("at")["top1"].transform("size") == len(seeds)].drop(columns="final")
     if not len(shared):

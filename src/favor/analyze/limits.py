@@ -119,7 +119,7 @@ class Limit:
 
 
 def under_load(limits: Iterable[Limit]) -> tuple[Limit, ...]:
-    """The limits with a load and its latency as one: queries wait for each other, so the latency depends on the load.
+    """The limits, with a load and its latency combined: queries wait for each other, so latency depends on the load.
 
     >>> [str(limit) for limit in under_load([Limit.named("max_p99", 0.05), Limit.named("qps", 20.0)])]
     ['qps']
@@ -160,9 +160,9 @@ class RelaxedLimit:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """All the limits that have to move, and the model that they give.
+    """All the limits that have to move, and the model that is then favored.
 
-    `undecided_between` are the models that the answer lies between if the limits give none for certain.
+    `undecided_between` are the models that the answer is then undecided between, if none is favored.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Relaxation:
         return tuple(replace(limit, value=moved.get(str(limit), limit.value)) for limit in limits)
 
     def at_interval_ends(self, rows: pd.DataFrame, limits: Sequence[Limit]) -> "Relaxation":
-        """The limits at the far ends of the model's intervals, so that it meets them with 97.5 %, not 50 %."""
+        """The limits at the far ends of the model's intervals: it meets them with a probability of 97.5 %, not 50 %."""
         size = math.nan if self.img_size is None else self.img_size
         position = int(np.flatnonzero((rows["name"] == self.name) & rows["img_size"].isin([size]))[0])
         by_option = {str(limit): limit for limit in limits}

@@ -13,12 +13,12 @@ from favor.queueing import largest_load
 
 PREDICTED = "predicted"
 ENOUGH = 4
-"""Loads are estimated up to so many times the one that is asked for."""
+"""Loads are estimated up to this multiple of the load that is asked for."""
 _NEEDED = ("latency_p50", "throughput", "best_batch_size")
 
 
 def at_load(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.DataFrame:
-    """The table with loads at the latency that the limits name alone, and estimates for rows with service times."""
+    """The table with only the loads at the latency that the limits name, and estimates for rows with service times."""
     asked_for = next((limit for limit in limits if limit.p99 is not None), None)
     if asked_for is None or asked_for.p99 is None:
         return table
@@ -67,7 +67,7 @@ def predicted_load(
 ) -> float:
     """The largest load by queueing theory, from the median latency of one image and the throughput of the best batch.
 
-    In between, the time of a batch is taken as linear in its size. The limit is shortened by what single images vary.
+    In between, the time of a batch is taken as linear in its size. The limit is shortened by p99 - p50 of one image.
 
     >>> 90 < predicted_load(0.010, 200.0, 8, limit=0.05) < 200
     True

@@ -23,7 +23,7 @@ _METERED = ("energy_per_image", "carbon_per_image", "money_per_image")
 
 @dataclass(frozen=True)
 class NextSteps:
-    """Commands to run one after the other, and the minutes that they take; None where that cannot be told."""
+    """Commands to run one after the other, and the minutes that they take; None if that is unknown."""
 
     commands: tuple[str, ...] = ()
     minutes: float | None = None
@@ -70,7 +70,7 @@ def deciding_metrics(ranking: Ranking, request: Request) -> list[str]:
 
 
 def meter_note(metrics: Sequence[str]) -> list[str]:
-    """What a metric needs that not every machine has."""
+    """A requirement of a metric that not every machine meets."""
     if not set(metrics).intersection(_METERED):
         return []
     return ["energy can be measured only on a machine with an energy meter; `favor doctor` says whether yours has one"]
@@ -120,7 +120,7 @@ def _measuring(
 
 
 def _budget_for_p99(done: pd.DataFrame) -> float:
-    """The budget with which the slowest of the measured models makes the calls that a p99 needs."""
+    """The budget in which even the slowest measured model makes the calls that its p99 needs."""
     slowest = column_of(done, "latency_p50").max()
     needed = least_count(0.99) * slowest / BUDGETS_FOR_WANTED_CALLS
     return BUDGET if pd.isna(needed) else max(BUDGET, math.ceil(needed))

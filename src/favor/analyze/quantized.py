@@ -14,9 +14,9 @@ def with_quantized_accuracy(
 ) -> pd.DataFrame:
     """The rows of an int8 setting, with the accuracy of the quantized models and no quality of the float ones.
 
-    A change of top-1 counts if it was measured in this run setting, on this data set, and with weights of the training
+    A change of top-1 counts if it was measured in this run setting, on this dataset, and with weights of the training
     that the accuracy is of: the row's own, or else the `basis`. All changes are in the `assembled` rows: those of
-    different trainings are not compared with each other.
+    different training runs are not compared with each other.
 
     >>> int8 = Setting(device="cpu", precision="int8")
     >>> change = Setting(dataset="digits", pipeline="p", epochs=20, device="cpu", precision="int8")
@@ -45,7 +45,7 @@ def with_quantized_accuracy(
     of_change = {end: column_of(assembled, f"top1_change_{end}").astype(float).where(fits) for end in ends}
     quantized = {end: of_float[end] + of_change[end] for end in ends}
     columns |= {f"top1_{end}": quantized[end] for end in ends}
-    if "top1_std" in rows.columns:  # it says nothing of the change, which has an interval of its own
+    if "top1_std" in rows.columns:  # it does not describe the change, which has its own interval
         columns["top1_std"] = rows["top1_std"].mask(rows["top1_std"].notna())
     if "top1_shared" in rows.columns:  # test images make a smaller part of the wider interval
         narrower = (of_float["high"] - of_float["low"]) / (quantized["high"] - quantized["low"])

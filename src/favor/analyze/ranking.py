@@ -156,7 +156,7 @@ class Request:
 
 
 def candidates(comparison: Comparison, request: Request, run: Setting | None = None) -> pd.DataFrame:
-    """One row per model and image size with an accuracy; a model that nobody has trained cannot be favored."""
+    """One row per model and image size with an accuracy; a model that was never trained cannot be favored."""
     compared = comparison.compare_in(run)
     if request.among is None and len(compared.trained):
         return compared.trained
@@ -168,7 +168,7 @@ def candidates(comparison: Comparison, request: Request, run: Setting | None = N
 
 
 def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request, run: Setting | None) -> RequestError:
-    """Why none of the models that fit can be favored: nobody has trained them, or somebody tried and failed."""
+    """Why none of the models that fit can be favored: they were never trained, or training failed."""
     where, table = comparison.basis or request.dataset, comparison.table
     matching = "" if request.among is None else f" that matches {request.among!r}"
     if run is not None and run.is_quantized:
@@ -191,7 +191,7 @@ class Unranked:
     why: str
 
     def notes(self, rows: pd.DataFrame) -> list[str]:
-        """What to say of them, except those that have a number in the rows, as in another runtime."""
+        """A remark on them, except on those that have a number in the rows, for example in another runtime."""
         left = self.models - _models_of(rows[column_of(rows, self.metric).notna()])
         return [f"not ranked: {len(left)} of {self.of} models, {self.why}"] if left else []
 
@@ -219,7 +219,7 @@ class Ranking:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks, then who is left out and why."""
+        """Remarks, then which models are left out and why."""
         return (*self.remarks, *(note for unranked in self.unranked for note in unranked.notes(self.rows)))
 
 
@@ -248,7 +248,7 @@ def rank(comparison: Comparison, request: Request, published_fronts: Sequence[Gu
 
 
 def _require_a_run(comparison: Comparison, request: Request) -> None:
-    """Refuse a device that is known from the records of other models alone, and like no other."""
+    """Refuse a device that only other models ran on and that resembles no other device."""
     device = request.device
     if device is None:
         return
@@ -318,7 +318,7 @@ def _setting_on(device: str, metrics: Sequence[str], comparison: Comparison) -> 
 
 
 def left_out(comparison: Comparison, ranking: Ranking, request: Request) -> list[str]:
-    """What to say of the numbers of other machines and devices."""
+    """Remarks on the numbers of other machines and devices."""
     if ranking.setting is None:
         return []
     notes = []
@@ -333,7 +333,7 @@ def left_out(comparison: Comparison, ranking: Ranking, request: Request) -> list
 def _on_published_front(
     ranking: Ranking, request: Request, lack: str, published_fronts: Sequence[GuideEntry]
 ) -> Ranking | None:
-    """The paper's advice in place of numbers, for its own device; None where it has none."""
+    """The paper's advice in place of numbers, for its own device; None if it has none."""
     advice = published_advice(request.prefer, request.device, lack, published_fronts)
     if advice is None:
         return None
@@ -358,7 +358,7 @@ class PublishedAdvice:
 def published_advice(
     prefer: str | None, device: str | None, lack: str, published_fronts: Sequence[GuideEntry]
 ) -> PublishedAdvice | None:
-    """The paper's advice where there is a `lack` of numbers; None for what it says nothing about, or other devices."""
+    """The paper's advice in case of a `lack` of numbers; None for preferences and devices that it does not cover."""
     front = _FRONT_OF.get(prefer or "")
     if front is None or device not in (None, PUBLISHED_DEVICE):
         return None
@@ -372,7 +372,7 @@ def published_advice(
 
 
 def lack_of_numbers(metric: str, count: int, device: str | None) -> str:
-    """What to say where too few models have a metric to rank them by it.
+    """The reason why models cannot be ranked by a metric that too few of them have.
 
     >>> lack_of_numbers("throughput", 0, "cpu")
     'no model has a number for throughput on cpu or a similar device'

@@ -56,7 +56,7 @@ class CurveComparison:
     quality_gap: float
 
     def sentence(self) -> str:
-        """Who is ahead where."""
+        """Which way of scaling is ahead at which cost."""
         if not self.leads:
             return f"by {self.cost} neither is ahead"
         unit = glossary_entry(self.cost).unit
@@ -133,7 +133,7 @@ def _compare_curves(table: pd.DataFrame, depth: Sequence[str], width: Sequence[s
         raise RequestError(f"the two ladders share no range of {cost}")
     grid = np.linspace(low, high, 1001)
     lead = np.interp(grid, *curves[0]) - np.interp(grid, *curves[1])
-    # Where the curves touch nobody leads, and the lead changes only if it is another's afterwards.
+    # Where the curves touch, neither leads; the lead changes only if the other one leads afterwards.
     led = np.flatnonzero(lead)
     changes = np.flatnonzero(np.sign(lead[led[:-1]]) != np.sign(lead[led[1:]]))
     firsts = [*led[:1], *led[changes + 1]]

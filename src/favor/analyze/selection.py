@@ -59,7 +59,7 @@ def known_of(table: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
 
 
 def labels(table: pd.DataFrame) -> np.ndarray:
-    """What to call the rows: the name, with the image size where the table has the name at several.
+    """Labels for the rows: the name, with the image size if the table has the model at several.
 
     >>> labels(pd.DataFrame({"name": ["a", "a", "b"], "img_size": [224, 384, 224]})).tolist()
     ['a@224', 'a@384', 'b']

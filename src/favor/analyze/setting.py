@@ -19,7 +19,7 @@ QUALITY_CONDITIONS = (
     *("epochs", "minutes", "precision"),
 )
 SEEDS = ("recipe.seed", "pretraining_seed")
-"""Trainings that agree in all conditions of quality and differ in these are repetitions of one."""
+"""Training runs that agree in all conditions of quality and differ in these are repetitions of one."""
 RUN_CONDITIONS = (
     *("device", "precision", "layout", "runtime", "attention"),
     *("machine", "host", "device_name"),
@@ -172,7 +172,7 @@ def condition_of(table: pd.DataFrame, name: str) -> pd.Series:
     """A condition of every row, as settings hold it."""
     values = column_of(table, _COLUMNS.get(name, name))
     if name in ("machine", "host", "device_name"):
-        # What others measured has a device, and nobody can run there again.
+        # Other people's measurements name a device but not a machine, since the user cannot run there.
         sources = column_of(table, "source")
         return values.where(sources.isna() | sources.isin(["measured", "predicted"]))
     if name == "runtime":

@@ -154,7 +154,7 @@ def _posterior(
     values: np.ndarray,
     noise: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the logarithms of all costs, given those that were seen.
+    """Mean and covariance of the logarithms of all costs, given those that were measured.
 
     The prior is a line in the predictors with uncertain offset and slopes, and residuals of which families share half
     the variance. How large these are is the most probable of a few values.

@@ -35,16 +35,16 @@ BUDGET = 20.0
 """Seconds: the default budget of a measurement."""
 _LARGEST_BUDGET = 600.0
 LOAD_MINUTES = 2.2
-"""Of a load test, with its start."""
+"""Duration of a load test, with its start."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """By row, the probability of being the best (None if nothing can be drawn), and who wins.
+    """For each row, the probability of being the best (None if nothing can be drawn), and which row is favored.
 
-    `contenders` are empty if one is favored. A model with a number of unknown uncertainty may be favored or among them,
-    but its probability is NaN. `nobody` is the share of draws in which no model meets all limits. `too_brief` are the
-    contenders but for which a model would be favored: they were measured too briefly on a busy machine.
+    `contenders` is empty if one is favored. A model with a number of unknown uncertainty may be favored or a contender,
+    but its probability is NaN. `nobody` is the share of draws in which no model meets all limits. `too_brief` are
+    contenders that were measured too briefly on a busy machine; without them, a model would be favored.
     """
 
     chances: dict[int, float] | None
@@ -100,7 +100,7 @@ def what_decides(
 
 
 def _doubtful(rows: pd.DataFrame, objective: str, limits: Sequence[Limit]) -> str | None:
-    """The first column with a number that says nothing."""
+    """The first column with an uninformative number."""
     return next((column for column in _involved(objective, limits) if says_nothing(rows, column).any()), None)
 
 
@@ -167,7 +167,7 @@ def _by_measuring(
 
 
 def _device_of(some: pd.DataFrame, column: str) -> str:
-    """The device that the numbers of others are from, in parentheses; nothing where it is not known."""
+    """The device behind other people's numbers, in parentheses; empty if it is unknown."""
     settings = column_of(some, f"{column}_setting")
     devices = {setting.device for setting in settings if isinstance(setting, Setting) and setting.device}
     return f" ({' and '.join(sorted(devices))})" if devices else ""
@@ -196,7 +196,7 @@ def _budget(some: pd.DataFrame, column: str, limit: Limit | None) -> float:
 
 
 def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: Request) -> ToDecide:
-    """Accuracies are decided by more seeds, where the user trained, and else by nothing that can be run at once."""
+    """More seeds decide between accuracies of the user's own training runs; between others, nothing quick does."""
     title = METRICS[metric].title.lower()
     instead = "move --min-accuracy" if limit else "choose by a cost (--prefer)"
     if set(some[f"{metric}_source"]) != {"measured"}:

@@ -1,4 +1,4 @@
-"""`favor budget`: accuracy over what a training spends. Starts without torch."""
+"""`favor budget`: accuracy over what a training run spends. Starts without torch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,7 +41,7 @@ def budget_command(
         float, typer.Option(min=0.0, help="When looking for late flips, treat leads up to this many points as ties.")
     ] = 1.0,
     dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Data set of the trainings (default: the only one).")
+        str | None, typer.Option(metavar="NAME", help="Dataset of the training runs (default: the only one).")
     ] = None,
     among: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only models or families that match, such as 'vit*'.")
@@ -57,8 +57,8 @@ def budget_command(
 ) -> None:
     """Show accuracy over training budget: learning curves, late flips, images to reach an accuracy, and totals.
 
-    Seeds of a training are averaged. A finished run keeps its last accuracy, so a short schedule can be compared with
-    a long one. Two runs flip late if one leads at first and ends behind.
+    Runs that differ only in the seed are averaged. A finished run keeps its last accuracy, so a short schedule can be
+    compared with a long one. Two runs flip late if one leads at first and ends behind.
     """
     from favor.analyze.budget import over_budget
     from favor.analyze.learning_curves import learning_curves
@@ -140,7 +140,7 @@ def _print_totals(result: "BudgetResult") -> None:
         ]
         for curve, grams in zip(result.curves, result.carbon, strict=True)
     ]
-    emit_table("Totals per training, mean over seeds", columns, rows, right=columns[1:-1])
+    emit_table("Totals per run, mean over seeds", columns, rows, right=columns[1:-1])
 
 
 def _print_reached(result: "BudgetResult") -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from favor.study.session import Session
 
 LOOK_SECONDS = 5.0
-"""Between two questions to the scheduler."""
+"""The time between two queries of the scheduler."""
 
 ExecutorOption = Annotated[
     str | None, typer.Option("--executor", metavar="local|slurm|ray", help="Where to run jobs (default: this machine).")
@@ -43,7 +43,7 @@ def settings_of(settings: list[str] | None, address: str | None) -> list[str]:
 
 
 def submit(session: "Session", options: "ExecutorOptions", repeat: "Repeat | None") -> "list[Job]":
-    """Submit the jobs to Slurm that are left and not queued already; returns all that are waited for now."""
+    """Submit the remaining jobs that are not queued yet to Slurm; returns all jobs to wait for."""
     from favor.study.cluster_queue import ClusterQueue
     from favor.study.slurm_executor import SlurmExecutor, require_submitit
 
@@ -65,7 +65,7 @@ def submit(session: "Session", options: "ExecutorOptions", repeat: "Repeat | Non
 
 
 def run_on_ray(session: "Session", options: "ExecutorOptions", repeat: "Repeat | None") -> None:
-    """Run the jobs on Ray that are left and not in Slurm's queue, and wait for them."""
+    """Run the remaining jobs that are not in Slurm's queue on Ray, and wait for them."""
     from favor.study.cluster_queue import ClusterQueue
     from favor.study.ray_executor import RayExecutor, require_ray
 
@@ -100,7 +100,7 @@ def wait_for(session: "Session", jobs: "Sequence[Job]") -> None:
 
 
 def _are_alive(folder: Path, watcher: "Watcher") -> bool:
-    """Whether a job still waits or runs; a scheduler that does not answer is asked again later."""
+    """Whether a job is still queued or running; if the scheduler does not answer, assume so and ask again later."""
     from favor.study.cluster_queue import ClusterQueue
 
     try:
@@ -166,7 +166,10 @@ def print_plan(study: "ResolvedStudy", jobs: "Sequence[Job]", options: "Executor
 
 
 def cancel_command(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Study folder.")]) -> None:
-    """Cancel a study's queued and running Slurm jobs. Trainings save a checkpoint; `favor resume` continues them."""
+    """Cancel a study's queued and running Slurm jobs.
+
+    Training runs save a checkpoint first; `favor resume` continues them.
+    """
     from favor.study.folder import saved_requests
     from favor.study.slurm_executor import cancel
     from favor.study.submission import submissions_of

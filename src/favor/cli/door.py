@@ -29,7 +29,7 @@ OLD_OPTIONS = {
 
 OLD_COMMANDS = {"export": "table STUDY... --csv|--parquet"}
 OLD_FORMATS = {"--csv", "--parquet"}
-"""What tells the old `favor export` of records from that of models."""
+"""Options of the old `favor export`, which exported records; today's exports models."""
 
 
 class Door(TyperGroup):

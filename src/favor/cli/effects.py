@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EFFECTS_EXAMPLES = examples(
     ("favor effects", "on CIFAR-10, from the paper's tables"),
-    ("favor effects --study mine --dataset tiny-imagenet", "with your own trainings"),
+    ("favor effects --study mine --dataset tiny-imagenet", "with your own training runs"),
     ("favor effects --study mine --seeds best", "the best over your seeds, as the paper prints"),
     ("favor effects train_memory --json", "another metric, for programs"),
 )
@@ -50,7 +50,7 @@ def effects_command(
 
 
 def _say_other_datasets(table: "pd.DataFrame", dataset: str) -> None:
-    """A subset of a data set has its own name, which nobody guesses."""
+    """Name the datasets of the user's own runs: a subset has a name of its own, which is hard to guess."""
     own = table[table["name"].str.startswith("vix_") & (table["source"] == "measured") & table["top1"].notna()]
     others = sorted(set(own["dataset"].dropna()) - {dataset})
     if others:

@@ -1,4 +1,4 @@
-"""What every decision starts from: the options that choose records and settings, and the records in one setting."""
+"""The options that choose records and settings, and the table of records that every decision starts from."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,7 @@ Studies = Annotated[
     typer.Option("--study", metavar="DIR", help="Add the records of this study; repeatable."),
 ]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="Compare on this device or machine, such as cpu.")]
-Dataset = Annotated[str, typer.Option(metavar="NAME", help="Data set of the accuracies.")]
+Dataset = Annotated[str, typer.Option(metavar="NAME", help="Dataset of the accuracies.")]
 Among = Annotated[
     str | None,
     typer.Option(metavar="PATTERN", help="Only models or families that match, such as 'swin*', timm or 'timm:levit*'."),
@@ -34,9 +34,9 @@ Pipeline = Annotated[
 AnyPipeline = Annotated[
     bool, typer.Option("--any-pipeline", help="Mix pipelines and image sizes; use each model's best accuracy.")
 ]
-Unfinished = Annotated[bool, typer.Option("--unfinished", help="Include unfinished trainings; they are marked.")]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Include unfinished training runs; they are marked.")]
 OverSeeds = Annotated[
-    Literal["mean", "best"], typer.Option("--seeds", help="Use the mean or the best over the seeds of a training.")
+    Literal["mean", "best"], typer.Option("--seeds", help="For runs with several seeds: use their mean or the best.")
 ]
 
 

@@ -53,7 +53,7 @@ def export_command(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME[:PATH]", help="Data set of the self-test (default: the checkpoint's)."),
+        typer.Option(metavar="NAME[:PATH]", help="Dataset of the self-test (default: the checkpoint's)."),
     ] = None,
     images: Annotated[int | None, typer.Option(help="Images in the self-test (default: 64, or 512 for int8).")] = None,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""After a training on a user's own images: accuracy, confusion, and the report in the run's folder."""
+"""After a training run on a user's own images: accuracy, confusion, and the report in the run's folder."""
 
 import shlex
 from pathlib import Path
@@ -62,7 +62,7 @@ def show_own_images(run: Path, device: str | None, workers: int | None, as_json:
 
 
 def refuse_other_folder(run: Path, data: str | None) -> None:
-    """Refuse a run that is done already if it was trained on another folder of the same name than is asked for."""
+    """Refuse a finished run that was trained on another folder with the same name."""
     from favor.data.names import parse
     from favor.training.run_data import read_run_data
 
@@ -73,7 +73,7 @@ def refuse_other_folder(run: Path, data: str | None) -> None:
 
 
 def warn_if_changed(run: Path) -> None:
-    """Say so if a run that is done already was trained on other images than are in its folder now."""
+    """Warn if the folder of a finished run now has other images than those that the run was trained on."""
     from favor.training.run_data import has_changed, read_run_data
 
     kept = read_run_data(run)

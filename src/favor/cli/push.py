@@ -85,7 +85,7 @@ def _write(source: Path, repository: "Repository", folder: Path) -> list[str]:
 
 
 def _tables(study: Path, records: "tuple[Record, ...]") -> list[tuple[str, str]]:
-    """A paper's table for each data set that models were trained on, or else one with the published accuracies."""
+    """A table for each dataset that models were trained on, or one with the published accuracies if there is none."""
     from favor.analyze import Scope
 
     trained_on = {

@@ -64,7 +64,7 @@ def table_command(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="For --markdown and --latex: data set (default: the one trained on)."),
+        typer.Option(metavar="NAME", help="For --markdown and --latex: dataset (default: the one trained on)."),
     ] = None,
     device: Device = None,
     pipeline: Pipeline = None,
@@ -122,7 +122,7 @@ def paper_table(
     latex: bool = False,
     tell: "Callable[[str], None]" = note,
 ) -> str:
-    """A study's table for a paper; `tell` gets notes on what of the study is not in it."""
+    """A study's table for a paper; `tell` receives notes on what the table leaves out."""
     from dataclasses import replace
 
     from favor.analyze import Comparison
@@ -153,7 +153,7 @@ def paper_table(
 
 
 def _own_dataset(own: "pd.DataFrame") -> str:
-    """The data set that most models of a study have an accuracy on; ImageNet if none has any."""
+    """The dataset that most models of a study have an accuracy on; ImageNet if none has any."""
     trained = own.reindex(columns=["name", "dataset", "top1"]).dropna().drop_duplicates(["name", "dataset"])
     counts = trained["dataset"].value_counts()
     chosen = "imagenet-1k" if counts.empty else str(counts.index[0])
@@ -270,7 +270,7 @@ def _add(study: Path, records: "list[Record]") -> None:
     old = _by_identity(record for record in present.records if record.source == "imported")
     new, updated = [], 0
     for identity, candidates in _by_identity(records).items():
-        # A file may list a row twice; it is already there if the study ends with the same rows.
+        # A file may list a row twice. It was imported before if the study's last records of this identity are equal.
         before = old.get(identity, [])
         if list(map(_values, before[-len(candidates) :])) != list(map(_values, candidates)):
             new += candidates

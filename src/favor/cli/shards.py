@@ -1,4 +1,4 @@
-"""`favor shards`: a data set as WebDataset shards."""
+"""`favor shards`: a dataset as WebDataset shards."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,14 +24,14 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def shards_command(
-    data: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A data set by name, or folder:PATH.")],
+    data: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A dataset by name, or folder:PATH.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder for the shards.")],
     shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Maximum size of a shard.")] = "1GB",
     as_json: AsJson = False,
 ) -> None:
-    """Write a data set as WebDataset shards: a few large files, which shared file systems read fast.
+    """Write a dataset as WebDataset shards: a few large files, which shared file systems read fast.
 
-    Of a folder with `val/` only, these are shards for `favor evaluate`.
+    If a folder has only `val/`, its shards can be used by `favor evaluate` only.
     """
     from favor.data.broken import BrokenImages
     from favor.data.names import parse

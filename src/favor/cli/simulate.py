@@ -156,7 +156,7 @@ def simulate_command(
 
 
 class _Lines:
-    """A line with the time left every half minute, where no bar can be drawn."""
+    """Prints the time left every half minute, where no bar can be drawn."""
 
     def __init__(self, total: int, is_needed: bool) -> None:
         self._total, self._is_needed, self._done = total, is_needed, 0

@@ -16,7 +16,7 @@ from favor.terminal import note
 from favor.text import first_few, ordinal, plural
 from favor.units import format_span
 
-if TYPE_CHECKING:  # they bring pandas, which `favor status` has no use for
+if TYPE_CHECKING:  # these import pandas, which `favor status` does not need
     from favor.report.study_answer import StudyAnswer
     from favor.study.cluster_queue import Whereabouts
     from favor.study.summary import Answer, Standing
@@ -26,7 +26,7 @@ _GOAL_METRICS = ("top1", "throughput", "latency_p50", "inference_memory", "param
 
 
 def states_data(states: Sequence[JobState], jobless: Sequence[Record] = ()) -> dict[str, Any]:
-    """The states of the jobs, for JSON; `jobless` are doubtful measurements of no job."""
+    """The states of the jobs, for JSON; `jobless` are doubtful measurements that belong to no job."""
     return {
         "jobs": len(states),
         "done": sum(state.status == "done" for state in states),
@@ -72,9 +72,9 @@ def print_status(
     places: "Mapping[Job, Whereabouts] | None" = None,
     jobless: Sequence[Record] = (),
 ) -> None:
-    """The jobs by phase, where those of a cluster are, the failures with their reasons, and the time that is left.
+    """The jobs by phase, where they are on a cluster, the failures with their reasons, and the time that is left.
 
-    `jobless` are doubtful measurements of no job, as in a folder that has records only.
+    `jobless` are doubtful measurements that belong to no job, for example in a folder with records only.
     """
     places = places or {}
     in_queue = ("running", "queued") if places else ()
@@ -234,7 +234,7 @@ def _head_to_head(states: Sequence[JobState]) -> tuple[Pairs, ...]:
 
 
 def _titled(states: Sequence[JobState], jobless: Sequence[Record]) -> Iterator[tuple[str, Record | None]]:
-    """The records of jobs, and those of no job, each called as a job is."""
+    """The records of jobs, and those that belong to no job, each with a title like a job's."""
     for state in states:
         yield str(state.job), state.record
     for record in jobless:

@@ -53,11 +53,11 @@ FINETUNE_EXAMPLES = examples(
     ("favor finetune weights.pth --model vit_s16 --recipe cars", "weights that favor did not train"),
 )
 EVALUATE_EXAMPLES = examples(
-    ("favor evaluate study/runs/RUN", "the best checkpoint of a run, on the data set it was trained on"),
+    ("favor evaluate study/runs/RUN", "the best checkpoint of a run, on the dataset it was trained on"),
     ("favor evaluate vit_s16 --pretrained --data imagenet-1k", "published weights, with their own preprocessing"),
     (
         "favor evaluate resnet50 --weights a1_in1k --img-size 288",
-        "at a larger size, for which some weights name a crop",
+        "at a larger size, with the crop that the weights define for it",
     ),
     ("favor evaluate best.safetensors --data folder:my/photos --json", "on other images of the same classes"),
     ("favor evaluate int8.onnx", "a file that was exported with favor export"),
@@ -239,7 +239,7 @@ def _count_images(data: str | None) -> int:
 def evaluate_command(
     checkpoint: Trained,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="NAME[:PATH]", help="Data set (default: the one it was trained on).")
+        str | None, typer.Option("--data", metavar="NAME[:PATH]", help="Dataset (default: the one it was trained on).")
     ] = None,
     pretrained: Pretrained = False,
     weights: Weights = None,
@@ -383,7 +383,7 @@ def predict_command(
 
 
 def _write_csv(file: Path, predictions: "list[Prediction]") -> None:
-    """One line per image: class and probability from the most likely on, or why it could not be read."""
+    """One line per image: classes with probabilities, the most likely first, or why it could not be read."""
     import pandas as pd
 
     from favor.atomic_file import write_whole
@@ -431,7 +431,7 @@ def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: boo
 
 
 def _is_of_own_images(record: "Record", study: Path) -> bool:
-    """Whether a record is the result of a training on a folder of images that is still known."""
+    """Whether a record is the result of a training run on a folder of images that is still known."""
     is_result = record.status == "ok" and record.conditions.get("final") is True
     of_folder = is_result and str(record.conditions["dataset"]).startswith("folder:")
     return of_folder and (study / "runs" / str(record.environment["run"]) / "data.json").is_file()
@@ -470,7 +470,7 @@ def _train_or_say(request: "TrainingRequest") -> "Record | None":
 
 
 class _Lines:
-    """Shows a training of several processes: one line per epoch."""
+    """Shows a training run of several processes: one line per epoch."""
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -1,1 +1,1 @@
-"""Data sets by name, augmentations, and the data loader."""
+"""Datasets by name, augmentations, and the data loader."""

@@ -9,7 +9,7 @@ from favor.errors import WorkError
 _log = logging.getLogger("favor.data")
 
 BROKEN_LIMIT = 100
-"""With more broken images than this, something is wrong with the data set."""
+"""With more broken images than this, something is wrong with the dataset."""
 
 
 class BrokenImages:
@@ -38,5 +38,5 @@ class BrokenImages:
             if self.count > self.limit:
                 raise WorkError(
                     f"more than {self.limit} broken images, the last: {image.place} ({image.reason}); "
-                    "download the data set again, or remove the broken images"
+                    "download the dataset again, or remove the broken images"
                 )

@@ -19,7 +19,7 @@ UNREADABLE_ENDINGS = (
     *(".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".psd"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".rw2", ".orf", ".pef", ".srw"),  # raw
 )
-"""Images in formats that favor does not decode: refused, since nobody would notice that they are left out."""
+"""Image formats that favor does not decode: refused, since it would go unnoticed if they were left out."""
 CONVERT = "convert it to JPEG, for example with ImageMagick: `magick FILE FILE.jpg`"
 TRAIN_FOLDERS = ("train", "training", "imagenet21k_train")
 EVALUATION_FOLDERS = ("val", "validation", "valid", "test", "imagenet21k_val")
@@ -61,13 +61,13 @@ def splits_of(root: Path) -> tuple[Path | None, Path | None]:
 
 
 def first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
-    """The first of these folders that exists, in whatever case it is written."""
+    """The first of these folders that exists, in upper or lower case."""
     there = {folder.lower(): folder for folder in sorted(folders_in(root), reverse=True)}
     return next((root / there[name] for name in names if name in there), None)
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The folders right below a folder that people made, in no order."""
+    """The folders directly below a folder, without hidden and system folders, in no order."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if entry.is_dir() and _is_of_people(entry.name)]
 
@@ -121,7 +121,7 @@ def check_classes(folder: Path, classes: tuple[str, ...], labels: Iterable[int])
 
 
 def refuse_loose_images(folder: Path) -> None:
-    """Refuse images outside of all class folders, which nobody would notice to be left out."""
+    """Refuse images outside of all class folders: it would go unnoticed if they were left out."""
     with os.scandir(folder) as entries:
         loose = sorted(entry.name for entry in entries if entry.is_file() and _is_image_of_people(entry.name))
     if loose:

@@ -66,7 +66,7 @@ def open_evaluation_images(root: Path, classes: tuple[str, ...] | None = None) -
 
 
 def open_with_evaluation(root: Path, classes: tuple[str, ...], evaluation: Iterable[str]) -> Splits:
-    """Class folders of which these images are for evaluation, as they were in a training."""
+    """Class folders of which these images are for evaluation, as they were in a training run."""
     listing, wanted = listed(root, classes), set(evaluation)
     missing = wanted.difference(listing.relative)
     if missing:

@@ -1,8 +1,8 @@
 """Cropping: how an image of any size becomes a square of the model's image size.
 
 Training: the shorter side is resized, then a random square is cropped ("simple random crop" of DeiT III: borders
-padded by reflection first). Evaluation: the shorter side is resized, then the center is cropped; or, as some of timm's
-weights want it, the image is squashed to a square or gets a border.
+padded by reflection first). Evaluation: the shorter side is resized, then the center is cropped; some of timm's weights
+need the image squashed to a square, or with a border.
 """
 
 from dataclasses import dataclass
@@ -155,7 +155,7 @@ def cut_batch(images: Tensor, cut: Cut) -> Tensor:
 
 
 def bordered(images: Tensor, cut: Cut) -> Tensor:
-    """Images (B, 3, H, W) in the middle of a border, if the cut has one and they are smaller than the crop."""
+    """Images (B, 3, H, W) centered in a border, if the cut has one and they are smaller than the crop."""
     count, _, height, width = images.shape
     if cut.fill is None or min(height, width) >= cut.img_size:
         return images

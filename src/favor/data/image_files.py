@@ -19,7 +19,7 @@ from favor.errors import RequestError
 from favor.regular_file import UnreadableFileError, read_regular
 
 SMALL_SET, LONG_SIDE = 2**28, 1.5
-"""Bytes that a set may take in memory, if the longer side of its images is so many times the shorter one."""
+"""Bytes that a dataset may take in memory, and the assumed ratio of the longer to the shorter side of its images."""
 
 
 class Places(Protocol):
@@ -117,7 +117,7 @@ def upright(source: ImageSource) -> ImageSource:
 
 
 def in_memory_if_small(source: ImageSource, side: int) -> ImageSource:
-    """A source that keeps its images in memory where they take little of it, resized to a shorter side."""
+    """A source that keeps its images in memory, resized to a shorter side, if they take little of it."""
     small = len(source) * 3 * LONG_SIDE * side**2 <= SMALL_SET
     return SmallSet(source) if small and isinstance(source, ImageFiles) else source
 
@@ -146,7 +146,7 @@ def decode_all(files: ImageFiles, side: int) -> tuple[InMemory, tuple[BrokenImag
 
 
 def _resized(files: ImageFiles, sample: int, cut: Cut) -> NDArray[np.uint8]:
-    """The decoded image as large as the cut wants it, as (H, W, 3).
+    """The decoded image, resized as the cut requires, as (H, W, 3).
 
     It differs from Pillow's by at most 2 of 255 levels: torch's kernel for bytes with channels last is several times
     faster.

@@ -226,6 +226,6 @@ def _arrived(fetched: Fetched, copied: torch.cuda.Event) -> Fetched:
 def _outlive_sigterm(_worker: int) -> None:
     """Ignore SIGTERM in workers: a cluster sends it to all processes, but the training process has a step to finish.
 
-    A worker ends when the training process tells it to, or is gone.
+    A worker ends when the training process ends it or has disappeared.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The data sets by name: what they are, where their files are searched, and how to get them. Imports no torch."""
+"""The datasets by name: what they are, where favor looks for their files, and how to get them. Imports no torch."""
 
 import os
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _KNOWN = (
         10,
         (50_000, 10_000),
         ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
-        "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of its authors, unpacked or not",
+        "the authors' cifar-10-binary.tar.gz or cifar-10-python.tar.gz (unpacked or not)",
     ),
     NamedSet(
         "cifar10-mini",
@@ -52,7 +52,7 @@ _KNOWN = (
         100,
         (50_000, 10_000),
         ("cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"),
-        "cifar-100-binary.tar.gz or cifar-100-python.tar.gz of its authors, unpacked or not",
+        "the authors' cifar-100-binary.tar.gz or cifar-100-python.tar.gz (unpacked or not)",
     ),
     NamedSet(
         "fashion-mnist",
@@ -71,7 +71,7 @@ _KNOWN = (
             *("tiny-imagenet-200", "tiny-imagenet", "tiny-imagenet-200.zip", "tiny-imagenet-200.tar.xz"),
             "tiny-imagenet-200-mini.tar.xz",
         ),
-        "tiny-imagenet-200.zip of its authors, unpacked or not",
+        "the authors' tiny-imagenet-200.zip (unpacked or not)",
     ),
     NamedSet(
         "flowers102",
@@ -79,7 +79,7 @@ _KNOWN = (
         102,
         (2_040, 6_149),
         ("flowers-102", "flowers102", "flowers-102-mini-192.tar.xz"),
-        "a folder flowers-102 with jpg/, imagelabels.mat and setid.mat of its authors",
+        "a folder flowers-102 with the authors' jpg/, imagelabels.mat and setid.mat",
     ),
     NamedSet(
         "cars",
@@ -95,7 +95,7 @@ _KNOWN = (
         365,
         (1_803_460, 36_500),
         ("places365_standard", "places365", "places365standard_easyformat.tar"),
-        "places365standard_easyformat.tar of its authors, unpacked as places365_standard with train/ and val/",
+        "the authors' places365standard_easyformat.tar (unpacked as places365_standard, with train/ and val/)",
     ),
     NamedSet(
         "imagenet-1k",
@@ -107,7 +107,7 @@ _KNOWN = (
     ),
     NamedSet(
         "imagenet-21k",
-        "ImageNet-21k; in the winter 2021 release processed as by Ridnik et al. it has 10,450 classes",
+        "ImageNet-21k; the winter 2021 release, processed like Ridnik et al., has 10,450 classes",
         None,
         None,
         ("imagenet-21k", "imagenet21k", "imagenet21k_resized"),
@@ -145,21 +145,21 @@ def parse(text: str) -> DataRequest:
     name, colon, path = text.partition(":")
     name = _ALSO_KNOWN_AS.get(name, name)
     if name not in SETS:
-        raise unknown_name("data set", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
+        raise unknown_name("dataset", name, SETS, f"known: {', '.join(SETS)}; your own images: folder:PATH")
     known = SETS[name]
     if colon and not path:
-        raise RequestError(f"data set {shown(text)}: no path after the colon; write {name}:PATH")
+        raise RequestError(f"dataset {shown(text)}: no path after the colon; write {name}:PATH")
     if path and not (known.places or known.needs_path):
-        raise RequestError(f"data set {shown(text)}: {name} has no files, so it takes no path; write {name}")
+        raise RequestError(f"dataset {shown(text)}: {name} has no files, so it takes no path; write {name}")
     if known.needs_path and not path:
-        raise RequestError(f"data set {text}: where are the images? Write {name}:PATH")
+        raise RequestError(f"dataset {text}: where are the images? Write {name}:PATH")
     if not path:
         return DataRequest(known, None)
     try:
         place = Path(path).expanduser()
     except RuntimeError as error:  # `~` and a name that no user has
-        raise RequestError(f"data set {shown(text)}: {error}; write the whole path") from error
-    # Records name a folder's data set after it, and `.` and `..` are the names of many.
+        raise RequestError(f"dataset {shown(text)}: {error}; write the whole path") from error
+    # Records name a folder's dataset after it, and `.` and `..` are the names of many.
     return DataRequest(known, place.resolve() if place.name in ("", "..") else place)
 
 
@@ -168,7 +168,7 @@ def find(request: DataRequest) -> Path | None:
     if request.path is not None:
         if not os.path.exists(request.path):  # noqa: PTH110 - Path.exists raises on names that are too long
             text = f"{request.known.name}:{request.path}"
-            raise RequestError(f"data set {shown(text)}: no such folder or file")
+            raise RequestError(f"dataset {shown(text)}: no such folder or file")
         return request.path
     root = os.environ.get(ROOT_VARIABLE)
     places = [Path(place) for place in request.known.places]
@@ -177,10 +177,10 @@ def find(request: DataRequest) -> Path | None:
 
 
 def missing(known: NamedSet, why_no_download: str) -> RequestError:
-    """The error for a missing set: where it was searched, and what to put there."""
+    """The error for a missing dataset: where favor looked, and what to put there."""
     root = os.environ.get(ROOT_VARIABLE)
-    looked = f"not in {root}" if root else f"${ROOT_VARIABLE}, the folder of data sets, is not set"
+    looked = f"not in {root}" if root else f"${ROOT_VARIABLE}, the folder of datasets, is not set"
     return RequestError(
-        f"data set {known.name}: {looked}; put {known.how_to_get} there, or give its path as {known.name}:PATH "
+        f"dataset {known.name}: {looked}; put {known.how_to_get} there, or give its path as {known.name}:PATH "
         f"({why_no_download})"
     )

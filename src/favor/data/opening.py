@@ -1,4 +1,4 @@
-"""From `--data NAME[:PATH]` to a loaded data set."""
+"""From `--data NAME[:PATH]` to a loaded dataset."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ _WORDNET_ID = re.compile(r"n\d{8}")
 
 
 def open_data(text: str) -> DataSet:
-    """The data set for `NAME` or `NAME:PATH`.
+    """The dataset for `NAME` or `NAME:PATH`.
 
     >>> digits = open_data("digits")
     >>> len(digits.train), len(digits.evaluation), digits.num_classes
@@ -42,7 +42,7 @@ def open_data(text: str) -> DataSet:
 
 
 def open_for_evaluation(text: str, classes: tuple[str, ...], *, whole: bool) -> DataSet:
-    """The data set on which a model of these classes is evaluated: of class folders and shards, `val` is enough.
+    """The dataset on which a model of these classes is evaluated: of class folders and shards, `val` is enough.
 
     Without a split, all images of a user's own folder are evaluated; those of a known set only if `whole`.
     """
@@ -58,7 +58,7 @@ def open_for_evaluation(text: str, classes: tuple[str, ...], *, whole: bool) -> 
 
 
 def open_to_copy(text: str) -> DataSet:
-    """The data set as `favor shards` copies it: with its training images, or without if it has only `val`."""
+    """The dataset as `favor shards` copies it: with its training images, or without if it has only `val`."""
     own, known = (partial(_val_alone_or, read) for read in (open_own_images, open_folder))
     return _open(text, {**_READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
 
@@ -92,11 +92,11 @@ def _open(text: str, readers: Mapping[str, Callable[[Path], Splits]]) -> DataSet
         root = unpacked(place) if is_archive(place) else place
         if not root.is_dir():
             endings = ", ".join(ARCHIVE_ENDINGS)
-            raise RequestError(f"data set {text}: {place} is neither a folder nor an archive ({endings})")
+            raise RequestError(f"dataset {text}: {place} is neither a folder nor an archive ({endings})")
         index = read_index(root)
         splits = readers[known.name](root) if index is None else _open_indexed(request, root, index)
     except OSError as error:  # such as an unreadable folder or a failing disk
-        raise WorkError(f"data set {text}: {one_line(error)}") from error
+        raise WorkError(f"dataset {text}: {one_line(error)}") from error
     _check_classes(request, splits, place)
     if known.needs_path:  # the user's own images
         splits = replace(splits, train=upright(splits.train), evaluation=upright(splits.evaluation))
@@ -135,7 +135,7 @@ def _check_classes(request: DataRequest, splits: Splits, place: Path) -> None:
 def _named(known: NamedSet, splits: Splits, place: str) -> DataSet:
     """Name a subset of a known set as such, so that its results are never taken for those of the whole.
 
-    Without training images, the number of evaluation images tells.
+    Without training images, the number of evaluation images decides.
     """
     size = len(splits.train), len(splits.evaluation)
     whole = known.size is None or size in (known.size, (0, known.size[1]))

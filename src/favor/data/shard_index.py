@@ -18,7 +18,7 @@ from favor.regular_file import read_regular
 
 INDEX_NAME = "index.json"
 POSITION = np.dtype([("offset", "<i8"), ("size", "<i8"), ("sample", "<i4"), ("label", "<i4")])
-"""An image in a shard: its first byte and length, its number in the data set, and its class."""
+"""An image in a shard: its first byte and length, its number in the dataset, and its class."""
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
 _MOST_INDEX_BYTES = 2**26
@@ -35,7 +35,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardIndex(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The shards of both splits, and the data set and limit that they were written with."""
+    """The shards of both splits, and the dataset and limit that they were written with."""
 
     format: Literal["favor-shards-1"] = "favor-shards-1"
     data: _Text

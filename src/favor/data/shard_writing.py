@@ -1,10 +1,10 @@
-"""Write a data set as WebDataset shards: `KEY.jpg` and `KEY.cls` in tar files of limited size.
+"""Write a dataset as WebDataset shards: `KEY.jpg` and `KEY.cls` in tar files of limited size.
 
 Each split is shuffled once, so that readers that go through the shards in order see all classes mixed. The key is the
 number of the sample: favor visits the samples of shards in the order, and with the random numbers, of the set itself.
 
 A shard appears under its name when it is complete, and then in the index. A killed run goes on after the last one.
-The content depends on the data set and the limit only, so that two runs into one folder do no harm.
+The content depends on the dataset and the limit only, so that two runs into one folder do no harm.
 """
 
 import io
@@ -64,7 +64,7 @@ class _Entry:
 def write_shards(
     data: DataSet, name: str, into: Path, shard_bytes: int, broken: BrokenImages, on_visit: Callable[[int], None]
 ) -> ShardIndex:
-    """Write what is missing, and return the complete index; `on_visit` is told of the samples as they are visited."""
+    """Write what is missing, and return the complete index; `on_visit` gets the number of samples visited since."""
     if shard_bytes < LEAST_SHARD_BYTES:
         raise RequestError(f"--shard-size must be at least {LEAST_SHARD_BYTES:,} bytes, not {shard_bytes:,}")
     samples = (len(data.train), len(data.evaluation))

@@ -92,7 +92,7 @@ def open_evaluation_shards(root: Path) -> Splits:
 
 
 def numbered_classes(count: int) -> tuple[str, ...]:
-    """The classes of shards that do not say their names.
+    """The classes of shards without class names: their numbers.
 
     >>> numbered_classes(3)
     ('0', '1', '2')
@@ -101,7 +101,7 @@ def numbered_classes(count: int) -> tuple[str, ...]:
 
 
 def open_indexed(root: Path, index: ShardIndex) -> Splits:
-    """Shards that `favor shards` wrote, with the samples in the order of the data set."""
+    """Shards that `favor shards` wrote, with the samples in the order of the dataset."""
     if not index.is_complete:
         done, of = (sum(counts) for counts in ((s.visited for s in (*index.train, *index.val)), index.samples))
         raise RequestError(

@@ -1,4 +1,4 @@
-"""The loader's interface to a split of a data set, in memory or in files."""
+"""The loader's interface to a split of a dataset, in memory or in files."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -48,7 +48,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A loaded data set; `name` distinguishes a subset of a known set from the whole."""
+    """A loaded dataset; `name` distinguishes a subset of a known set from the whole."""
 
     name: str
     classes: tuple[str, ...]

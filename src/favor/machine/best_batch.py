@@ -45,8 +45,8 @@ def search_best_batch(
 
     `throughput(batch)` measures, or raises DoesNotFitError; at the `smallest` batch, where the search starts, the error
     is passed on. `largest` is known to fit into memory. `affordable(batch, seconds)` says whether there is time for a
-    batch that will take about so long. With `powers_of_two` no others are tried. The winner's throughput is the
-    luckiest of many noisy figures: measure it again.
+    batch that is expected to take that long. With `powers_of_two`, no other sizes are tried. The winner's throughput is
+    the best of many noisy figures and therefore too optimistic: measure it again.
 
     >>> search_best_batch(lambda batch: batch / (1 + batch / 8) - 0.02 * batch).best
     48

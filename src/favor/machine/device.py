@@ -57,13 +57,13 @@ class Device(Protocol):
         """Bytes of memory that are free now."""
 
     def room(self, held: int, limit: int | None) -> int:
-        """Bytes that this process's tensors may take, including the `held` ones, within its limit if it has one."""
+        """Bytes that this process's tensors may take, including the `held` ones, within its memory limit, if any."""
 
     def release(self) -> None:
         """Release cached memory."""
 
     def limit_memory(self, limit: int) -> str | None:
-        """Limit this process to so many bytes; returns what is limited, or None if that is not possible."""
+        """Limit this process's memory, in bytes; returns what is limited, or None if that is not possible."""
 
 
 class Cpu:
@@ -144,7 +144,7 @@ class Cuda:
 
 
 class Mps:
-    """Apple's GPU, which shares the machine's memory. Its peak is polled after the run, so it is a lower bound."""
+    """Apple's GPU, which shares the machine's memory. Memory is read after the run, so its peak is a lower bound."""
 
     kind = "mps"
     label = "mps"

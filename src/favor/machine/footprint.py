@@ -35,7 +35,7 @@ def carbon(energy: float, intensity: float) -> float:
 
 
 def money(seconds: float, price_per_hour: float) -> float:
-    """The price of a time, in the price's currency.
+    """The price of some time, in the currency of the price per hour.
 
     >>> money(1800, 2.5)
     1.25

@@ -16,7 +16,7 @@ from favor.regular_file import open_regular, read_text
 
 _LONGEST_HOLDER = 10_000  # bytes, among them the path of a folder
 LOOKING_SECONDS = 0.25
-"""`is_locked` holds a lock for an instant; whoever wants it waits this long before calling it taken."""
+"""`is_locked` holds a lock for an instant; a process that wants the lock waits this long before it gives up."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def device_lock(device: str) -> Path:
 
 @contextmanager
 def measuring(device: str, folder: Path | None, wait: bool) -> Iterator[None]:
-    """Keep other processes of this user from timing on the device: two measurements at once spoil each other."""
+    """Keep other processes of this user from timing on the device: two measurements at once disturb each other."""
     taken = f"{device} is being measured by {{holder}}; --wait waits for it"
     with locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait):
         yield
@@ -73,7 +73,7 @@ def _holder_file(lock: Path) -> Path:
 
 
 def _tell_holder(lock: Path, text: str) -> None:
-    """Write a new file: the folder may come from somebody else, with a link or a pipe in its place."""
+    """Write a new file: in another person's folder, a link or a pipe may stand in its place."""
     file = _holder_file(lock)
     try:
         file.unlink(missing_ok=True)

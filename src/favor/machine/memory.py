@@ -20,7 +20,7 @@ from favor.machine.best_batch import DoesNotFitError
 
 LINEAR = 0.01
 HIDDEN = 0.05
-"""How much steeper, as a share, an unseen line may be for the search to end."""
+"""The search ends when no unseen line can be steeper by more than this share."""
 LARGEST_TRIED = 1024
 _CPU_ALLOCATOR_MESSAGES = ("can't allocate memory", "not enough memory")
 

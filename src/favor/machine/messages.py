@@ -15,14 +15,14 @@ from favor.records.schema import LoadCurves, Reading, Scalar, Status, reading
 from favor.text import cut_to_line
 
 TURN, END_OF_ROUNDS = b"+", b"."
-"""What the parent writes to a worker that takes turns with others."""
+"""The parent's signals to a worker that takes turns with others: start a turn; the rounds have ended."""
 
 WAITING = "waiting for its turn"
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a worker measured in one of its turns; `others` are the processors that other programs kept busy."""
+    """The results of one turn of a worker; `others` is the number of processors that other programs kept busy."""
 
     throughput: float
     latency: float
@@ -30,7 +30,7 @@ class Round:
 
 
 class RubbishError(ValueError):
-    """A line that no worker of ours would write; the message says what is wrong with it."""
+    """A malformed line, which no worker of favor writes; the message says what is wrong with it."""
 
 
 class Channel:
@@ -46,7 +46,7 @@ class Channel:
         self._send(step=step)
 
     def conditions(self, values: Mapping[str, Scalar]) -> None:
-        """Add conditions that are known only once the model is built."""
+        """Add conditions that are known only after the model is built."""
         self._send(conditions=dict(values))
 
     def environment(self, values: Mapping[str, Scalar]) -> None:
@@ -70,7 +70,7 @@ class Channel:
         return self._turns.get() == TURN
 
     def round(self, measured: Round) -> None:
-        """Send what was measured in this turn, which ends it."""
+        """Send the results of this turn, which end it."""
         self._send(round=asdict(measured))
 
     def load(self, curves: LoadCurves) -> None:
@@ -118,7 +118,10 @@ class Findings:
     refusal: str | None = None
 
     def take(self, line: str | bytes) -> str | None:
-        """Read one line of the worker; returns a note to show. RubbishError, with no change, if it is malformed."""
+        """Read one line of the worker; returns a note to show.
+
+        A malformed line raises RubbishError and changes nothing.
+        """
         message = _message(line)
         self.conditions |= message.get("conditions", {})
         self.environment |= message.get("environment", {})

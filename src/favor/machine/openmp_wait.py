@@ -7,7 +7,7 @@ which has to wait for a processor. Measurements keep the default, which is a lit
 from collections.abc import MutableMapping
 
 SPINS = {"GOMP_SPINCOUNT": "1000"}
-"""What libgomp itself uses where it knows of fewer processors than threads; it does not know of other programs."""
+"""libgomp's own choice if there are fewer processors than threads; it does not take other programs into account."""
 
 
 def wait_asleep(environment: MutableMapping[str, str]) -> None:

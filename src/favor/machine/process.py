@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 
 
 SIGNALS_APART = 2.0
-"""Seconds that a signal to all processes of a job may reach this one later than its worker."""
+"""The longest delay, in seconds, between a signal's arrival at a worker and at this process."""
 
 
 class InterruptedJob(KeyboardInterrupt):
@@ -67,7 +67,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class MemoryBefore:
-    """Decides afterwards whether the system killed a process for its memory."""
+    """Decides, after a process was killed, whether the system killed it for its memory."""
 
     available: int
     kills: int | None
@@ -143,7 +143,7 @@ def supervise(
             ended = child.end(others)
             has_ended = True
             if ended.code == -signal.SIGTERM and findings.status is None:
-                # A cluster sends it to all processes of a job: the worker is not at fault if it comes here as well.
+                # A cluster sends it to all processes of a job: if it arrives here too, the worker is not at fault.
                 time.sleep(SIGNALS_APART)
     except KeyboardInterrupt as interruption:
         if not has_ended:
@@ -191,7 +191,7 @@ def supervise_in_turns(
                     done = len(findings.rounds) + 1
                     child.say(TURN)
                     child.listen(deadline, lambda findings=findings, done=done: len(findings.rounds) == done)  # type: ignore[misc]
-        is_late = time.monotonic() >= deadline  # then one of them hangs, and nobody is waited for
+        is_late = time.monotonic() >= deadline  # then one of them hangs, and none is waited for
         for child, findings in zip(children, everyone, strict=True):
             if not is_late:
                 child.say(END_OF_ROUNDS)
@@ -208,7 +208,7 @@ def supervise_in_turns(
 
 
 def _descendants() -> set[int]:
-    """The processes below this one, which will include the orphans of its workers from now on."""
+    """The descendants of this process; from now on they include the orphans of its workers."""
     _adopt_orphans()
     return {process.pid for process in psutil.Process().children(recursive=True)}
 
@@ -293,7 +293,7 @@ class _Child:
         environment: Mapping[str, str] | None,
     ) -> "_Child":
         answers, answers_of_child = os.pipe()
-        # Slurm sends SIGUSR2 to all processes of a job: the parent heeds it, and a worker with this mask outlives it.
+        # Slurm sends SIGUSR2 to all processes of a job: the parent handles it; this mask lets the worker survive it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             process = subprocess.Popen(

@@ -13,7 +13,7 @@ from favor.machine.clock import Clock
 CONFIDENCE = 0.95
 DRIFT = 0.05
 BUDGETS_FOR_WANTED_CALLS = 4
-"""Single calls may take so many budgets if that is enough for all that a quantile needs."""
+"""Single calls may take this many budgets if that is enough for the calls that a quantile needs."""
 
 LEAST_TO_SEPARATE = 4
 """Halves of this many samples differ completely by chance in 2 of 70 cases; smaller ones in more than 5 %."""

@@ -85,8 +85,8 @@ def with_more_calls(
 ) -> Timing:
     """The timing with single calls added until it has the `wanted` number, unless they would exceed the rule's budget.
 
-    A median that was known well enough stays so: calls are added until the rule is met again. Other load may slow them
-    down: then they end with the budget.
+    Calls are added until the median is known well enough again. If other load slows them down, they end with the
+    budget.
     """
     missing = wanted - len(timing.seconds)
     if missing <= 0 or missing * timing.quantile(0.5).value > rule.budget:

@@ -31,7 +31,7 @@ LEAST_ENERGY_SECONDS = 3.0
 
 @runtime_checkable
 class FileWorkload(Workload, Protocol):
-    """A workload outside of PyTorch: it measures its memory itself, and may take some batch sizes only."""
+    """A workload outside of PyTorch: it measures its memory itself, and may support only some batch sizes."""
 
     @property
     def batch_sizes(self) -> tuple[int, ...] | None:
@@ -60,7 +60,7 @@ class Bench:
         return self._flagged(step, timing)
 
     def time_single_calls(self, step: str, call: Call, *, least_samples: int, wanted: int) -> Timing:
-        """Time single calls within the budget; where four budgets are enough for the `wanted` number, all of them."""
+        """Time single calls within the budget, or the `wanted` number of calls if four budgets are enough for them."""
         self.channel.begin(step)
         rule = StoppingRule(self.budget, least_samples=least_samples)
         timing = time_calls(call.run, self.device, self.clock, rule)
@@ -72,7 +72,7 @@ class Bench:
         return timing
 
     def peak(self, workload: Workload, batch_size: int, *, roughly: bool = False) -> Peak:
-        """The peak memory of one call, after one that warms up; `roughly` is enough where time is short."""
+        """The peak memory of one call after a warm-up call; `roughly` saves time where a rough value is enough."""
         self.device.release()
         if isinstance(workload, FileWorkload):
             return workload.peak(batch_size, roughly=roughly)
@@ -85,7 +85,7 @@ class Bench:
         return self.device.kind == "cpu" or not isinstance(workload, FileWorkload)
 
     def smallest_batch(self, workload: Workload) -> int:
-        """The smallest possible batch: 1, or 2 where a single image is refused, as by batch norms in training."""
+        """The smallest possible batch: 1, or 2 if a single image is refused (by batch norms in training)."""
         try:
             workload.at(1).run()
         except (RuntimeError, ValueError) as error:
@@ -186,7 +186,7 @@ class Bench:
         return joules / (calls * batch_size) if joules > 0 else None
 
     def _joules(self, meter: EnergyMeter, call: Call) -> tuple[float, int]:
-        """The energy of as many calls as last half the budget, and how many they were."""
+        """The energy of the calls in half the budget, and their number."""
         window = max(LEAST_ENERGY_SECONDS, self.budget / 2)
         meter.start()
         calls, start = 0, self.clock.now()
@@ -216,7 +216,7 @@ def report_largest_batch(bench: Bench, workload: Workload, limit: int, metric: s
         why = "which no third measurement confirmed within the budget and the memory of the device"
         bench.channel.environment({"batch_memory": f"{line}, {why}"})
         return
-    method = f"line through exact peaks: {line}, verified at {memory.measured_to}; low fits whatever has not shown"
+    method = f"line through exact peaks: {line}, verified at {memory.measured_to}; low fits even if memory grows faster"
     bench.channel.found(metric, Estimate(by_line, sure, by_line), method)
 
 

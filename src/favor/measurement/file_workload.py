@@ -39,7 +39,7 @@ class FileInference:
         return Call(run, (images,))
 
     def peak(self, batch_size: int, *, roughly: bool) -> Peak:
-        """The memory of a process of its own: the runtime's allocator tells nothing."""
+        """The memory of a separate process: the runtime's allocator does not report its own."""
         runs = 1 if roughly else RUNS
         grown = growth(self._exported.file(batch_size), self._choice, batch_size, self._img_size, runs)
         return Peak(grown.middle, None, f"{METHOD}, median of {runs} processes", grown.least, grown.most)

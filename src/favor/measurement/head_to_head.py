@@ -1,4 +1,4 @@
-"""Several models measured in one stretch, in turns: A, B, C, A, B, C ..., until their order is known or time is up."""
+"""Several models measured in one session, in turns: A, B, C, A, B, C ..., until their order is known or time is up."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ def measure_head_to_head(
     on_step: Callable[[str], None] = lambda step: None,
     exporting: Mapping[MeasureJob, Findings] = MappingProxyType({}),
 ) -> tuple[Record, ...]:
-    """Measure models in turns for so many seconds at most, each in its own process; a failure gives no record.
+    """Measure models in turns within a time limit in seconds, each in its own process; a failure gives no record.
 
     Each model has an earlier record of its own, so a failure here takes nothing away.
     """
@@ -63,7 +63,7 @@ def _in_stretch(record: Record, stretch: str, names: str) -> Record:
 
 
 class _RoundsEnd:
-    """Ends the rounds when the order of the models is known, or after so many seconds."""
+    """Ends the rounds when the order of the models is known, or when the time is up."""
 
     def __init__(self, seconds: float, clock: Clock, processors: int) -> None:
         self._seconds, self._clock, self._processors = seconds, clock, processors

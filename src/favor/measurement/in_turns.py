@@ -59,7 +59,7 @@ def measure_in_turns(
 
 
 def _warm_again(bench: Bench, single: Call, batch: Call) -> None:
-    """Calls that do not count: other models have used the caches meanwhile, and the memory of an accelerator."""
+    """Calls that do not count: meanwhile, other models have used the caches and the memory of an accelerator."""
     single.run()
     if bench.device.kind != "cpu":
         batch.run()

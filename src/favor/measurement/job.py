@@ -24,7 +24,7 @@ class MeasureJob:
     `device_label` is empty until a node of a cluster takes the job, and limits are None until it starts. Without
     `energy` no meter is searched for, which saves seconds. With `in_turns` inference is timed in turns with other
     workers. A load test finds the largest rate in a `scenario` with 99 % of the answers within `p99` seconds.
-    `calibration` is a data set and `checkpoint` a file or a run's folder with the hash of its content, all for int8;
+    `calibration` is a dataset and `checkpoint` a file or a run's folder with the hash of its content, all for int8;
     `exported` is where the files are that a runtime other than PyTorch opens.
     """
 

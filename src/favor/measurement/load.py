@@ -21,10 +21,10 @@ from favor.trace.workload import Call, Workload
 from favor.units import format_quantity, format_span
 
 SHARE_OF_BATCHES = 0.15
-"""Of the budget, for the times of all batch sizes."""
+"""The share of the budget for timing all batch sizes."""
 
 DOUBLINGS = tuple(2**doublings for doublings in range(10))
-"""The batch sizes that are tried, where the graph does not fix them."""
+"""The batch sizes that are tried, unless the graph fixes them."""
 
 NOT_MLPERF = "a short run of MLCommons' load generator; not a result of MLPerf, and not comparable with one"
 
@@ -148,7 +148,7 @@ def _single_stream(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batch
 
 
 def _multi_stream(bench: Bench, traffic: LoadgenTraffic, job: MeasureJob, batches: Sequence[BatchPoint]) -> None:
-    """The most images that can come at once, query after query: the largest batch whose queries meet the limit."""
+    """The most images per query, one query after another, whose latency meets the limit."""
     streams: list[_Stream] = []
     for batch in batches:
         streams.append(_stream(bench, traffic, job, batch.batch_size, batch.latency, share=1 / len(batches)))
@@ -186,7 +186,7 @@ def _stream(
 
 
 def _best_of(bench: Bench, streams: Sequence[_Stream]) -> Estimate:
-    """The most images per second within the limit, from what surely meets it to what may meet it."""
+    """The most images per second within the limit, with an interval from what surely meets it to what may meet it."""
     if not all(stream.point.decided for stream in streams):
         bench.channel.flag(UNDECIDED)
     surely = [stream.rate.low for stream in streams if stream.point.kept and stream.point.decided]

@@ -24,21 +24,21 @@ LEAST_QUERIES = 10
 
 SHARE_OF_PROBE = 1 / 8
 SHARE_OF_CURVE = 0.15
-"""Of the budget: for one probe at most, and for the rates that only the curve needs."""
+"""Shares of the budget: for one probe at most, and for the rates that only the curve needs."""
 
 CURVE_RATES = (0.25, 0.5, 0.75)
-"""Shares of the largest rate at which the curve has points, too."""
+"""Shares of the largest rate at which the curve gets additional points."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Dynamic batching: a free server takes up to `largest` queries, once that many or the oldest so long wait."""
+    """Dynamic batching: an idle server takes up to `largest` queries, once that many wait or one waited `wait` s."""
 
     largest: int
     wait: float = 0.0
 
     def take(self, waiting: int, waited: float) -> int:
-        """How many of the waiting queries to take now, the oldest of which has waited so many seconds.
+        """How many of the waiting queries to take now, given how long the oldest has waited, in seconds.
 
         >>> policy = Batching(largest=4, wait=0.010)
         >>> policy.take(3, 0.002), policy.take(4, 0.002), policy.take(3, 0.010)
@@ -51,7 +51,7 @@ class Batching:
 
 
 OnAnswer = Callable[[float, bool], bool]
-"""Gets the latency of an answer and whether its query found nobody waiting; returns whether that is enough."""
+"""Gets the latency of an answer and whether its query found no other waiting; returns whether to end the probe."""
 
 
 class Traffic(Protocol):
@@ -108,7 +108,7 @@ class RateSearch:
             kept, exceeded = self._bracket(min(_place(first), top), top, best)
             kept = self._bisect(kept, exceeded, best)
             for batching in batchings[1:]:
-                # Two places up: one alone may be luck.
+                # Two grid steps up: one alone may be luck.
                 if kept is not None and kept + 2 <= top and self._is_kept(kept + 2, batching):
                     best = batching
                     kept, exceeded = self._bracket(kept + 3, top, best, known=kept + 2)
@@ -122,7 +122,7 @@ class RateSearch:
         return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished, decided)
 
     def _bracket(self, place: int, top: int, batching: Batching, known: int | None = None) -> tuple[int | None, int]:
-        """The places of a rate that is kept and of one that is not, by growing steps."""
+        """The grid positions of a rate within the limit and of one beyond it, found by growing steps."""
         kept, exceeded, step = known, top + 1, FIRST_STEP if known is None else 2
         while True:
             if place > top:
@@ -210,7 +210,7 @@ class RateSearch:
         return Estimate(rate, low, None if exceeded is None else exceeded * rates_apart(self._limit, exceeded))
 
     def _fill_curve(self, rate: float, batching: Batching) -> None:
-        """Points at lower rates, which the search itself has no need of."""
+        """Points at lower rates, which the search itself does not need."""
         tried = {point.rate for point in self._of(batching)}
         for share in CURVE_RATES:
             left = self._budget - (self._clock.now() - self._began)
@@ -221,7 +221,7 @@ class RateSearch:
 
 
 def _place(rate: float) -> int:
-    """The place of a rate on the grid, rounded down.
+    """The position of a rate on the grid, rounded down.
 
     >>> _place(1.0), _place(2.0), round(_rate(35), 3)
     (0, 35, 2.0)

@@ -31,7 +31,7 @@ def measure(
 ) -> Record:
     """Measure one model in one phase in its own process; a failure gives a record with its status and reason.
 
-    `exporting` is what making the files of the job gave.
+    `exporting` are the findings of exporting the job's files.
     """
     started = datetime.now(UTC)
     if exporting is not None and exporting.status != "ok":
@@ -53,7 +53,7 @@ def measure(
 
 
 def _with_remedy(job: MeasureJob, exporting: Findings) -> Findings:
-    """What a failed export gave, with what would work; where memory ran out, eager mode may need as much."""
+    """The findings of a failed export, with what would work instead; eager mode is no remedy if memory ran out."""
     if exporting.status != "failed":
         return exporting
     precision = "" if job.precision in PRECISIONS else " --precision fp32"

@@ -74,14 +74,14 @@ class LateAnswers:
 
     @property
     def verdict(self) -> Verdict:
-        """What is decided so far."""
+        """What the test has decided so far."""
         in_time = len(self.latencies) - self.late
         evidence = (self.late * self._if_late + in_time * self._if_in_time) / self._dispersion
         return "exceeded" if evidence >= DECISIVE else "kept" if evidence <= -DECISIVE else "open"
 
     @property
     def seems_kept(self) -> bool:
-        """What the share says where nothing is decided."""
+        """What the share of late answers says if the test has not decided."""
         return bool(self.latencies) and self.late <= TOLERATED * len(self.latencies)
 
     @property

@@ -39,7 +39,7 @@ class StepTime:
 
     @property
     def tells_the_update_apart(self) -> bool:
-        """Whether the step is clearly longer than the update: with a noisy clock both may seem equally long.
+        """Whether the step is clearly longer than the update: with noise, both may seem equally long.
 
         >>> StepTime(1, Estimate(1.0, None, None), update=0.99).tells_the_update_apart
         False

@@ -51,7 +51,7 @@ def measure(job: MeasureJob, channel: Channel) -> None:
         channel.environment({"memory_limit": job.memory_limit, "memory_limit_on": bounded or "nothing"})
     for plugin in job.plugins:
         load_plugin(plugin)
-    # Objects of the libraries stay, so the garbage collection before each timing can skip them.
+    # Objects of the libraries stay alive, so the garbage collection before each timing can skip them.
     gc.freeze()
     start = glance()
     bench = Bench(device, WallClock(), channel, job.budget, job.memory_limit, meter, job.time_limit or math.inf)

@@ -19,7 +19,7 @@ _CONDITIONS: dict[Task, tuple[str, ...]] = {
     "inference": _OF_RUNNING,
     "training": _OF_RUNNING,
 }
-"""What the numbers of a task depend on, besides the image size."""
+"""The conditions that the numbers of a task depend on, besides the image size."""
 _NEEDED: dict[Task, tuple[str, ...]] = {
     "count": (),
     "accuracy": ("dataset", "pipeline"),

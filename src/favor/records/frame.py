@@ -84,7 +84,7 @@ def _column(name: str, values: list[Any]) -> Any:
 
 
 def _quiet_rounds(record: Record, metric: str) -> str | None:
-    """A metric in each round, as the record has it; in rounds with other load it is nan."""
+    """A metric in each round, as text from the record; nan for rounds in which other programs ran."""
     text = _text(record.environment.get(ROUND_KEYS[metric]))
     busy = str(record.environment.get("busy_rounds", "")).split()
     rounds = enumerate(text.split() if text else (), start=1)
@@ -123,7 +123,7 @@ def provenance_text(provenance: Mapping[str, Scalar]) -> str | None:
 
 
 def machine_text(host: Any, device_name: Any, torch: Any, threads: Any) -> str | None:
-    """A machine in short, with all that distinguishes measurements; None if nothing is known about it.
+    """A short description of a machine, with all that distinguishes measurements; None if nothing is known about it.
 
     >>> machine_text("lab-3", "a processor", "2.15.0", 2)
     'a processor, host lab-3, 2 threads, torch 2.15.0'

@@ -64,7 +64,7 @@ def pairs(a: Record, b: Record) -> Pairs | None:
 
 
 def against_the_fastest(records: Sequence[Record]) -> tuple[Pairs, ...]:
-    """The fastest model of the last stretch against each other one; the ratios say how many times as fast it is.
+    """The fastest model of the last session against each other model; the ratios say how many times as fast it is.
 
     The records are the newest of their jobs. A model that took turns at several image sizes is named with the size.
     """

@@ -1,6 +1,6 @@
 """timm's networks as candidates: the accuracies of their published weights, and everything known of their cost.
 
-An accuracy here belongs to weights that can be downloaded. Accuracies of other trainings are left out.
+An accuracy here belongs to weights that can be downloaded. Accuracies of other training runs are left out.
 """
 
 from collections.abc import Iterable, Iterator

@@ -124,7 +124,7 @@ def checkpoint_accuracies(architectures: Iterable[str]) -> tuple[CheckpointAccur
 
 
 def timm_card(architecture: str) -> CardFields:
-    """What is known of an architecture under timm's own name.
+    """The known card fields of an architecture under timm's own name.
 
     >>> timm_card("swin_tiny_patch4_window7_224").how
     'sparse'
@@ -274,7 +274,7 @@ def _number(row: Mapping[str, str], column: str, metric_name: str, scale: float 
 
 @dataclass(frozen=True)
 class _Mapped:
-    """What is known of architectures: our name, the family, or only a family whose place in the taxonomy they share."""
+    """Facts about architectures: our name, the family, or only a family whose place in the taxonomy they share."""
 
     pattern: str
     name: str
@@ -315,7 +315,7 @@ _PRETRAINING = {
     "m30m": "merged-30m",
     "m38m": "merged-38m",
 }
-# Data sets under the name that timm gives them: by name, or by a size in millions or billions, such as lvd142m.
+# Datasets under the name that timm gives them: by name, or by a size in millions or billions, such as lvd142m.
 _OTHER_DATA = re.compile(r"(laion|jft|openai|webli|datacomp|dfn|metaclip|yfcc|cc\d).*|[a-z]{2,}\d+[mb]")
 _DISTILLED = {"dist", "distilled", "ssld"}
 

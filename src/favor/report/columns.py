@@ -17,7 +17,7 @@ _MOST_EXACT = 2**53  # up to here a whole number is itself in JavaScript
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that repeat, each kept once and meant by its number."""
+    """Repeated texts, each stored once and referred to by its number."""
 
     known: dict[str, int] = field(default_factory=dict)
 

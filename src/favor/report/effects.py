@@ -10,7 +10,7 @@ from favor.analyze.trainings import DEFAULT_SCOPE, Scope
 from favor.text import plural
 from favor.units import format_quantity
 
-# What is shown, and the metric and data set behind it.
+# What is shown, and the metric and dataset behind it.
 _SHOWN = {
     "Accuracy on CIFAR-10": ("top1", "cifar10"),
     "Accuracy on Tiny ImageNet": ("top1", "tiny-imagenet"),
@@ -20,7 +20,7 @@ _SHOWN = {
 
 @dataclass(frozen=True)
 class EffectRow:
-    """A change, and what it does by the paper's numbers and by the reader's; empty where no pair has them."""
+    """A change, and its effect by the paper's numbers and by the reader's; empty if no pair has the numbers."""
 
     change: str
     paper: str

@@ -1,4 +1,4 @@
-"""Load tests on the page: latency against rate, throughput against batch, and where the curves break."""
+"""Load tests on the page: latency over rate, throughput over batch size, and the breakpoints of the curves."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The report of a training on a user's own images: accuracy, confusion, and the worst mistakes as pictures."""
+"""The report of a training run on a user's own images: accuracy, confusion, and the worst mistakes as pictures."""
 
 import base64
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from favor.report.page import asset, hash_of
 from favor.version import __version__
 
 LARGEST_TABLE = 25
-"""Classes: nobody reads a larger confusion matrix; the most frequent confusions are listed instead."""
+"""Classes of the largest confusion matrix that is shown; with more, the most frequent confusions are listed."""
 LISTED = 20
 
 

@@ -41,7 +41,7 @@ def page_of(
     library = chart_library() if loads or has_chart(figures) else ""
     data = page_data(gathered, scope, track)
     style, script = _style(), _script()
-    # Every value is escaped where it is put in, but for the few that are made here and hold no record's text as markup.
+    # The template escapes every value, except for a few that are made here and contain no markup from records.
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(asset))
     return environment.get_template("template.html").render(
         policy=_policy(style, [script, library]),
@@ -79,9 +79,9 @@ def _script() -> str:
 
 
 def _policy(style: str, scripts: Iterable[str]) -> str:
-    """What the browser may do: run and style with exactly these texts, and reach nobody."""
+    """The content security policy: the browser runs exactly these scripts and styles, and contacts no server."""
     allowed = " ".join(hash_of(script) for script in scripts if script)
-    # A picture that the page itself makes is all that it may show: a plot on its way to a PNG.
+    # The only images allowed are those that the page makes itself: a plot that is converted to PNG.
     only = f"script-src {allowed}; style-src {hash_of(style)}; img-src blob:"
     return f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
 

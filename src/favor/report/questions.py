@@ -39,7 +39,7 @@ _WISHES: tuple[str | None, ...] = (None, *PREFERENCES)
 
 @dataclass(frozen=True)
 class Deciding:
-    """What a question is decided by: the objective's numbers in a setting, or a published front's models.
+    """The basis of an answer: the objective's numbers in a setting, or the models of a published front.
 
     `setting` is a position in the views' settings; `kept` the number of the text that the objective's setting must
     have; `front` the positions of the models on the published front. `undecided` says why nothing can be ranked.
@@ -77,7 +77,7 @@ def limits_of(views: Views) -> dict[str, tuple[str, str, float]]:
 
 
 def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track = unseen) -> Questions:
-    """All questions on every data set, each on its one basis, and what decides them."""
+    """All questions on every dataset, each on its one basis, and what decides them."""
     places = _places(views)
     fronts = guide_entries(pareto_optimal())
     running = tuple(option for option in limits_of(views) if METRICS[LIMITS[option][0]].depends_on_device)
@@ -130,7 +130,7 @@ class _Place:
 
 
 def _places(views: Views) -> tuple[_Place, ...]:
-    """What a reader can choose between: devices that can decide, or their machines; nothing where there is but one.
+    """The choices of a reader: devices that can decide, or their machines; none if there is only one.
 
     Where models ran in several runtimes, each is a choice of its own: a question never mixes two.
     """
@@ -156,7 +156,7 @@ def _sets_of(options: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 class _Judge:
-    """Asks what decides questions on one data set."""
+    """Asks what decides questions on one dataset."""
 
     def __init__(
         self, comparison: Comparison, views: Views, view: AccuracyView, fronts: Sequence[GuideEntry], texts: Texts
@@ -175,7 +175,7 @@ class _Judge:
     def deciding(self, wish: str | None, device: str | None, options: Sequence[str]) -> Deciding:
         """What decides; limits matter only through the run settings that they select."""
         if not has_place(device, self.devices):
-            nowhere = f"no model with an accuracy on this data set has run on {device}"
+            nowhere = f"no model with an accuracy on this dataset has run on {device}"
             return Deciding(None, "top1", None, "numbers", None, nowhere, None)
         # A limit on something that no model has a number of changes nothing.
         limits = tuple(Limit.named(option, 0.0) for option in options if LIMITS[option][0] in self.measured)

@@ -113,7 +113,7 @@ def _name(row: Row, rows: pd.DataFrame) -> str:
 
 
 def _best(rows: pd.DataFrame, metric: str) -> float | None:
-    """The best number; None if it was disturbed, since then nobody knows which is the best."""
+    """The best number; None if it was disturbed, since then it is unknown which one is best."""
     better, values = METRICS[metric].better, rows[metric]
     if better == "neither" or values.nunique() < 2:
         return None

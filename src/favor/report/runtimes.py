@@ -1,4 +1,4 @@
-"""Models in several runtimes on the page: their speeds, and who changes places between two runtimes."""
+"""Models in several runtimes on the page: their speeds, and which models change places between two runtimes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ def runtimes_sections(records: Iterable[Record]) -> tuple[RuntimesSection, ...]:
 
 
 def runtimes_finding(records: Iterable[Record]) -> str | None:
-    """Who changes places between runtimes, in one line; None if no two models ran in several runtimes."""
+    """Which models change places between runtimes, in one line; None if no two models ran in several runtimes."""
     changes = [change for speeds in speeds_by_setting(records).values() for change in rank_changes(speeds)]
     if not changes:
         return None
@@ -75,7 +75,7 @@ def _is_timed(record: Record) -> bool:
 
 def _speed(repeated: Sequence[Record]) -> Speed:
     readings, counts = [record.metrics[METRIC] for record in repeated], that_counts(repeated)
-    # Other load only ever slows a model down, by nobody knows how much.
+    # Other load only slows a model down, by an unknown factor.
     is_busy = is_disturbed(repeated[counts].environment.get("flags"))
     return Speed(
         readings[counts].value,
@@ -107,7 +107,7 @@ def change_row(change: RankChange) -> tuple[str, ...]:
 
 
 def gain_text(gain: Gain) -> str:
-    """Who gains most and least, in a sentence."""
+    """Which models gain most and least, in a sentence."""
     (most, best), (least, worst) = gain.most, gain.least
     return (
         f"{gain.way}: {gain.mean:.2f} times the speed of eager mode (geometric mean); {most} gains most "

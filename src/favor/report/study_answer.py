@@ -1,4 +1,4 @@
-"""The answer that a study ended with, as its terminal told it."""
+"""The answer of a study, in the words that the terminal printed."""
 
 from dataclasses import dataclass
 

@@ -24,7 +24,7 @@ _LEAST_OF_A_PIPELINE, _MOST_OTHER_PIPELINES = 5, 3
 
 @dataclass(frozen=True)
 class Models:
-    """Who the numbers belong to: one entry per model and image size, in the order of their names.
+    """The models that the numbers belong to: one entry per model and image size, ordered by name.
 
     `default_size` is the image size that favor creates the model with; None for a model that favor does not have.
     """
@@ -41,11 +41,11 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class AccuracyView:
-    """Accuracies on one data set: of one pipeline, or of any pipeline and resolution.
+    """Accuracies on one dataset: of one pipeline, or of any pipeline and resolution.
 
     `pipeline` is None for the one that decides unless another is chosen. `flags` holds, in the order of the models, why
     an accuracy belongs to another configuration than ours; `lengths` the epochs of the shortest and the longest
-    training behind it, for trainings that end after so many minutes, or for all if one is unfinished; else it is None.
+    training run behind it, if they were limited by time or one of them is unfinished; otherwise it is None.
     """
 
     scope: Scope
@@ -114,7 +114,7 @@ def _whole_numbers(rows: pd.DataFrame, name: str) -> list[int | None]:
 
 
 def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, scope: Scope, texts: Texts) -> Iterable[AccuracyView]:
-    """For each data set the pipeline that decides, the other large ones, and all together where there are several."""
+    """For each dataset the pipeline that decides, the other large ones, and all together where there are several."""
     if "top1" not in table.columns or "dataset" not in table.columns:
         return
     for dataset, trained in table[table["top1"].notna()].groupby("dataset", sort=False):
@@ -153,7 +153,7 @@ def _accuracy_view(comparison: Comparison, everyone: pd.DataFrame, texts: Texts)
 
 
 def _lengths(rows: pd.DataFrame) -> list[tuple[float, float] | None] | None:
-    """The epochs of trainings whose setting does not tell them; None without any."""
+    """The epochs of training runs whose setting does not say them; None if there are none."""
     ends = zip(of_open_length(rows), rows["top1_epochs_low"], rows["top1_epochs_high"], strict=True)
     lengths = [(float(low), float(high)) if is_open and not pd.isna(low) else None for is_open, low, high in ends]
     return lengths if any(lengths) else None

@@ -1,4 +1,4 @@
-"""The card beside an exported file: what gets in, what comes out, where it is from, and how it was tested."""
+"""The card beside an exported file: its inputs and outputs, where the model is from, and how it was tested."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class SelfTest(BaseModel):
 
 
 class ExportCard(BaseModel):
-    """All that is needed to use an exported file. `classes` is empty where nobody has named them.
+    """All that is needed to use an exported file. `classes` is empty if the classes have no names.
 
     `class_names` are the classes in words, if they differ from their names; `epochs` is None for published weights.
     """

@@ -58,10 +58,10 @@ def export_file(
     """Write a model in its inference form, for batches like `images` or, with `dynamic_batch`, of any size."""
     check_export(form, precision, file)
     if precision == "int8" and not calibration:
-        raise RequestError("int8 needs images to calibrate with; name a data set with --calibration NAME[:PATH]")
+        raise RequestError("int8 needs images to calibrate with; name a dataset with --calibration NAME[:PATH]")
     fused = fuse(model).cpu()
     program = traced(HalfPrecision(fused) if precision == "fp16" else fused, images.cpu(), dynamic_batch)
-    # Written beside and renamed, so that half a file is never taken for a model.
+    # Written to a temporary file and renamed, so that an incomplete file is never taken for a model.
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.stem}-") as beside:
         finished = Path(beside) / file.name
         graph = Path(beside) / "float.onnx"
@@ -83,7 +83,7 @@ def export_file(
 
 
 class HalfPrecision(nn.Module):
-    """A model with weights and activations in float16 that takes and gives float32."""
+    """A model with weights and activations in float16, and inputs and outputs in float32."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def write_torch(program: torch.export.ExportedProgram, file: Path) -> None:
 
 
 def _operator(error: BaseException) -> str:
-    """The innermost error of the exporter: it names the operator, the outer ones say that something failed."""
+    """The innermost error of the exporter: it names the operator; the outer ones only say that something failed."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

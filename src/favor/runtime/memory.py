@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _forget_peak() -> None:
-    """Let the peak start at what is resident now, where permitted: importing takes more for a moment."""
+    """Reset the recorded peak to the memory that is resident now, if permitted: imports briefly take more."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")

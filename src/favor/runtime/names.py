@@ -75,7 +75,7 @@ def find_runtime(name: str) -> Runtime:
 def check(name: str, precision: str, device_kind: str, *, here: bool = True) -> Runtime:
     """The runtime, if it can run at this precision on this kind of device and is installed; refused otherwise.
 
-    If it is to run elsewhere, as on the nodes of a cluster, what is installed here does not matter.
+    If it runs elsewhere, such as on the nodes of a cluster, it does not matter what is installed here.
 
     >>> check("eager", "int8", "cpu")
     Traceback (most recent call last):
@@ -134,7 +134,7 @@ def _require_compiler() -> None:
     compilers = (wanted,) if wanted else ("g++", "clang++")
     if not any(shutil.which(compiler) for compiler in compilers):
         raise RequestError(
-            f"compile needs a C++ compiler on the CPU, and {_words(compilers, 'or')} is not here; install g++, or use "
+            f"compile needs a C++ compiler on the CPU, but {_words(compilers, 'or')} is not here; install g++, or use "
             "--runtime eager"
         )
 

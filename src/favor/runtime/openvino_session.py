@@ -22,7 +22,7 @@ _NOISE = ("Exception from ", "Check 'false' failed", "FrontEnd API failed", "Mod
 class OpenVinoSession:
     """An ONNX file, or one of OpenVINO's own, in OpenVINO on the CPU.
 
-    What is not quantized is calculated in float32; OpenVINO's own choice is bfloat16 on processors that have it.
+    Operators that are not quantized compute in float32; OpenVINO's default is bfloat16 on processors that support it.
     """
 
     def __init__(self, file: Path, choice: Choice) -> None:
@@ -69,7 +69,7 @@ def _sizes(ends: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def reason(error: RuntimeError | UnicodeDecodeError) -> str:
-    """The operator and what is wrong with it: OpenVINO's errors begin with the places in its code that they passed."""
+    """The operator and what is wrong with it: OpenVINO's errors begin with locations in its own code."""
     if isinstance(error, UnicodeDecodeError):
         return "it has names that are not text"
     lines = [line.strip() for line in str(error).splitlines()]

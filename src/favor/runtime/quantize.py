@@ -19,7 +19,7 @@ INPUT = "images"
 
 
 def quantize_onnx(float_file: Path, file: Path, batches: Sequence[Tensor]) -> None:
-    """Quantize an ONNX file with ONNX Runtime: 8-bit weights by channel, activations by the ranges they have here."""
+    """Quantize an ONNX file with ONNX Runtime: 8-bit weights per channel, activations by their calibrated ranges."""
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

@@ -1,4 +1,4 @@
-"""What all runtimes have in common: how a model is to be run, what a record says of it, and how to run a batch.
+"""What all runtimes have in common: how to run a model, the environment on its record, and how to run a batch.
 
 Neither this nor a session of ONNX Runtime or OpenVINO imports torch before its outputs are tensors, so that the memory
 of a session can be measured without PyTorch's.
@@ -90,6 +90,6 @@ def as_logits(outputs: object, images: int) -> NDArray[np.floating]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error that says something; those of compilers have hundreds."""
+    """The first meaningful line of an error; errors of compilers have hundreds of lines."""
     lines = [line.strip() for line in str(error).splitlines()]
     return one_line(RuntimeError(next((line for line in lines if line), type(error).__name__)))

@@ -75,7 +75,7 @@ def model_card(repository: str, trained: Trained, evidence: Evidence, url: str, 
 
 
 def study_card(repository: str, records: Sequence[Record], tables: Sequence[tuple[str, str]]) -> str:
-    """The card of a study: a table for each data set, and what the records are."""
+    """The card of a study: a table for each dataset, and what the records are."""
     data = DatasetCardData(pretty_name=repository.partition("/")[2], tags=["favor", "benchmark"])
     models = len({record.name for record in records})
     machines = sorted({_machine(record) for record in records if "device_name" in record.environment})

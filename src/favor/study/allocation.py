@@ -11,7 +11,7 @@ from favor.study.train_jobs import TrainJob, dataset_of, stage_conditions
 
 @dataclass(frozen=True)
 class Allocation:
-    """Jobs that one allocation runs one after another: a training alone, or a share of the short jobs."""
+    """Jobs that one allocation runs one after another: a training run alone, or a share of the short jobs."""
 
     jobs: tuple[Job, ...]
 

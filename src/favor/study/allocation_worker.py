@@ -38,7 +38,7 @@ _KILLED = re.compile(r": killed by SIG(TERM|KILL|USR2)\b")
 class Work:
     """The work of one allocation; it is sent to the node as it is.
 
-    `processes` is the number of processes that one task starts for a training; None leaves that to the study.
+    `processes` is the number of processes that one task starts for a training run; None leaves that to the study.
     """
 
     study: Path
@@ -53,7 +53,7 @@ class Work:
 def work_on(work: Work, cluster: str, node: str, rank: int = 0) -> None:
     """Do the jobs of an allocation that have no record yet; an allocation that was stopped continues where it stopped.
 
-    Of several tasks of a training, the first (`rank` 0) reports and the others only take part.
+    If a training run has several tasks, the first (`rank` 0) reports and the others only take part.
     """
     os.environ |= {CLUSTER_VARIABLE: cluster, NODE_VARIABLE: node}
     reporter = _Reporter(ProgressFile.of(work.study, work.submission, work.index), node, work.machine.label)
@@ -66,7 +66,7 @@ def work_on(work: Work, cluster: str, node: str, rank: int = 0) -> None:
             _lead(work, jobs, reporter)
         else:
             for job in jobs:
-                assert isinstance(job, TrainJob)  # noqa: S101 - only trainings have several tasks
+                assert isinstance(job, TrainJob)  # noqa: S101 - only training runs have several tasks
                 follow_training(job, work.study, work.submission.writer(work.index))
     except Exception as error:
         if rank == 0:
@@ -83,7 +83,7 @@ def _check(machine: Machine, node: str) -> None:
 
 
 def jobs_of_allocation(work: Work) -> tuple[Job, ...]:
-    """The jobs without a record; of repeated ones, those without a record by this allocation."""
+    """The jobs without a record; if jobs are repeated, those without a record by this allocation."""
     own = work.study / FOLDER_NAME / f"{work.submission.writer(work.index)}.jsonl"
     written = read(own).records if own.is_file() else ()
     records = written if work.submission.repeats else records_of(work.study)
@@ -117,7 +117,7 @@ def _lead(work: Work, jobs: Sequence[Job], reporter: "_Reporter") -> None:
 
 
 class _NodeExecutor:
-    """The executor of a node. A killed worker says nothing about its model there, so its job stays undone."""
+    """The executor of a node. A killed worker does not mean that its model failed there, so its job stays undone."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

@@ -16,7 +16,7 @@ from favor.training.slurm_step import first_node
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """A job on a cluster: its node, since when it runs and at which step; why it waits; or how it was lost."""
+    """A job on a cluster: its node, start and step if it runs; the reason if it is queued or lost."""
 
     status: Literal["running", "queued", "lost"]
     node: str = ""
@@ -27,7 +27,7 @@ class Whereabouts:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the jobs of an allocation are; of a running one, the key of the job that it works on."""
+    """Where the jobs of an allocation are, and for a running allocation the key of its current job."""
 
     whereabouts: Whereabouts
     running: str | None = None

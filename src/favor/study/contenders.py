@@ -10,11 +10,11 @@ from favor.study.resolved import ResolvedStudy
 from favor.study.summary import compared_models
 
 MARGIN = 0.1
-"""A first look is rough: a model that is slower by this share, beyond its interval, may still be the fastest."""
+"""A first measurement is rough: a model that is slower by this share, beyond its interval, may still be the fastest."""
 
 
 def accurate_enough(study: ResolvedStudy, table: pd.DataFrame) -> frozenset[str]:
-    """The models that can be favored for speed: all whose accuracy is known and enough, or not known yet."""
+    """The models that can be favored for speed: those whose accuracy is high enough, or not known yet."""
     rows = compared_models(study, table)
     top1 = column_of(rows, "top1").astype(float)
     known = rows[top1.notna()]
@@ -28,8 +28,8 @@ def contenders(
 ) -> list[tuple[str, int]]:
     """The models (name and image size) that may be the fastest with the study's minimum accuracy, the fastest first.
 
-    The measurement of a `doubtful` one says nothing: it can always win. The table holds the study's records and those
-    that ship with favor.
+    A `doubtful` model can always win, since its measurement proves nothing. The table holds the study's records and
+    those that ship with favor.
     """
     rows = compared_models(study, table)
     if "throughput" not in rows.columns:

@@ -28,7 +28,7 @@ _LINE_METRICS = {
 class Display:
     """Shows a run: a line for each job that ended, above a bar with the time left where there is a terminal.
 
-    Without a terminal, a long job gets a line now and then.
+    Without a terminal, a long job prints a line from time to time.
     """
 
     def __init__(self, bar: "Progress", forecast: Forecast, folder: Path | None, total: int, clock: Clock) -> None:

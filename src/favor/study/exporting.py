@@ -14,12 +14,12 @@ from favor.training.export_worker import ExportJob
 
 TIME_LIMIT = 1800.0
 MOST_BYTES = 4 * 2**30
-"""Of files that are kept for other jobs: the float graphs of twenty models of ViT-B's size."""
+"""Bytes of files that are kept for other jobs: the float graphs of twenty models of ViT-B's size."""
 
 
 @dataclass(frozen=True)
 class ExportedJob:
-    """A job with the place of its files, and what exporting them gave; None where PyTorch runs the model itself."""
+    """A job with the folder of its files, and the findings of exporting them; None if PyTorch runs the model itself."""
 
     job: MeasureJob
     findings: Findings | None

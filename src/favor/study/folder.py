@@ -71,7 +71,7 @@ def _checked(request: object, number: int, source: YamlFile) -> ResolvedStudy:
         first = error.errors()[0]
         where = f"{source.place}:{source.line(('requests', number, *first['loc']))}"
         raise RequestError(f"{where} was changed: {path_text(first['loc'])}: {first['msg']}; {_REMEDY}") from error
-    # Of what is written: an earlier version had fewer keys.
+    # The hash covers the keys in the file: an earlier version had fewer.
     if content_hash(content) != saved_hash:
         raise RequestError(f"{source.place} was changed since the study began; {_REMEDY}")
     return study

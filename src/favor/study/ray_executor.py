@@ -19,7 +19,7 @@ from favor.study.submission import new_submission
 from favor.units import format_quantity
 
 RETRIES = 3
-"""How often a task restarts if its worker or node is lost; a training continues from its last checkpoint."""
+"""How often a task restarts if its worker or node is lost; a training run continues from its last checkpoint."""
 
 LOOK_SECONDS = 5.0
 
@@ -37,7 +37,7 @@ class Resources:
         return f"{self.num_cpus:g} CPUs, {self.num_gpus:g} GPUs{memory}"
 
     def fit(self, node: Mapping[str, float]) -> bool:
-        """Whether a node with these resources, by Ray's names, has as much."""
+        """Whether a node with these resources (Ray's names) has enough for it."""
         asked = (("CPU", self.num_cpus), ("GPU", self.num_gpus), ("memory", self.memory or 0))
         return all(node.get(name, 0.0) >= amount for name, amount in asked)
 
@@ -51,7 +51,7 @@ class RayExecutor:
     options: ExecutorOptions
 
     def resources(self, allocation: Allocation, largest_node: float) -> Resources:
-        """A measurement has a GPU, or all processors of a node, for itself; a training has a process per GPU."""
+        """A measurement has a GPU, or all processors of a node, for itself; a training run has a process per GPU."""
         options = self.options
         gpus = options.gpus_per_node if allocation.trains else min(1, options.gpus_per_node)
         alone = allocation.measures and not gpus
@@ -67,7 +67,7 @@ class RayExecutor:
     ) -> None:
         """Run the allocations; an allocation that fails is reported, and its jobs stay undone.
 
-        Ctrl-C lets trainings save a checkpoint.
+        Ctrl-C lets training runs save a checkpoint.
         """
         ray = require_ray()
         study, gpus = self.study, self.options.gpus_per_node

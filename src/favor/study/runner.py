@@ -94,8 +94,8 @@ def run_jobs(
 ) -> Run:
     """Do the jobs in their order; Ctrl-C saves the metrics that the interrupted job had measured.
 
-    `choose` gives the next of the jobs that are left, and may wait until the machine is quiet. A job that
-    `has_to_repeat` is done once more.
+    `choose` returns the next of the remaining jobs, and may first wait until the machine is quiet. A job for which
+    `has_to_repeat` is true is done once more.
     """
     refused: list[RequestError] = []
     left = list(jobs)

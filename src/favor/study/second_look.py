@@ -1,4 +1,4 @@
-"""The second look of a study: the models that can still win head to head, then doubtful measurements once more.
+"""The second look of a study: models that can still win are measured head to head, then doubtful ones once more.
 
 The first look at all models is short; the rest of the total budget goes where the answer is open.
 """
@@ -69,7 +69,7 @@ class SecondLook:
         self._repeat(first=can_win)
 
     def choose(self, left: Sequence[Job]) -> Job:
-        """The next job, of a phase's measurements those first that can decide the answer; waits for a quiet machine."""
+        """The next job; within a phase, jobs that can decide the answer come first. Waits for a quiet machine."""
         if not isinstance(left[0], MeasureJob):
             return left[0]
         deciding = [job for job in left if job.phase == left[0].phase and self._decides(job)]
@@ -78,7 +78,7 @@ class SecondLook:
         return job
 
     def has_to_repeat(self, job: Job, records: Sequence[Record]) -> bool:
-        """Whether a job was disturbed that can decide the answer: it is repeated once, unless that is hopeless."""
+        """Whether a job that can decide the answer was disturbed. It is then repeated once, unless that is hopeless."""
         disturbed = any("busy" in flags_of(record) for record in records)
         if not disturbed or not self._decides(job) or job in self._repeated or self.quiet.is_hopeless:
             return False
@@ -90,7 +90,7 @@ class SecondLook:
         return isinstance(job, MeasureJob) and job.phase == "inference" and job.name in self._can_be_favored
 
     def _wait_for_quiet(self, job: Job) -> bool:
-        """Wait until other programs are idle, as long as the job still fits; whether they are."""
+        """Wait until other programs are idle, as long as the job still fits; returns whether they are."""
         text = "waiting until other programs are idle"
         most = self.forecast.available() - self.forecast.seconds_of(job, min(job.budget, LEAST_BUDGET))
         return self.quiet.wait(most, lambda: self.watcher.at_step(job, text))
@@ -120,7 +120,7 @@ class SecondLook:
         return list(_fitting(chosen[:MOST_CONTENDERS], SHARE_OF_FREE_MEMORY * self.free_memory))
 
     def _affordable(self, rivals: list[MeasureJob]) -> list[MeasureJob]:
-        """The first of the rivals, as many as there is time for."""
+        """The first rivals, as many as there is time for."""
         while rivals and self._setup(rivals) + LEAST_SECONDS_PER_MODEL * len(rivals) > self.forecast.available():
             rivals = rivals[:-1]
         return rivals

@@ -1,7 +1,7 @@
 """The executor for Slurm clusters: submits allocations as job arrays through submitit, and asks the queue about them.
 
-A job that is preempted or reaches its time limit gets SIGUSR2 or SIGTERM. A training then saves a checkpoint, and the
-job puts itself back into the queue.
+A job that is preempted or reaches its time limit gets SIGUSR2 or SIGTERM. A training run then saves a checkpoint, and
+the job puts itself back into the queue.
 """
 
 import math
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from favor.study.allocation_worker import Work
 
 MOST_TIMEOUTS = 10_000
-"""How often a job may reach its time limit: it always goes on from where it was."""
+"""How often a job may reach its time limit; each time, it continues where it stopped."""
 
 ARRAY_SIZE = 1001
 """Slurm's default of MaxArraySize."""
@@ -80,13 +80,13 @@ class SlurmWork:
                 node=environment["SLURMD_NODENAME"],
                 rank=int(environment["SLURM_PROCID"]),
             )
-        except InterruptedJob:  # a training that got SIGTERM has saved its checkpoint
+        except InterruptedJob:  # a training run that got SIGTERM has saved its checkpoint
             signal.raise_signal(signal.SIGUSR2)
 
     def checkpoint(self) -> "submitit.helpers.DelayedSubmission":
         """Let the worker save its state; called on a signal, before submitit puts the job back into the queue.
 
-        A job that was canceled stays so, and one that Slurm itself puts back is left to Slurm.
+        A canceled job stays canceled; requeueing by Slurm itself is left to Slurm.
         """
         from submitit.helpers import DelayedSubmission
 
@@ -143,7 +143,7 @@ class SlurmExecutor:
             yield from (alike[first : first + size] for first in range(0, len(alike), size))
 
     def parameters(self, allocations: Sequence[Allocation]) -> dict[str, Any]:
-        """What allocations of one kind ask for, in the words of `sbatch`."""
+        """What allocations of one kind request, as options of `sbatch`."""
         options = self.options
         trains = allocations[0].trains
         asked = {
@@ -180,7 +180,7 @@ class SlurmExecutor:
             raise WorkError(f"{self.folder}: cannot submit: {error.strerror or error}; submit again later") from error
 
     def _take_back(self, submission: Submission) -> None:
-        """Cancel what Slurm took nevertheless: sbatch may give up while the controller goes on."""
+        """Cancel jobs that Slurm accepted nevertheless: sbatch may time out while the controller continues."""
         _ask("scancel", f"--name={submission.name}")
         withdraw(self.folder, submission)
 

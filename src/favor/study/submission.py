@@ -49,7 +49,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Progress(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far an allocation is: the job it works on, where, since when, and at which step; or what stopped it."""
+    """The progress of an allocation: its current job, node, start and step; or what stopped it."""
 
     node: str
     job: str = ""
@@ -72,7 +72,7 @@ class ProgressFile:
         write_whole(self.file, msgspec.json.encode(progress))
 
     def read(self) -> Progress | None:
-        """None if the allocation has not started, or if its file is damaged."""
+        """The progress in the file; None if the allocation has not started, or if its file is damaged."""
         try:
             return _read(self.file, Progress)
         except RequestError:

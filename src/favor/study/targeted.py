@@ -29,7 +29,7 @@ from favor.text import first_few
 _MEASURABLE = ("throughput", "latency_p50", "latency_p99", "inference_memory", "memory_process", "energy_per_image")
 _MEMORY = ("inference_memory", "memory_process")
 _USUAL_DEVICE = "p100"
-"""Its simulated times predict those of processors best: it has no tensor cores."""
+"""The GPU whose simulated times predict those of processors best; it has no tensor cores."""
 _WITHOUT_SIMULATION = 0.7
 """Standard deviation of the logarithm of a cost that is predicted from the number of parameters alone."""
 _WATTS = 30.0
@@ -138,7 +138,7 @@ class _Predictions:
     def of(self, name: str, img_size: int, params: float) -> Callable[[str], tuple[float, ...]]:
         """The predictors of a model's costs by metric, all logarithms."""
         record = self.records.get((name, img_size))
-        # About every second parameter is used once per token of 16 x 16 pixels, where nothing else is known.
+        # A guess if nothing else is known: half of the parameters are used once per token of 16 x 16 pixels.
         macs = self.macs.get((name, img_size)) or 0.5 * params * (img_size / 16) ** 2
 
         def predictors(cost: str) -> tuple[float, ...]:
@@ -158,7 +158,7 @@ class _Predictions:
 
 
 def _mix(by_work: float, simulated: float) -> float:
-    """A prediction for a processor: of multiply-adds and simulated time, each explains about half.
+    """A prediction for a processor: multiply-adds and simulated time explain about half of its cost each.
 
     A processor is about a hundred times slower than the simulated device.
     """
@@ -201,7 +201,7 @@ class Answered:
 
     @property
     def open(self) -> tuple[Candidate, ...]:
-        """The candidates that could be the answer although their measurements say nothing."""
+        """The candidates that could still be the answer because their measurements are uninformative."""
         chances = self.outlook.chances
         return tuple(self.candidates[at] for at, one in self.measured.items() if one.is_open and chances[at] > 0)
 
@@ -250,7 +250,7 @@ def measure_for(
 
 
 def _was_disturbed(record: Record, costs: Sequence[str]) -> bool:
-    """Whether other load, or a contradiction, puts a number in doubt that decides."""
+    """Whether other load, or a contradiction, puts a deciding number in doubt."""
     flags = record.environment.get("flags")
     return record.status == "ok" and any(is_disturbed(flags_on(name, flags)) for name in costs)
 
@@ -258,7 +258,7 @@ def _was_disturbed(record: Record, costs: Sequence[str]) -> bool:
 def measured_in(record: Record, costs: Sequence[str], budget: float | None = None) -> Measured:
     """The measured numbers of a record with their relative standard deviations; none if it failed.
 
-    It is open if one of the costs, which decide, says nothing.
+    The measurement is open if one of the deciding costs is uninformative.
     """
     spent = budget if budget is not None else float(record.environment.get("budget", 0.0))
     if record.status != "ok":
@@ -278,7 +278,7 @@ def measured_in(record: Record, costs: Sequence[str], budget: float | None = Non
 
 
 def _deviation(name: str, reading: Reading, flags: str | None) -> float | None:
-    """The relative standard deviation of a number, by the rules of analyze/intervals.py; None if it says nothing."""
+    """The relative standard deviation of a number, by the rules of analyze/intervals.py; None if uninformative."""
     if reading.low is not None and reading.high is not None:
         own = math.log(reading.high / max(reading.low, 1e-3 * reading.value)) / (2 * Z)
     elif is_disturbed(flags):

@@ -1,4 +1,4 @@
-"""The answers of a trained model to the evaluation images, one by one, and its worst mistakes as pictures."""
+"""The predictions of a trained model for each evaluation image, and its worst mistakes as pictures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Answer:
-    """The number of an evaluation image, its class and the answer by their numbers, and the answer's probability."""
+    """The index of an evaluation image, its class and the predicted class (as indices), and the probability."""
 
     sample: int
     label: int
@@ -29,7 +29,7 @@ class Answer:
 def answers_of(
     trained: Classifier, data: DataSet, workers: int, broken: BrokenImages, at: Callable[[int], None]
 ) -> list[Answer]:
-    """The answers to all evaluation images that can be read; `at` is told how many are done."""
+    """The predictions for all evaluation images that can be read; `at` gets the number of images done."""
     loader = EvaluationLoader(
         data.evaluation,
         BATCH,
@@ -50,7 +50,7 @@ def answers_of(
 
 
 def worst(answers: list[Answer]) -> list[Answer]:
-    """The mistakes that the model was most sure of; without any, the right answers that it was least sure of."""
+    """The most confident mistakes; if there are none, the least confident correct predictions."""
     wrong = sorted((one for one in answers if one.predicted != one.label), key=lambda one: -one.probability)
     return (wrong or sorted(answers, key=lambda one: one.probability)[: SHOWN // 3])[:SHOWN]
 

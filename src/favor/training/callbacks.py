@@ -1,4 +1,4 @@
-"""Callbacks of a training: the loop reports progress, a terminal or a program shows it."""
+"""Callbacks of a training run: the loop reports progress, a terminal or a program shows it."""
 
 from dataclasses import dataclass
 from typing import Protocol

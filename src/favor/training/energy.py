@@ -1,4 +1,4 @@
-"""The energy of a training, if the device reports it; if a meter fails, the run goes on without energy."""
+"""The energy of a training run, if the device reports it; if a meter fails, the run goes on without energy."""
 
 from favor.machine.device import Device
 from favor.machine.energy import CodeCarbon, EnergyError, EnergyMeter, find_energy_meter

@@ -40,7 +40,7 @@ from favor.zoo.registry import card, create_model
 SEED = 0
 CALIBRATION_IMAGES = 128
 TEST_IMAGES, TEST_IMAGES_INT8 = 64, 512
-"""The accuracy that int8 costs is a share of images, whose estimate takes more of them than a deviation does."""
+"""Images in the self-test; estimating a change in accuracy (int8) takes more of them than a deviation does."""
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2}
 """The largest deviations that rounding explains, as shares of the largest output; int8 has no such limit."""
 _BATCH = 16
@@ -49,7 +49,7 @@ GENERATED = "synthetic"
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own data set where they are None.
+    """What to export. `data` and `calibration` are `NAME[:PATH]`; the model's own dataset where they are None.
 
     With `pretrained`, `source` is the name of a model, and its published weights are used: the default ones or a tag's.
     A named model takes images of any size, by default its own or that of the weights.
@@ -69,9 +69,9 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class Subject:
-    """The model to export, how images get in, where it is from, and what its outputs mean.
+    """The model to export, its preprocessing, where it is from, and its classes.
 
-    `trained` is what a checkpoint says. The data set and the classes are missing where the weights are fresh.
+    `trained` is what a checkpoint says. The dataset and the classes are missing where the weights are fresh.
     """
 
     model: nn.Module
@@ -85,12 +85,12 @@ class Subject:
     class_names: tuple[str, ...] = ()
 
     def images(self, split: ImageSource, count: int) -> tuple[Tensor, Tensor]:
-        """So many images of a split, from all over it, as the model takes them, and their labels."""
+        """This number of images, spread over a split, preprocessed for the model, and their labels."""
         return images_of(split, count, self.framing, self.normalization)
 
 
 def images_of(split: ImageSource, count: int, framing: Framing, normalization: Normalization) -> tuple[Tensor, Tensor]:
-    """So many images of a split, from all over it, as a model takes them, and their labels."""
+    """This number of images, spread over a split, preprocessed for a model, and their labels."""
     samples = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))
     fetched = split.fetch(samples, center_cut(framing, len(samples)))
     if not len(fetched.samples):
@@ -116,7 +116,7 @@ def subject_of(checkpoint: Path) -> Subject:
 
 
 def own_images(checkpoint: Path, trained: Trained) -> DataSet:
-    """The data set that a checkpoint was trained on, for int8; where it is not here, others have to be named."""
+    """The dataset that a checkpoint was trained on, for int8; where it is not here, others have to be named."""
     try:
         return own_data(checkpoint, trained.dataset, trained.classes)
     except RequestError as error:
@@ -194,7 +194,7 @@ def _subject(request: ExportRequest) -> Subject:
     _refuse_known_failure(request, known.name)
     if request.precision == "int8" and request.calibration is None:
         raise RequestError(
-            f"int8 needs images to calibrate with; name a data set with --calibration NAME[:PATH], or export a "
+            f"int8 needs images to calibrate with; name a dataset with --calibration NAME[:PATH], or export a "
             f"checkpoint of {known.name}, which has its own"
         )
     if request.pretrained is not False:
@@ -254,7 +254,7 @@ def _images_of_option(option: str, text: str) -> DataSet:
 
 
 def named_images(text: str) -> DataSet:
-    """The data set `NAME[:PATH]`; a folder of images without class folders will do, since labels are not needed."""
+    """The dataset `NAME[:PATH]`; a folder of images without class folders will do, since labels are not needed."""
     folder = parse(text).path if text.startswith("folder:") else None
     if folder is not None and folder.is_dir():
         names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS)
@@ -265,13 +265,13 @@ def named_images(text: str) -> DataSet:
 
 
 def _is_here(name: str) -> bool:
-    """Whether a data set is inside the package or in the folder of data sets."""
+    """Whether a dataset is inside the package or in the folder of datasets."""
     known = parse(name).known
     return not known.places or find(parse(name)) is not None
 
 
 def _opened(request: ExportRequest) -> Callable[[Tensor], Tensor]:
-    """The file as others will open it."""
+    """The exported file, opened as a user would open it."""
     if request.form not in OPENERS:
         return torch.export.load(request.file).module()  # written by ourselves a moment ago
     return open_file(request.file, Choice(OPENERS[request.form], request.precision)).run

@@ -27,7 +27,7 @@ FIXED_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """The batch sizes that get a file of their own where the graph fixes it."""
 
 QUICK_CALIBRATION_IMAGES, QUICK_TEST_IMAGES = 16, 64
-"""For fresh weights, whose speed and size do not depend on the ranges, and whose answers mean nothing."""
+"""Images for fresh weights: their speed and size do not depend on the calibration, and their outputs mean nothing."""
 
 _CHECKED = 2
 """Images on which the outputs of a float file are compared with eager mode."""
@@ -288,7 +288,7 @@ class _Images:
         except RequestError:
             if named is None:
                 raise
-            # A change of top-1 on other images than the checkpoint's would be taken for one on its data set.
+            # A change of top-1 on other images than the checkpoint's would be taken for one on its dataset.
             test, _ = subject.images(named.evaluation, TEST_IMAGES_INT8)
             calibration, _ = subject.images(named.train, CALIBRATION_IMAGES)
             return cls(calibration, test, None, named.name, training)
@@ -298,7 +298,7 @@ class _Images:
 
 
 def _training_of(trained: "Trained") -> dict[str, Scalar]:
-    """The training of the weights, as the records of its accuracies tell of it."""
+    """The training run behind the weights, described as in the records of its accuracies."""
     before = {"pretraining": trained.pretraining, "pretraining_pipeline": trained.pretraining_pipeline}
     length = {"recipe.epochs": trained.recipe.epochs} if trained.minutes is None else {"minutes": trained.minutes}
     told = {"dataset": trained.dataset, "pipeline": trained.pipeline_name, **before, **length}

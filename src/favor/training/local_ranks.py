@@ -12,7 +12,7 @@ from favor.training.request import TrainingRequest
 
 @contextmanager
 def started_ranks(request: TrainingRequest) -> Iterator[None]:
-    """Start the other processes of a training, and give all of them the environment variables of torchrun.
+    """Start the other processes of a training run, and give all of them the environment variables of torchrun.
 
     When this process ends, their standard input ends, and they end too.
     """

@@ -39,7 +39,7 @@ from favor.zoo.training import tell_progress
 
 Ending = Literal["done", "stopped"]
 
-# Reading a number from an accelerator synchronizes it; a loss that is not finite stays so in the sum.
+# Reading a number from an accelerator synchronizes it; once a loss is not finite, the sum is not, either.
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_ELSEWHERE = 10
 SMALLEST_SCALE = 2.0**-10
@@ -224,7 +224,7 @@ def _take_step(parts: Parts, progress: Progress, batches: Iterator[Batch], unrea
 
 
 def _abandon_step(parts: Parts, progress: Progress, unread: list[Tensor], buffers: list[Tensor]) -> None:
-    """Undo what an unfinished step has changed: the resumed run takes it again from its beginning."""
+    """Undo the changes of an unfinished step: the resumed run repeats it from its beginning."""
     with torch.no_grad():
         for buffer, kept in zip(parts.learner.weights.buffers(), buffers, strict=True):
             buffer.copy_(kept)
@@ -296,7 +296,7 @@ def _record(parts: Parts, progress: Progress, scores: Scores) -> Record:
 
 
 def _memory(parts: Parts) -> Memory:
-    """The peak of the whole training where the device tells it, else that of the survey's step."""
+    """The peak of the whole training run if the device reports it, otherwise that of the survey's step."""
     if parts.device.kind != "cuda":
         survey = parts.survey
         alone = ", without the buffers for the exchange of gradients" if parts.processes.count > 1 else ""

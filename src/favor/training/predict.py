@@ -52,9 +52,9 @@ _log = logging.getLogger("favor.training")
 
 GUESSES = 5
 WORTH_SEARCHING = 100
-"""So many of the largest batches make a search for the best batch size worthwhile."""
+"""The search for the best batch size is worthwhile from this many of the largest batches on."""
 IMAGENET = "imagenet-1k"
-"""The data set whose classes published weights have."""
+"""The dataset whose classes published weights have."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def load_trained(path: Path, device: torch.device) -> tuple[Trained, nn.Module]:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A trained model that is ready to run: what its outputs mean, how images get in, and how a batch is run.
+    """A trained model that is ready to run: its classes, its preprocessing, and how to run a batch.
 
     `training` says where its weights are from; `epochs` and `top1`, that of its last evaluation, are None if unknown.
     `class_names` are the classes in words, if they differ from their names.
@@ -162,7 +162,7 @@ def _runner(model: nn.Module, precision: Precision, device: Device) -> Callable[
 
 @dataclass(frozen=True)
 class Published:
-    """A model with published weights for ImageNet-1k's classes, and how they want images to be prepared."""
+    """A model with published weights for ImageNet-1k's classes, and their preprocessing."""
 
     name: str
     network: nn.Module
@@ -275,9 +275,9 @@ def evaluate_checkpoint(
     img_size: int | None = None,
     watched: Callable[[EvaluationLoader], Iterable[Batch]] = iter,
 ) -> tuple[Classifier, DataSet, Scores]:
-    """Evaluate a model on a data set, by default the one that it was trained on; `watched` passes the batches on."""
+    """Evaluate a model on a dataset, by default the one that it was trained on; `watched` passes the batches on."""
     if pretrained is not False:
-        place_of(parse(data or IMAGENET))  # a missing data set is refused before weights are downloaded
+        place_of(parse(data or IMAGENET))  # a missing dataset is refused before weights are downloaded
     trained = open_classifier(path, device, pretrained, img_size)
     known = _evaluated_on(path, trained, data, published=pretrained is not False)
     if known.classes != trained.classes:
@@ -302,7 +302,7 @@ def evaluate_checkpoint(
 
 
 def _evaluated_on(path: Path, trained: Classifier, data: str | None, published: bool) -> DataSet:
-    """The data set to evaluate on: the model's own with its split, or another; all of a folder that is not split.
+    """The dataset to evaluate on: the model's own with its split, or another; all of a folder that is not split.
 
     Published weights were not trained here, so no image of a known set is held out.
     """
@@ -318,7 +318,7 @@ def _evaluated_on(path: Path, trained: Classifier, data: str | None, published: 
 def own_data(
     path: Path, dataset: str, classes: tuple[str, ...], opened: Callable[[str], DataSet] = open_data
 ) -> DataSet:
-    """The data set that a model was trained on; a different one is refused.
+    """The dataset that a model was trained on; a different one is refused.
 
     A folder is found through the `data.json` beside the checkpoint, with the evaluation images of the training.
     """
@@ -355,7 +355,7 @@ def images_in(places: Sequence[Path]) -> tuple[list[str], list[Prediction]]:
 
 
 def best_prediction_batch(trained: Classifier, images: int, most: int) -> int:
-    """The batch size with which so many images are classified the fastest, at most `most`.
+    """The batch size that classifies this number of images the fastest, at most `most`.
 
     The search takes as long as classifying about four of the largest batches, so that a few images do without.
     """

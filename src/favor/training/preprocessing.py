@@ -1,4 +1,4 @@
-"""How images are prepared: as a recipe says, or as weights want it."""
+"""The preprocessing of images: that of a recipe, or that of published weights."""
 
 import math
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def normalization_of(recipe: Recipe) -> Normalization:
 
 
 def framing_for(checkpoint: Checkpoint, img_size: int | None = None) -> Framing:
-    """How images are cut for pretrained weights, at their own size unless another is given.
+    """How images are cropped for pretrained weights, at the weights' image size unless another is given.
 
     timm rounds the side before the crop down, so the ratio is that of whole pixels.
 
@@ -88,7 +88,7 @@ def recipe_keys_of(recipe: Recipe) -> list[str]:
 
 @dataclass(frozen=True)
 class Carried:
-    """Preprocessing that weights bring along, as `key=value` for a recipe, and what there is to say about it."""
+    """Preprocessing that belongs to weights, as `key=value` for a recipe, and a note for the user."""
 
     keys: tuple[str, ...] = ()
     note: str | None = None
@@ -98,7 +98,7 @@ def carried_by(path: Path, model: str) -> Carried:
     """The preprocessing of the weights in a file, or in the folder of a run.
 
     A checkpoint of favor's holds it; weights from the Hugging Face Hub have a `config.json` beside them. Other weights
-    in timm's layout are taken for the model's published ones, which has to be said.
+    in timm's layout are treated like the model's published ones, and a note says so.
     """
     file = checkpoint_file(path)
     if is_favors(file):

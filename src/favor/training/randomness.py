@@ -1,4 +1,4 @@
-"""Every random number of a training follows from seed, step and sample, so there is no generator state to save.
+"""Every random number of a training run follows from seed, step and sample, so there is no generator state to save.
 
 A resumed run draws the same numbers as one that was never stopped. Drop path is drawn per sample,
 so it does not depend on how many processes share a batch. All other draws of a model (Gumbel noise,

@@ -1,4 +1,4 @@
-"""The request for a training. Imports no torch."""
+"""The request for a training run. Imports no torch."""
 
 import json
 import math
@@ -15,7 +15,7 @@ SAVE_EVERY = 300.0
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """Train one model with a recipe on a data set; None means a value that fits the machine.
+    """Train one model with a recipe on a dataset; None means a value that fits the machine.
 
     `pipeline` names the training in its records (default: the recipe and its changed keys); `overrides` are the values
     that a study gives to this model alone. `name` distinguishes two runs of one recipe with other values: it is part of

@@ -73,7 +73,7 @@ class Setting:
     broken: BrokenImages
     train_images: ImageSource
     evaluation_images: ImageSource
-    """Those of the data set, in memory where they fit."""
+    """Those of the dataset, in memory where they fit."""
 
     @property
     def recipe(self) -> Recipe:
@@ -114,7 +114,7 @@ class Setting:
 
     @property
     def dataset(self) -> str:
-        """The data set as records name it: two image folders are two data sets."""
+        """The dataset as records name it: two image folders are two datasets."""
         return f"{self.data.name}:{Path(self.data.place).name}" if self.data.name == "folder" else self.data.name
 
     def asked(self) -> dict[str, object]:
@@ -217,7 +217,7 @@ def _checkpoint(setting: Setting, audience: Audience) -> Checkpoint | None:
     for reason in refused:
         audience.note(f"skipped a checkpoint: {reason}")
     if newest is None:
-        audience.note(f"nothing to resume in {folder}: starting")
+        audience.note(f"nothing to resume in {folder}; starting a new run")
         return None
     asked = setting.asked()
     for key, then in newest.state.asked.items():

@@ -1,6 +1,6 @@
-"""`data.json` in a run's folder: where the images of a training are, and which of them are for evaluation.
+"""`data.json` in a run's folder: where the images of a training run are, and which of them are for evaluation.
 
-It is a file of its own, so that a model file that is given away tells nothing of its owner's folders.
+It is a separate file, so that a model file that is given away does not reveal its owner's folders.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _LARGEST = 2**28  # bytes: a million paths
 
 
 class RunData(BaseModel):
-    """The data set as `NAME[:PATH]`, and a hash of the names of its images.
+    """The dataset as `NAME[:PATH]`, and a hash of the names of its images.
 
     `evaluation` are the evaluation images of a folder that favor has split, as paths below it; None for other sets.
     """
@@ -58,7 +58,7 @@ def read_run_data(folder: Path) -> RunData | None:
 
 
 def open_run_data(kept: RunData, classes: tuple[str, ...]) -> DataSet:
-    """The data set of a run with the run's own evaluation images."""
+    """The dataset of a run with the run's own evaluation images."""
     if kept.evaluation is None:
         return open_data(kept.data)
     request = parse(kept.data)
@@ -76,7 +76,7 @@ def has_changed(kept: RunData) -> bool:
 
 
 def has_other_images(kept: RunData, data: DataSet) -> bool:
-    """Whether the files of `data` are not those of the run; sets without files are told apart by their size only."""
+    """Whether the files of `data` are not those of the run; datasets without files are compared by their size only."""
     names = [_names(source) for source in (data.train, data.evaluation)]
     return None not in names and kept.images not in (_digest(data), _digest(data, by_name=False))
 
@@ -87,7 +87,7 @@ def _described(text: str, data: DataSet) -> RunData:
 
 
 def _digest(data: DataSet, by_name: bool = True) -> str:
-    """A hash of the names of the images; of their number if they are not files, or not by name."""
+    """A hash of the images' names, or of their number if they have no names."""
     digest = hashlib.sha256()
     for source in (data.train, data.evaluation):
         names = _names(source) if by_name else None

@@ -14,11 +14,11 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class FirstWeights(BaseModel):
-    """What is known of a training's initial weights; the defaults are random weights.
+    """What is known about a training run's initial weights; the defaults are random weights.
 
-    `pretraining`, `pipeline` and `seed` name the data sets, pipelines and seeds of all trainings before, `img_size` is
-    that of the last. `hash` tells two checkpoints of one pretraining apart. Records and files of older versions do not
-    have all of it.
+    `pretraining`, `pipeline` and `seed` name the datasets, pipelines and seeds of all earlier training runs, `img_size`
+    is that of the last one. `hash` distinguishes two checkpoints of one pretraining run. Records and files of older
+    versions lack some of these.
     """
 
     model_config = _STRICT
@@ -31,7 +31,7 @@ class FirstWeights(BaseModel):
 
     @classmethod
     def of(cls, conditions: Mapping[str, Scalar]) -> "FirstWeights":
-        """Those that a record tells of."""
+        """The weights that a record describes."""
         told: dict[str, Any] = {field: conditions[name] for field, name in _CONDITIONS.items() if name in conditions}
         return cls.model_construct(**told | {"pretraining": str(told.get("pretraining", "none"))})
 
@@ -41,7 +41,7 @@ class FirstWeights(BaseModel):
         return {name: value for name, value in known.items() if value is not None}
 
     def after(self, dataset: str, img_size: int, pipeline: str | None, seed: int | None) -> "FirstWeights":
-        """The weights after a training that started from these.
+        """The weights after a training run that started from these.
 
         >>> FirstWeights().after("imagenet-21k", 192, "deit3-pretrain@1", 0).after("cars", 224, "cars@1", 0).pipeline
         'deit3-pretrain@1 + cars@1'
@@ -55,9 +55,9 @@ class FirstWeights(BaseModel):
         )
 
     def agrees_with(self, other: "FirstWeights") -> bool:
-        """Whether both can be the same weights: what only one of them tells does not count.
+        """Whether both can be the same weights: a fact that only one of them states does not count.
 
-        Data sets may have the sizes of subsets, which only opened data sets know.
+        Datasets may have the sizes of subsets, which only opened datasets know.
         """
         if (without_sizes(self.pretraining), self.img_size) != (without_sizes(other.pretraining), other.img_size):
             return False
@@ -75,7 +75,7 @@ _CONDITIONS = {
 
 
 def without_sizes(datasets: str) -> str:
-    """The data sets without the sizes in brackets that follow the names of subsets.
+    """The datasets without the sizes in brackets that follow the names of subsets.
 
     >>> without_sizes("digits[9+3]+cars")
     'digits+cars'
@@ -111,7 +111,7 @@ class Trained(BaseModel):
         return self.pipeline or pipeline_of(self.recipe, self.minutes)
 
     def as_first_weights(self) -> FirstWeights:
-        """These weights, as the records of a training that starts from them tell of them."""
+        """These weights, as described in the records of a training run that starts from them."""
         before = FirstWeights(
             pretraining=self.pretraining, pipeline=self.pretraining_pipeline, seed=self.pretraining_seed
         )
@@ -211,7 +211,7 @@ class RunState(BaseModel):
 
 
 def is_over(best: Best | None, patience: int | None, epochs: float) -> bool:
-    """Whether a run that was just evaluated, after so many epochs, has waited long enough for something better.
+    """Whether a run has gone long enough without a better evaluation, so that it stops early.
 
     >>> is_over(Best(top1=80.0, epochs=3), patience=5, epochs=8)
     True

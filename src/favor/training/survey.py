@@ -26,7 +26,7 @@ from favor.units import format_quantity
 
 SHARE_OF_FREE_MEMORY = 0.85
 SMALL_BATCHES = (2, 4)
-"""Two sizes give the line along which memory grows; batch norms refuse a single image."""
+"""Memory at two batch sizes gives the line along which it grows; batch norms refuse a single image."""
 
 
 def survey(
@@ -39,7 +39,7 @@ def survey(
     budget: float,
     accumulation: int | None,
 ) -> Survey:
-    """Survey a training; `accumulation` is searched unless given, `budget` is in seconds per timing."""
+    """Survey a training run; `accumulation` is searched unless given, `budget` is in seconds per timing."""
     clock = WallClock()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else PyTorch's profiler writes to stderr
     if accumulation is None:

@@ -226,7 +226,7 @@ def test_trainings_of_unequal_length_give_no_figure_a_verdict(study: pd.DataFram
     lengths = {"minutes": 5.0, "epochs": epochs, "final": True}
     unequal = study.assign(**{name: pd.Series(value, index=study.index).where(own) for name, value in lengths.items()})
     told = {each.id: each.missing or each.caption for each in all_figures(unequal)}
-    why = "trainings of unequal length: 1 to 3 epochs"
+    why = "training runs of unequal length: 1 to 3 epochs"
     with_accuracy = (
         *("throughput", "training-time", "training-memory", "inference-memory", "accuracy-per-parameter", "guide"),
         *("data-sets", "classes", "fronts-by-device", "model-or-image", "years", "parameters", "pipeline-gain"),

@@ -84,7 +84,7 @@ def test_trainings_of_unequal_length_are_told_of_beside_the_sources() -> None:
         record(name, "measured", top1=60.0, minutes=5.0, epochs=epochs) for name, epochs in (("a", 1.0), ("b", 3.0))
     ]
     rows = evidence_of(pd.DataFrame(runs)).rows(["top1"])
-    said = "The accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs."
+    said = "The accuracies cannot be compared: training runs of unequal length: 1 to 3 epochs."
     assert sources_sentence(rows, ["top1"]).endswith(said)
     counted = rows.assign(params=1.0, params_source="measured", params_setting=None)
     assert sources_sentence(counted, ["params"]) == "Sources: parameters counted by favor for 2 models."

@@ -113,7 +113,7 @@ def test_trainings_of_unequal_length_make_no_front() -> None:
     lengths = {f"top1_epochs_{end}": [1.0, 1.0, 3.0, 1.0, 1.0] for end in ("low", "high")}
     info = trade_off(table(*FIVE, **lengths), "throughput", base_size=224)
     assert (info.front, info.high_resolution) == ((), ())
-    assert info.unequal == "trainings of unequal length: 1 to 3 epochs"
+    assert info.unequal == "training runs of unequal length: 1 to 3 epochs"
     assert front_sentences(info).startswith("No front is drawn, because the accuracies cannot be compared.")
     assert len(info.scatter.points) == 5
     flagged = trade_off(table(*FIVE, **lengths), "throughput", base_size=224, flags={"worse": "another configuration"})

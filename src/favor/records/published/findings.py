@@ -17,7 +17,7 @@ USUAL_SIZE = 224
 
 @dataclass(frozen=True)
 class Correlation:
-    """A printed correlation coefficient; `x` and `y` are metrics (or one over one), data sets or devices."""
+    """A printed correlation coefficient; `x` and `y` are metrics (or one over one), datasets or devices."""
 
     kind: Kind
     between: Between

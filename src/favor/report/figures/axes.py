@@ -1,4 +1,4 @@
-"""What stands at an axis: a metric in a unit that fits its values, with its direction, and the range that is drawn."""
+"""The axes of figures: a metric in a unit that fits its values, its direction, and the range that is drawn."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -41,11 +41,11 @@ class Axis:
     high: float
 
     def shown(self, value: float) -> float:
-        """A stored value as it stands at the axis, to the digits that can be seen."""
+        """A stored value in the axis's unit, to the digits that can be seen."""
         return float(f"{value / self.factor:.4g}")
 
     def place(self, shown: float) -> float:
-        """Where a shown value stands between the axis's ends, from 0 to 1."""
+        """The position of a shown value between the axis's ends, from 0 to 1."""
         if self.log:
             return math.log(shown / self.low) / math.log(self.high / self.low)
         return (shown - self.low) / (self.high - self.low)
@@ -63,7 +63,7 @@ class Axis:
 
 
 def quantity(name: str) -> Metric:
-    """What a name stands for: a metric of the glossary, or the time per image.
+    """The quantity of a name: a metric of the glossary, or the time per image.
 
     >>> quantity("1/throughput").unit
     's'
@@ -94,7 +94,7 @@ def _multiple(unit: str, greatest: float) -> tuple[float, str]:
 
 
 def _near(ordered: Sequence[float], log: bool) -> tuple[float, float]:
-    """The range to draw; of many values without those that lie far from the middle 98 hundredths of them."""
+    """The range to draw; if there are many values, without those far from the central 98 % of them."""
     if len(ordered) < _MANY:
         return ordered[0], ordered[-1]
     scaled = [math.log(value) for value in ordered] if log else ordered

@@ -1,4 +1,4 @@
-"""What to run so that a figure that lacks numbers gets them."""
+"""The commands that provide the numbers that a figure lacks."""
 
 QUICK = "favor run --study mine"
 """Inference of one or two models of every class."""
@@ -16,7 +16,7 @@ REPORT = "favor report mine -o report.html"
 
 
 def to_fill(needs: str, *commands: str) -> str:
-    """What a figure wants and the commands that give it, the page's own last.
+    """What a figure needs and the commands that provide it; the last one makes the page.
 
     >>> to_fill("throughput", QUICK)
     'Needs throughput. Run: favor run --study mine; then: favor report mine -o report.html'

@@ -1,4 +1,4 @@
-"""The front of throughput and accuracy on each data set (Figure 8)."""
+"""The front of throughput and accuracy on each dataset (Figure 8)."""
 
 import pandas as pd
 
@@ -13,8 +13,8 @@ MOST_DATASETS = 6
 
 
 def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
-    """Figure 8: every data set whose accuracies go with throughputs."""
-    identity = ("benchmark-data-sets", BENCHMARK, "Figure 8", "The front on each data set")
+    """Figure 8: every dataset whose accuracies go with throughputs."""
+    identity = ("benchmark-data-sets", BENCHMARK, "Figure 8", "The front on each dataset")
     fronts: dict[str, TradeOff] = {}
     drawn: list[str] = []
     for dataset in datasets_of(table)[:MOST_DATASETS]:
@@ -27,7 +27,7 @@ def datasets_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure
             drawn.append(f"{dataset}: {sources_sentence(rows, ['top1']).removeprefix('Sources: ')}")
     if not fronts:
         needs = "throughput of two or more models that have an accuracy"
-        return Figure(*identity, "The front on each data set.", None, to_fill(needs, QUICK))
+        return Figure(*identity, "The front on each dataset.", None, to_fill(needs, QUICK))
     marks = marks_sentence([info.scatter for info in fronts.values()])
     caption = f"Pareto fronts (dotted) of throughput and accuracy.{marks} Sources: {' '.join(drawn)}"
     return Figure(*identity, caption, trade_off_panels(fronts), None)

@@ -1,4 +1,4 @@
-"""Who is on which of the benchmark's four fronts: by the reader's numbers where there are enough, else by Table 7."""
+"""The members of the benchmark's four fronts: by the reader's numbers if there are enough, otherwise by Table 7."""
 
 from dataclasses import dataclass
 

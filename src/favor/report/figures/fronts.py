@@ -21,7 +21,7 @@ TRAINING_MEMORIES = ("train_memory_reference_batch", "train_memory")
 
 @dataclass(frozen=True)
 class FrontFigure:
-    """Which front a figure shows: against which cost (the first of those named that is known), and what measures it.
+    """The front that a figure shows: the cost (the first known one of those named), and the command that measures it.
 
     `published` is the front of the paper's Table 7 that it can be held against.
     """
@@ -104,7 +104,7 @@ def against_the_paper(front: tuple[str, str], on_front: Collection[str], known: 
 
 
 def front_sentences(info: TradeOff) -> str:
-    """What is drawn: who is on the front, what the other front is, and who is left out of both.
+    """The figure in words: which models are on the front, what the other front is, and which models are on neither.
 
     The number of models is that of names; a model at two image sizes is one model.
     """

@@ -22,7 +22,7 @@ _LONGEST = 130  # pixels of a text, so that it ends on a phone's screen
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A line of the guide: whom it leads to, and which models of it have a known accuracy."""
+    """A line of the guide: the family that it leads to, and the models of the family with a known accuracy."""
 
     constraint: str
     phase: str

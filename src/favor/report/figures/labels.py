@@ -1,4 +1,4 @@
-"""Where names can stand beside their points without covering each other."""
+"""Label placement: where names fit beside their points without covering each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _LETTER = 0.6 * LABEL_SIZE  # the width of a letter, on the safe side for the fo
 _LINE = 1.2 * LABEL_SIZE
 _MARKER = 5.0
 _GAP = 7.0
-_MOST_COVERED = 1  # a name over more points than this hides more than it tells
+_MOST_COVERED = 1  # a name that would cover more points than this is left out
 
 Align = Literal["left", "center", "right"]
 Box = tuple[float, float, float, float]

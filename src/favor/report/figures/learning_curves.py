@@ -62,14 +62,14 @@ def _figure(identity: tuple[str, str, str, str], table: pd.DataFrame, differ: Co
     ]
     if not groups:
         return Figure(*identity, "Learning curves.", None, to_fill(needs, RUN_MISNOMER))
-    # The model whose trainings were evaluated most often shows the most.
+    # The model whose training runs were evaluated most often shows the most.
     curves = max(groups, key=lambda group: sum(len(curve.points) for curve in group))
     plots = curve_plots(curves)
     runs = sum(curve.seeds for curve in curves)
     unfinished = [curve.run for curve in curves if not curve.finished]
     caption = (
         f"Top-1 accuracy of {curves[0].name} on {curves[0].dataset}. {flip_sentence(plots)} "
-        f"Sources: measured, {len(curves)} trainings ({runs} runs over all seeds)"
+        f"Sources: measured, {len(curves)} curves ({runs} training runs over all seeds)"
         f"{'; unfinished: ' + ', '.join(unfinished) if unfinished else ''}."
     )
     return Figure(*identity, caption, several_plots([_chart(plot) for plot in plots]), None)

@@ -1,4 +1,4 @@
-"""Who is Pareto optimal for speed and memory, at inference and in training: the paper, and the records (Table 7)."""
+"""Which families are Pareto optimal for speed and memory, in inference and training, by paper and records (Table 7)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ PAPER, OWN = "the paper", "your records"
 
 @dataclass(frozen=True)
 class Place:
-    """A column of the table, and by whose numbers somebody is in it."""
+    """A column of the table, and whose numbers (the paper's, the records') fill it."""
 
     column: str
     by: str

@@ -17,7 +17,7 @@ from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.theme import Rows, class_encodings, one_plot
 
 CONDITION = "pretraining_img_size"
-"""The condition of an accuracy that tells the resolution of the pretraining before it."""
+"""The condition of an accuracy with the resolution of its pretraining."""
 LOWER, USUAL = 192, 224
 _PRETRAINING_DATA = "imagenet-21k"
 

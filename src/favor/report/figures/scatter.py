@@ -60,7 +60,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points of two axes; `base_size` is the image size that goes without saying."""
+    """Points of two axes; `base_size` is the usual image size, which labels omit."""
 
     x: Axis
     y: Axis
@@ -120,7 +120,7 @@ def scatter_of(
 
 
 def with_ends(rows: pd.DataFrame, column: str) -> list[float]:
-    """A column's values and the ends of their intervals: all that an axis must have room for."""
+    """A column's values and the ends of their intervals: the range that an axis must cover."""
     columns = [name for name in (column, f"{column}_low", f"{column}_high") if name in rows.columns]
     return [float(value) for name in columns for value in rows[name].dropna()]
 

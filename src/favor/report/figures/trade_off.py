@@ -30,7 +30,7 @@ class FrontPoint:
 class TradeOff:
     """All points of two metrics; fronts from the lowest x to the highest. `high_resolution` is empty without such.
 
-    Trainings of `unequal` length make no front.
+    Training runs of `unequal` length make no front.
     """
 
     scatter: Scatter

@@ -60,7 +60,7 @@ def published_boxes() -> tuple[Box, ...]:
 
 
 def own_boxes(table: pd.DataFrame) -> tuple[Box, ...]:
-    """The trainings that differ in the seed alone: of each metric the one with the most runs, three or more.
+    """Training runs that differ only in the seed: for each metric, the largest such group of three or more.
 
     >>> table = pd.DataFrame({"name": "vit_s16", "source": "measured", "status": "ok", "recipe.seed": [0, 1, 2],
     ...                       "top1": [79.0, 80.0, 82.0]})
@@ -112,7 +112,7 @@ def variability_figure(table: pd.DataFrame) -> Figure:
     """Figure 7."""
     own, intervals = own_boxes(table), interval_boxes(table)
     drawn = [
-        *([f"your trainings that differ in the seed alone (up to {max(box.runs for box in own)} runs)"] if own else []),
+        *([f"your runs that differ only in the seed (up to {max(box.runs for box in own)} runs)"] if own else []),
         *([f"the 95 % intervals of {max(box.runs for box in intervals)} measurements, median"] if intervals else []),
     ]
     caption = (
