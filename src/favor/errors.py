@@ -97,7 +97,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], remedy: str = "") -
     >>> str(unknown_name("model", "linfomer_s16", ["linformer_s16", "vit_s16"]))
     "unknown model 'linfomer_s16'; did you mean 'linformer_s16'?"
     """
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in known if len(name) <= SHOWN}
     cutoff = 0.5 if len(name) == 2 else 0.6  # half of t5 is in t4
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)]
     text = f"unknown {what} {shown(name)}"

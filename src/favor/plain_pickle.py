@@ -156,19 +156,19 @@ class _Machine:
         """The value below the operands, to which they are added."""
         value = self._top()
         if not isinstance(value.content, kind):
-            raise NotPickleError(f"a {type(value.content).__name__} in the place of a {kind.__name__}")
+            raise NotPickleError(f"a {type(value.content).__name__} in place of a {kind.__name__}")
         if value.is_final:
-            raise NotPlainError("changes what it has used, so that it may contain itself")
+            raise NotPlainError("changes a value after using it, so the value may contain itself")
         value.size += _size(values)
         return value
 
     def _repeat(self, index: object) -> None:
         value = self._memo.get(index)  # type: ignore[call-overload] # an integer
         if value is None:
-            raise NotPickleError(f"nothing was remembered as number {index}")
+            raise NotPickleError(f"no value was stored under the number {index}")
         self._repeated += value.size - 1
         if self._repeated > MOST_REPEATED:
-            raise NotPlainError(f"uses what it has more than {MOST_REPEATED:,} times again")
+            raise NotPlainError(f"repeats more than {MOST_REPEATED:,} of its values")
         value.is_final = True
         self._stack.append(value)
 
@@ -192,7 +192,7 @@ class _Machine:
 
     def _call(self, function: _Value, arguments: _Value) -> None:
         if not isinstance(function.content, Named):
-            raise NotPickleError("a call of something that is no function")
+            raise NotPickleError("a call of something that is not a function")
         call = self._known[function.content.name]
         if call is None or not isinstance(arguments.content, tuple):
             raise NotPlainError(f"calls {shown(function.content.name)}")
@@ -204,10 +204,12 @@ class _Machine:
 
     def _from_outside(self, identity: _Value) -> object:
         if self._stored is None:
-            raise NotPlainError("keeps something outside of it")
+            raise NotPlainError("refers to data outside of it")
         return self._stored(identity.content)
 
 
+_MOST_KEY_BITS = 63
+"""Integers hash to their remainders by 2^61 - 1: any number of longer ones can share a hash, which makes dicts slow."""
 _LITERALS = frozenset(
     (
         *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINSTRING", "SHORT_BINSTRING"),
@@ -220,6 +222,8 @@ def require_key(key: object) -> object:
     """The key itself; a NotPlainError if hashing it may take longer than reading it."""
     if not isinstance(key, str | bytes | int):
         raise NotPlainError(f"has a key of type {type(key).__name__}")
+    if isinstance(key, int) and key.bit_length() > _MOST_KEY_BITS:
+        raise NotPlainError(f"has an integer of {key.bit_length():,} bits as a key")
     return key
 
 

@@ -38,10 +38,10 @@ _TORN = (
 _PIECE = 2**20
 _FREE_BYTES, _BYTES_PER_BYTE = 10**8, 20
 _FREE_MEMBERS, _BYTES_PER_MEMBER = 10_000, 100
-"""What is always allowed, and what each byte of an archive adds: images hardly compress, and have 100 bytes or more."""
+"""A constant limit, and what each byte of the archive adds: images hardly compress, and have 100 bytes or more."""
 _DEEPEST, _LONGEST_NAME = 32, 1000
 _XZ_MEMORY = 2**27  # `xz -9` needs half of it; a header may demand 4 GB
-_LONGEST_EXTENSION = 2**20
+_LONGEST_EXTENSION, _LONGEST_PATH = 2**20, 2**13
 _LARGEST_MEMBER = 2**42
 
 
@@ -181,6 +181,8 @@ class _Unpacking:
 
 def _extract_zip(file: BinaryIO, unpacking: _Unpacking) -> None:
     with zipfile.ZipFile(file) as content:
+        if sum(member.compress_size for member in content.infolist()) > os.fstat(file.fileno()).st_size:
+            raise unpacking.refusal("its members share content, so that reading them may take for ever")
         for member in content.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             if member.filename.endswith("/"):
@@ -271,7 +273,7 @@ class TarHeader(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         header = super().frombuf(buf, encoding, errors)
-        most = _LONGEST_EXTENSION if header.type in _EXTENSIONS else _LARGEST_MEMBER
+        most = _MOST_BYTES.get(header.type, _LARGEST_MEMBER)
         if not 0 <= header.size <= most:
             raise tarfile.ReadError(f"a header says {header.size:,} bytes")
         if header.type == tarfile.GNUTYPE_SPARSE:
@@ -288,11 +290,12 @@ class TarHeader(tarfile.TarInfo):
             raise tarfile.ReadError(f"{one_line(error)} at byte {tarfile_.offset:,}") from error
 
     def _proc_pax(self, tarfile_: tarfile.TarFile) -> Self:
-        """The next header, with the path and the size that this one gives it; one for all that follow gives nothing."""
+        """The next header, with this extended header's path and size; a global extended header changes nothing."""
         content = tarfile_.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
+        if len(content) < self.size:
+            raise tarfile.ReadError("a truncated extended header")
         fields = _pax_fields(content[: self.size])
-        if len(content) < self.size or any(key.startswith(b"GNU.sparse.") for key in fields):
-            raise tarfile.ReadError("an extended header that is truncated, or of a sparse file")
+        del content  # what is kept here is kept for each of the extended headers in a row
         try:
             member = self.fromtarfile(tarfile_)
         except tarfile.EOFHeaderError as error:  # type: ignore[attr-defined]
@@ -311,9 +314,9 @@ class TarHeader(tarfile.TarInfo):
 
 
 def _pax_fields(content: bytes) -> dict[bytes, bytes]:
-    """The fields of an extended header, lines of `LENGTH KEY=VALUE`.
+    """Size and path in an extended header, which has lines of `LENGTH KEY=VALUE`.
 
-    >>> _pax_fields(b"9 size=1\\n12 path=a/b\\n")
+    >>> _pax_fields(b"9 size=1\\n12 path=a/b\\n11 mtime=1\\n")
     {b'size': b'1', b'path': b'a/b'}
     """
     fields: dict[bytes, bytes] = {}
@@ -324,15 +327,20 @@ def _pax_fields(content: bytes) -> dict[bytes, bytes]:
         key, equals, value = content[start + len(length) + 1 : end - 1].partition(b"=")
         if not equals or content[end - 1 : end] != b"\n":
             raise tarfile.ReadError("a damaged extended header")
-        fields[key] = value
+        if key.startswith(b"GNU.sparse."):
+            raise tarfile.ReadError("an extended header of a sparse file")
+        if key in (b"path", b"size"):
+            if len(value) > _LONGEST_PATH:
+                raise tarfile.ReadError(f"an extended header with a {key.decode()} of {len(value):,} bytes")
+            fields[key] = value
         start = end
     return fields
 
 
-_EXTENSIONS = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
+_MOST_BYTES = {
+    **dict.fromkeys((tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE), _LONGEST_EXTENSION),
+    **dict.fromkeys((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), _LONGEST_PATH),
+}
 
 
 def _rename(beside: Path, folder: Path) -> None:

@@ -25,7 +25,7 @@ MOST_PIXELS = 89_478_485
 MOST_BYTES = 4 * MOST_PIXELS
 _JPEG_START = b"\xff\xd8\xff"
 _JPEG_SCAN, _JPEG_END = b"\xda", b"\xd9"
-_JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")  # what stands in the data of a scan is escaped
+_JPEG_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # what stands in the data of a scan is escaped
 _MOST_SCANS = 100
 """A progressive JPEG has about ten; each takes as long as decoding the whole image, and 14 bytes."""
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis")

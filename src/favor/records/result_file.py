@@ -1,4 +1,4 @@
-"""CSV files of results that others made: read row by row, so that a malformed row does not spoil the others."""
+"""CSV files of other people's results, read row by row, so that a malformed row does not affect the others."""
 
 import csv
 import re
@@ -11,6 +11,7 @@ from favor.records.schema import Record
 from favor.regular_file import read_text
 
 _MOST_BYTES = 2**24  # timm's largest has 0.2 MB
+_MOST_SKIPPED = 10_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def import_rows(
     check_header: Callable[[Sequence[str]], None],
     records_of: Callable[[Mapping[str, str]], Sequence[Record]],
 ) -> ImportedFile:
-    """The records of all rows; `check_header` and `records_of` raise an error for what they cannot take."""
+    """The records of all rows; `check_header` and `records_of` raise an error for invalid input."""
     # Spreadsheets begin a UTF-8 file with a byte order mark.
     lines = read_text(file, _MOST_BYTES).removeprefix("\ufeff").split("\n")
     try:
@@ -58,6 +59,9 @@ def import_rows(
             records += records_of(_row(header, _cells(line)))
         except (ValueError, RequestError, csv.Error) as error:
             skipped.append(SkippedRow(str(file), number, str(error)))
+            if len(skipped) > _MOST_SKIPPED:
+                first = skipped[0]
+                raise RequestError(f"{file}: more than {_MOST_SKIPPED:,} malformed rows, the first: {first}") from error
     return ImportedFile(str(file), len(rows), tuple(records), tuple(skipped))
 
 

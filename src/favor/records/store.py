@@ -8,8 +8,10 @@ There is no lock, since none works on all cluster file systems: there each write
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -20,10 +22,11 @@ from favor.records.schema import NewerSchemaError, NotJsonError, Record, from_li
 FILE_NAME = "records.jsonl"
 FOLDER_NAME = "records"
 _LATER = "~later"
-"""Follows a writer's name in the file that comes next: no letter of a writer's name sorts between it and the ending."""
+"""Added to a writer's name, it makes the name that sorts next: no other writer's file sorts in between."""
 
 _CHUNK_SIZE = 4 * 2**20
 _LONGEST_LINE = 2**26  # a record has a few kilobytes; a file without line breaks may be of any size
+_MOST_PROBLEMS = 1000  # of a kind, in a file: each takes a hundred times the memory of an empty line
 
 # Seconds: far longer than writing a line takes.
 _ONE_WRITE = 0.01
@@ -39,15 +42,20 @@ _Kind = Literal["torn", "corrupt", "newer_schema"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A line that is not a record of this schema: where it is, the kind of problem, and why."""
+    """A line that is not a record of this schema: where it is, the kind of problem, and why.
+
+    `more` counts the lines after it with the same kind of problem, where they are too many to list.
+    """
 
     file: str
     line: int
     kind: _Kind
     why: str
+    more: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {_KINDS[self.kind]}: {self.why}"
+        others = f" (and {self.more:,} lines after it)" if self.more else ""
+        return f"{self.file}:{self.line}: {_KINDS[self.kind]}: {self.why}{others}"
 
 
 _KINDS = {
@@ -103,12 +111,35 @@ def read(*paths: str | Path) -> ReadResult:
         earlier: set[bytes] = set()
         for file in files:
             own: set[bytes] = set()
+            found = _Problems()
             for chunk in _chunks(file):
                 data = chunk.data if len(files) == 1 else _without_copies(chunk.data, earlier, own)
                 at_once = from_lines(data)
-                records += _one_by_one(replace(chunk, data=data), problems) if at_once is None else at_once
+                records += _one_by_one(replace(chunk, data=data), found) if at_once is None else at_once
+            problems += found.listed()
             earlier |= own
     return ReadResult(tuple(records), tuple(problems))
+
+
+class _Problems:
+    """The problems of a file: of each kind the first ones, and how many others there are."""
+
+    def __init__(self) -> None:
+        self._first: dict[_Kind, list[Problem]] = {}
+        self._more: Counter[_Kind] = Counter()
+
+    def add(self, problem: Problem) -> None:
+        first = self._first.setdefault(problem.kind, [])
+        if len(first) < _MOST_PROBLEMS:
+            first.append(problem)
+        else:
+            self._more[problem.kind] += 1
+
+    def listed(self) -> list[Problem]:
+        """In the order of the lines; the last one of a kind tells of those that are not listed."""
+        for kind, more in self._more.items():
+            self._first[kind][-1] = replace(self._first[kind][-1], more=more)
+        return sorted(chain.from_iterable(self._first.values()), key=lambda problem: problem.line)
 
 
 @dataclass(frozen=True)
@@ -156,7 +187,7 @@ def _without_copies(data: bytes, earlier: set[bytes], own: set[bytes]) -> bytes:
     return b"\n".join(lines)
 
 
-def _one_by_one(chunk: _Chunk, problems: list[Problem]) -> Iterator[Record]:
+def _one_by_one(chunk: _Chunk, problems: _Problems) -> Iterator[Record]:
     """The records of a chunk; for every line that is not one, the reason is added to `problems`."""
     lines = chunk.data.split(b"\n")
     for number, line in enumerate(lines, chunk.first_line):
@@ -165,11 +196,11 @@ def _one_by_one(chunk: _Chunk, problems: list[Problem]) -> Iterator[Record]:
             try:
                 yield from_line(part)
             except NewerSchemaError as error:
-                problems.append(Problem(str(chunk.file), number, "newer_schema", str(error)))
+                problems.add(Problem(str(chunk.file), number, "newer_schema", str(error)))
             except NotJsonError as error:
-                problems.append(Problem(str(chunk.file), number, "torn" if is_last else "corrupt", str(error)))
+                problems.add(Problem(str(chunk.file), number, "torn" if is_last else "corrupt", str(error)))
             except RequestError as error:
-                problems.append(Problem(str(chunk.file), number, "corrupt", str(error)))
+                problems.add(Problem(str(chunk.file), number, "corrupt", str(error)))
 
 
 def _glued(line: bytes) -> list[bytes]:
@@ -203,12 +234,12 @@ def record_files(path: str | Path) -> list[Path]:
 
 
 def deleted(study: Path) -> WorkError:
-    """The error of a command whose study's folder is gone, which it does not make again."""
+    """The error of a command whose study folder has disappeared; the command does not create it again."""
     return WorkError(f"{study} was deleted or moved while favor was working in it")
 
 
 def _last_file(study: Path) -> Path:
-    """The file for records that are newer than all in the study: what is written later has to be read later."""
+    """The file for records that must count as newer than all others in the study: the one that is read last."""
     files = _files_in(study)
     if not files or files[-1].name == FILE_NAME:
         return study / FILE_NAME

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from favor.errors import FavorError, RequestError, WorkError, one_line, shown
-from favor.records.repeated import that_counts
+from favor.records.repeated import asked_conditions, that_counts
 from favor.records.schema import Record, to_line
 from favor.records.store import has_records
 from favor.records.table import read_current
@@ -36,7 +36,7 @@ RepositoryKind = Literal["model", "dataset"]
 
 @dataclass(frozen=True)
 class Repository:
-    """Where to push: a model, or a data set of records."""
+    """Where to push: a model, or a dataset of records."""
 
     name: str
     kind: RepositoryKind
@@ -132,7 +132,8 @@ def _evidence(file: Path, trained: Trained) -> Evidence:
     repeated: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in records:
         if record.task != "accuracy":
-            repeated[record.request, record.environment.get("host"), record.source].append(record)
+            asked = record.task, frozenset(asked_conditions(record).items())
+            repeated[asked, record.environment.get("host"), record.source].append(record)
     costs = tuple(some[that_counts(some)] for some in repeated.values())
     return Evidence(at[-1] if at else None, of_run[-1] if of_run else None, costs)
 

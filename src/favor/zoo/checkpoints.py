@@ -256,18 +256,24 @@ def checkpoint(model: str, tag: str | None = None, img_size: int | None = None) 
 def pretrained_weights(chosen: Checkpoint) -> "dict[str, Tensor]":
     """The weights of a checkpoint under timm's names, checked against timm's network; downloaded unless cached."""
     import timm
+    from timm.models._hub import download_cached_file
 
     overlay: dict[str, object] = {}
-    if "://" not in chosen.source:  # timm downloads what has an address
+    has_address = "://" in chosen.source
+    if not has_address:
         file = chosen.file or Path(_file(chosen))
+        overlay = {"file": str(file), "custom_load": False}
+    try:
+        if has_address:  # into the folder in which timm looks for it
+            file = Path(download_cached_file(chosen.source, check_hash=False))
         if file.suffix != ".safetensors":
             from favor.zoo.pickled_weights import check_pickled_weights
 
             check_pickled_weights(file)
-        overlay = {"file": str(file), "custom_load": False}
-    try:
         network = timm.create_model(chosen.name, pretrained=True, pretrained_cfg_overlay=overlay)
-    except Exception as error:  # a torn file, weights of another network, or a download that timm does itself
+    except RequestError:
+        raise
+    except Exception as error:  # a torn file, weights of another network, or a download
         reason, place = f"{type(error).__name__}: {one_line(error)}", overlay.get("file", "it from the cache")
         remedy = f"if the file is broken, delete {place} and try again"
         if chosen.file:

@@ -5,8 +5,10 @@ a hundred bytes can ask for 64 GB or for hours. A state dict needs few of the fu
 """
 
 import io
+import math
 import os
 import tarfile
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from favor.regular_file import open_regular
 
 _ZIP_START = b"PK\x03\x04"  # by which PyTorch recognizes its zip files
 _MOST_PICKLED = 2**26
+_MOST_DIMENSIONS = 64  # of PyTorch's tensors
 _PICKLES = 5
 """In PyTorch's older format: a magic number, a version, the system, the weights, and the order of their bytes."""
 _BYTES = {
@@ -89,12 +92,22 @@ def _is_tar(start: bytes) -> bool:
 
 @dataclass(frozen=True)
 class _Storage:
-    """Stands for the bytes of tensors."""
+    """Stands for the bytes of tensors; `most` is the number of elements that a tensor of them may claim."""
+
+    most: int
 
 
 @dataclass(frozen=True)
 class _Tensor:
     """Stands for a tensor."""
+
+
+class _Namespace:
+    """Stands for the arguments of a training script."""
+
+    def set_state(self, state: object) -> None:
+        if not isinstance(state, dict):
+            raise NotPlainError(f"describes attributes by {shown(state)}")
 
 
 class _Settings(dict[object, object]):
@@ -103,13 +116,16 @@ class _Settings(dict[object, object]):
     def set_state(self, state: object) -> None:
         if not isinstance(state, dict):
             raise NotPlainError(f"describes a dict by {shown(state)}")
+        for name in state:
+            if hasattr(OrderedDict, str(name)):  # whoever asks the dict for its `items` would get the file's
+                raise NotPlainError(f"replaces {shown(name)} of a dict")
 
 
 class _Storages:
     """The storages of a file. Together they may not have more bytes than it."""
 
     def __init__(self, size: int, size_of: Callable[[str], int]) -> None:
-        self._left, self._size_of = size, size_of
+        self._size, self._left, self._size_of = size, size, size_of
         self._found: set[tuple[str, int]] = set()
 
     def find(self, identity: object) -> _Storage:
@@ -121,13 +137,16 @@ class _Storages:
                     self._left -= needed
                 if count < 0 or self._left < 0 or needed > self._size_of(key):
                     raise NotPlainError(f"has {needed:,} bytes of weights in a smaller place")
-                return _Storage()
+                return _Storage(self._size // _BYTES[kind])
         raise NotPlainError(f"keeps {shown(identity)} outside of it")
 
 
 def _tensor(arguments: tuple[object, ...]) -> _Tensor:
     match arguments:
-        case (_Storage(), int(), tuple(shape), tuple(strides), *_) if _are_integers((*shape, *strides)):
+        case (_Storage(most), int(), tuple(shape), tuple(strides), *_) if _are_integers((*shape, *strides)):
+            # Strides of zero let ten bytes claim a tensor of any size.
+            if len(shape) > _MOST_DIMENSIONS or math.prod(shape) > most:
+                raise NotPlainError(f"has a tensor of shape {shown(shape)}, which is larger than the file")
             return _Tensor()
     raise NotPlainError("makes a tensor from something else than a storage")
 
@@ -150,6 +169,19 @@ def _settings(arguments: tuple[object, ...]) -> _Settings:
             case _:
                 raise NotPlainError("makes a dict from something else than pairs")
     return made
+
+
+def _counts(arguments: tuple[object, ...]) -> _Settings:
+    """A Counter from a dict: it would count pairs, by their hashes, which may all be the same."""
+    if any(not isinstance(given, dict) for given in arguments):
+        raise NotPlainError("counts something else than a dict")
+    return _settings(arguments)
+
+
+def _namespace(arguments: tuple[object, ...]) -> _Namespace:
+    if arguments:
+        raise NotPlainError("calls argparse.Namespace with arguments")
+    return _Namespace()
 
 
 def _size(arguments: tuple[object, ...]) -> tuple[object, ...]:
@@ -185,8 +217,8 @@ _WEIGHTS: Known = {
     "torch.Size": _size,
     "torch.device": _device,
     "collections.OrderedDict": _settings,
-    "collections.Counter": _settings,
-    "argparse.Namespace": _settings,  # in the checkpoints that timm's own training script writes
+    "collections.Counter": _counts,
+    "argparse.Namespace": _namespace,  # in the checkpoints of the training scripts of timm, DeiT and others
     "_codecs.encode": _bytes,
 }
 """What PyTorch's pickles of state dicts and of optimizers use."""
