@@ -5,8 +5,9 @@ import signal
 import pytest
 
 from fake_hub import fake_hub
+from fake_trackers import told
 
-__all__ = ["fake_hub"]
+__all__ = ["fake_hub", "told"]
 
 # A shell without job control starts what runs in its background with Ctrl-C ignored, and tests of Ctrl-C inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

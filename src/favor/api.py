@@ -106,11 +106,13 @@ def measure(
     budget: float = 20.0,
     optimizer: str = "lamb",
     threads: int | None = None,
+    log: str | Sequence[str] = (),
 ) -> Records:
     """Measure time, memory and energy of models on this machine, each model and phase in its own process.
 
     Models are named as for `favor measure`, patterns included. With `study`, the records are kept there, and what it
-    already has is not measured again. A model that fails gives a record with its status and reason.
+    already has is not measured again. A model that fails gives a record with its status and reason. `log` names
+    trackers to which the study's records are sent: tensorboard, wandb, mlflow or trackio.
 
     >>> import favor
     >>> records = favor.measure("vit_xs4", batch_size=1, budget=0.5)  # doctest: +SKIP
@@ -133,6 +135,7 @@ def measure(
         "budget": budget,
         "optimizer": optimizer,
         "threads": threads,
+        "log": list(_several(log)),
     }
     names = [models] if isinstance(models, str) else list(models)
     asked = study_from_options("measure", names, phases_named(phase), options)
@@ -204,7 +207,7 @@ def train(
 ) -> "Outcome":
     """Train a model with a recipe; the study gets one record per epoch, and checkpoints below its `runs` folder.
 
-    `recipe` is a name or the path of a YAML file; `data` is a data set, written `NAME` or `NAME:PATH`. `log` names
+    `recipe` is a name or the path of a YAML file; `data` is a dataset, written `NAME` or `NAME:PATH`. `log` names
     trackers: tensorboard, wandb, mlflow or trackio.
 
     >>> import favor
@@ -261,8 +264,8 @@ def recommend(
 
     `prefer` is accuracy (the default), throughput, latency, memory, params, energy or training-time. Limits are strings
     with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters; with `qps`, `max_p99` holds at
-    a load of so many images per second. Of several devices the first ranks, and limits must hold on all. Without a
-    `runtime` each model counts in its best one. `with_weights` ranks only models with pretrained weights, by the
+    this load in images per second. Models are ranked on the first of several devices; limits must hold on all. Without
+    a `runtime`, each model counts in its best one. `with_weights` ranks only models with pretrained weights, by the
     accuracy of those weights. `among` is a pattern of names or families; "timm" or "timm:levit*" are timm's networks,
     ranked by the accuracy of their weights. If no model is best in most draws from the intervals, `favored` is None,
     `undecided_between` has the candidates, and `to_decide` what to measure.
@@ -320,9 +323,9 @@ def pareto(
 
     The default metrics are top1 and throughput. `probability` is the share of draws from the measurements' intervals
     in which a model is on the front. With `everyone`, the other models follow, with `on_front` false; `flag` says why
-    an accuracy must not make a front. For every metric, columns such as `top1_low`, `top1_high`, `top1_flags` and
+    an accuracy does not count. For every metric, columns such as `top1_low`, `top1_high`, `top1_flags` and
     `top1_setting` have the ends of its 95 % interval, the reasons to distrust it, and the conditions that it holds for.
-    Accuracies of trainings of unequal length are refused.
+    Accuracies of training runs of unequal length are refused.
 
     >>> import favor
     >>> front = favor.pareto("top1", "params")

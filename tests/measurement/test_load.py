@@ -418,3 +418,17 @@ def test_a_load_of_zero_comes_with_its_reason_and_an_interval_with_its_unit(
     assert "late: no load from 5.92 img/s up meets the limit; p99 was 453 ms at 5.92 img/s; a larger" in shown.err
     assert "slow: no load meets the limit; one image takes 200 ms, longer than the limit\n" in shown.err
     assert "served: no load" not in shown.err
+
+
+@pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
+def test_a_stream_whose_single_images_are_late_has_no_lower_rate_to_test(
+    scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = a_load("late", {8.0: 0.6}, {1: 8.0}, largest_batch=1)
+    none = {"max_qps": reading("max_qps", 0.0, method="one query after another")}
+    print_loads(
+        [structs.replace(late, metrics=none, conditions={**late.conditions, "scenario": scenario})], as_json=False
+    )
+    shown = capsys.readouterr()
+    assert "late: single images miss the limit; their p99 was 600 ms\n" in shown.err
+    assert "--budget" not in shown.err

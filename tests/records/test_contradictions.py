@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from favor.records.contradictions import flagged
+from favor.records.contradictions import flagged, measurements_that_count
 from favor.records.counted import counted_records
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import read
@@ -110,6 +110,14 @@ def test_of_repeated_measurements_the_one_in_the_table_is_judged_and_a_busy_one_
     )
     assert flags(measured(), sane, slowed) == [[], [], ["busy"]]
     assert flags(measured(), slowed)[0] == ["throughput:contradictory"]
+
+
+def test_a_repetition_that_found_another_batch_is_the_same_measurement():
+    searched = [CONDITIONS | {"batch": "best", "micro_batch_size": size} for size in (8, 16)]
+    before, after = (measured(task="training", conditions=conditions) for conditions in searched)
+    busy = measured(task="training", conditions=searched[1], busy=True)
+    assert measurements_that_count([before, after]) == (1,)
+    assert measurements_that_count([before, busy]) == measurements_that_count([before]) == (0,)
 
 
 @pytest.mark.parametrize(("memory", "is_flagged"), [(40e6, True), (93e6, False), (140e6, True)])

@@ -271,6 +271,31 @@ def test_neither_a_busy_machine_nor_a_failure_replaces_a_quiet_measurement() -> 
     assert table_of(trainings)["throughput"].tolist() == [3.0]
 
 
+@pytest.mark.parametrize("found", [{"batch": "best", "micro_batch_size": 8}, {"largest_batch": 4, "longest_wait": 0.1}])
+def test_measurements_that_differ_only_in_what_a_search_found_are_repetitions(found: dict[str, object]) -> None:
+    environment = {"device_name": "a processor", "torch": "2.15.0", "threads": 2}
+    asked = {"img_size": 224, "device": "cpu"}
+    other = {name: value if name == "batch" else value * 2 for name, value in found.items()}  # type: ignore[operator]
+    quiet = a_record(value=20.0, task="training", conditions={**asked, **found})
+    busy = a_record(
+        value=3.0, task="training", conditions={**asked, **other}, environment={**environment, "flags": "busy"}
+    )
+    for some in ([quiet, busy], [busy, quiet]):
+        table = table_of(some)
+        assert table["throughput"].tolist() == [20.0]
+        assert {name: table[name].tolist() for name in found} == {name: [value] for name, value in found.items()}
+    again = a_record(value=19.0, task="training", conditions={**asked, **other})
+    assert table_of([quiet, again])["throughput"].tolist() == [19.0]
+
+
+def test_a_micro_batch_that_was_asked_for_is_a_condition() -> None:
+    split = [
+        a_record(task="training", conditions={"batch": "given", "batch_size": 32, "micro_batch_size": size})
+        for size in (4, 32)
+    ]
+    assert len(table_of(split)) == 2
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.lists(records(), max_size=3), st.lists(records(), max_size=3))
 def test_two_folders_give_the_table_of_their_records(

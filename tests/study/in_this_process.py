@@ -1,9 +1,11 @@
 """A study whose workers run in the process of the test: to start their own would take most of the time."""
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from favor.machine.messages import Channel, Findings
 from favor.measurement import measure, worker
 from favor.measurement.job import MeasureJob
 from favor.study import local_executor, running
+from favor.training.local_ranks import _free_port, _rank
 from favor.training.request import TrainingRequest
 from favor.training.run import train
 from favor.zoo import registry
@@ -35,9 +38,36 @@ def in_this_process(place: Path, sizes: Mapping[str, Size]) -> Iterator[pytest.M
 
 
 def _trained(command: tuple[str, ...], request: str, **_: object) -> Findings:
-    """A training without the seconds for which it times steps before it starts."""
-    train(replace(TrainingRequest.from_json(request), survey_seconds=1e-9))
+    """A training run without the seconds for which it times steps before it starts."""
+    asked = replace(TrainingRequest.from_json(request), survey_seconds=1e-9)
+    with _other_processes(asked):
+        train(asked)
     return Findings()
+
+
+@contextmanager
+def _other_processes(request: TrainingRequest) -> Iterator[None]:
+    """The other processes of a training run as forks of this one, which has other models and data than a new one."""
+    if request.processes == 1:
+        yield
+        return
+    group = {"WORLD_SIZE": str(request.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (group | _rank(0)).items():
+            patch.setenv(name, value)
+        ranks = range(1, request.processes)
+        forks = [get_context("fork").Process(target=_take_part, args=(request, rank), daemon=True) for rank in ranks]
+        for fork in forks:
+            fork.start()
+        yield
+        for fork in forks:
+            fork.join()
+            assert fork.exitcode == 0
+
+
+def _take_part(request: TrainingRequest, rank: int) -> None:
+    os.environ |= _rank(rank)
+    train(request)
 
 
 def _measured(command: tuple[str, ...], request: str, **_: object) -> Findings:

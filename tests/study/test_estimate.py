@@ -6,12 +6,22 @@ from pathlib import Path
 import pytest
 
 from favor.measurement.job import MeasureJob
-from favor.study.estimate import LEAST_BUDGET, PAGE_SECONDS, START_SECONDS, Forecast, observed_before, work_from
+from favor.records.schema import CardFields, Record
+from favor.study.estimate import (
+    LEAST_BUDGET,
+    MACS_PER_SECOND_ELSEWHERE,
+    PAGE_SECONDS,
+    START_SECONDS,
+    Forecast,
+    forecast_of,
+    observed_before,
+    work_from,
+)
 from favor.study.plan import jobs_of
 from favor.study.progress import states_of
-from favor.study.schema import Budget, Train
+from favor.study.schema import Budget, Stage, Train
 from favor.study.study_files import open_study
-from favor.study.train_jobs import TrainJob
+from favor.study.train_jobs import TrainJob, stage_conditions
 from study.made_up import ENVIRONMENT, MACHINE, FakeClock, a_record, a_study
 
 QUICK, FULL = (open_study(name)[0] for name in ("quick", "full"))
@@ -177,6 +187,42 @@ def test_epochs_of_training_are_foreseen_from_the_multiply_adds_and_the_images()
     assert heavy - START_SECONDS == pytest.approx(3 * (light - START_SECONDS))
 
 
+def seconds_of(train: Train, device: str = "cuda") -> float:
+    jobs = [TrainJob("vit_s16", 0, train, device, 2, ())]
+    return Forecast(jobs, FakeClock(), work_from(()), device=device, page=False).seconds_left()
+
+
+def test_the_forecast_of_a_training_knows_its_devices_its_image_sizes_and_its_evaluations():
+    train = Train(recipe="deit3-pretrain", data="imagenet-1k", epochs=10)
+    once = seconds_of(train)
+    assert seconds_of(train.model_copy(update={"processes": 8})) == pytest.approx(once / 8, rel=1e-3)
+    assert seconds_of(train.model_copy(update={"processes": 8}), "cpu") == pytest.approx(seconds_of(train, "cpu"))
+    # An epoch is 1,281,167 images in forward and backward passes, and 50,000 in a forward pass.
+    macs = work_from(())(TrainJob("vit_s16", 0, train, "cuda", 2, ()))
+    assert once == pytest.approx(10 * (3 * 1_281_167 + 50_000) * macs / MACS_PER_SECOND_ELSEWHERE, rel=1e-3)
+    larger = Stage(recipe="deit3-pretrain", data="imagenet-1k", epochs=10, set=("img_size=448",))
+    assert seconds_of(train.model_copy(update={"finetune": (larger,)})) == pytest.approx(5 * once, rel=1e-3)
+    assert seconds_of(train.model_copy(update={"data": "imagenet-21k"})) > 5 * once
+
+
+def test_a_resumed_study_learns_from_the_clocks_of_its_training_runs():
+    train = Train(recipe="laptop-cifar10", data="cifar10")
+    jobs = [TrainJob("vit_ti16", seed, train, "cpu", 2, ()) for seed in range(8)]
+    modeled = Forecast(jobs[:1], FakeClock(), work_from(()), page=False).seconds_left() - START_SECONDS
+    records = [
+        Record(
+            *("vit_ti16", CardFields(), "accuracy", "measured"),
+            {"dataset": "cifar10", "final": True, **stage_conditions(train, job.seed, job.name)},
+            environment={"program_seconds": 3 * modeled},
+        )
+        for job in jobs[:4]
+    ]
+    states = states_of(jobs, records, MACHINE)
+    study = a_study(train=train, phases=("accuracy",))
+    left = forecast_of([study], jobs[4:], states, FakeClock(), 0.0).seconds_left()
+    assert left == pytest.approx(4 * 3 * modeled, rel=0.3)
+
+
 def test_the_images_of_a_folder_are_counted_and_their_size_tells_the_work(tmp_path: Path):
     for name in ("ant", "bee"):
         (tmp_path / name).mkdir()
@@ -201,7 +247,12 @@ def test_multiply_adds_grow_with_the_image_and_what_was_never_counted_is_taken_f
     work_of = work_from(())
     small, large = (MeasureJob("vit_s16", "inference", size, "fp32", "cpu", "cpu", 2) for size in (224, 448))
     assert work_of(large) == 4 * work_of(small)
-    assert work_of(MeasureJob("mine", "inference", 224, "fp32", "cpu", "cpu", 2)) > 0
+    mine, its_thumbnail, with_settings, without = (
+        work_of(MeasureJob(name, "inference", size, "fp32", "cpu", "cpu", 2))
+        for name, size in (("mine", 224), ("mine", 32), ("linformer_xs4(k=8)", 32), ("linformer_xs4", 32))
+    )
+    assert mine == 49 * its_thumbnail > 0
+    assert with_settings == without < 1e8
 
 
 def test_a_resumed_study_learns_from_what_it_did_before_and_not_from_the_pause():

@@ -1,4 +1,4 @@
-"""The study `paper` in miniature: the same file with small models and little data, from trainings to figures."""
+"""The study `paper` in miniature: the same file with small models and little data, from training runs to figures."""
 
 import json
 from collections import Counter
@@ -60,7 +60,7 @@ def save(file: Path, value: int) -> None:
 
 
 def write_data(root: Path) -> None:
-    """Four training and two test images in the layout of each data set."""
+    """Four training and two test images in the layout of each dataset."""
     for name in ("imagenet-21k", "imagenet-1k", "places365_standard"):
         for number in range(6):
             save(root / name / ("train" if number < 4 else "val") / f"n{number % 2}" / f"{number}.png", number)
@@ -89,7 +89,7 @@ def miniature() -> dict[str, Any]:
     content["report"] |= {"page": False, "min_accuracy": 0}
     for training in content["train"]:
         make_short(training)
-        training |= {"processes": 1, "workers": 0, "accumulation": 1}
+        training |= {"processes": 2, "workers": 0, "accumulation": 1}
         if "seeds" in training:
             training["seeds"] = SEEDS
     first = content["train"][0]

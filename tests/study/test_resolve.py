@@ -73,7 +73,7 @@ def test_what_is_left_open_is_filled_in_for_this_machine():
         ),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: laptop-digits\n  data: cifar11\n",
-            "my.yaml:5: train.data: unknown data set 'cifar11'; did you mean",
+            "my.yaml:5: train.data: unknown dataset 'cifar11'; did you mean",
         ),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: laptop-digits\n  epochs: 1\n",
@@ -86,7 +86,7 @@ def test_what_is_left_open_is_filled_in_for_this_machine():
         ),
         (
             "models: [vit_s16]\nphases: [accuracy]\ntrain:\n  recipe: laptop-digits\n  data: folder:nowhere\n",
-            "my.yaml:5: train.data: data set 'folder:",
+            "my.yaml:5: train.data: dataset 'folder:",
         ),
     ],
 )
@@ -113,7 +113,7 @@ def test_models_with_values_of_their_own_are_of_the_pipeline_that_the_study_can_
 
 def test_a_data_set_that_is_not_here_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("FAVOR_DATA", str(tmp_path))
-    with pytest.raises(RequestError, match="my.yaml:3: train.data: data set imagenet-21k: not in "):
+    with pytest.raises(RequestError, match="my.yaml:3: train.data: dataset imagenet-21k: not in "):
         resolved("models: [vit_s16]\nphases: [accuracy]\ntrain: {recipe: deit3-pretrain, data: imagenet-21k}\n")
 
 
@@ -182,10 +182,17 @@ def test_a_training_may_be_of_some_models_and_some_may_have_other_values():
     assert second.overrides[0].models == ("vit_xs4",)
     jobs = jobs_of(resolved(TRAINED + text))
     assert [str(job) for job in jobs] == [
-        "vit_xs4 accuracy seed 0",
-        "vit_ti16 accuracy seed 0",
-        "vit_xs4 accuracy slow seed 0",
+        "vit_xs4@32 accuracy laptop-digits seed 0",
+        "vit_ti16@32 accuracy laptop-digits seed 0",
+        "vit_xs4@32 accuracy laptop-digits slow seed 0",
     ]
+
+
+def test_the_training_runs_of_one_model_have_titles_of_their_own():
+    text = "- recipe: laptop-digits\n  seeds: [0, 1]\n- recipe: laptop-digits\n  set: [img_size=64]\n"
+    text += "- recipe: laptop-cifar10\n  data: digits\n"
+    titles = [str(job) for job in jobs_of(resolved(TRAINED + text))]
+    assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +213,20 @@ def test_a_training_may_be_of_some_models_and_some_may_have_other_values():
             "unknown key of a recipe 'lrr'",
         ),
         ("  recipe: laptop-digits\n  overrides: [{models: [a], sett: [lr=1]}]\n", "did you mean 'set'"),
+        ("  recipe: laptop-digits\n  set:\n  - lr=1e-3\n  - lrr=1\n", "my.yaml:7: train.set[1]: unknown key"),
+        (
+            "  recipe: laptop-digits\n  overrides:\n  - models: ['vit_*']\n    set: [lr=-1]\n",
+            "my.yaml:7: train.overrides[0].set: recipe laptop-digits: --set lr: Input should be greater than 0, not -1",
+        ),
+        (
+            "  recipe: laptop-digits\n  overrides: [{models: [vit_ti16], set: [lr=1e-5, epochs=3]}]\n",
+            "my.yaml:5: train.overrides[0].set[1]: epochs cannot be overridden",
+        ),
+        ("  recipe: laptop-digits\n  set: [seed=3]\n", "my.yaml:5: train.set[0]: the seeds of a training are in"),
+        (
+            "  recipe: laptop-digits\n  finetune:\n  - {recipe: laptop-digits, init: best.safetensors}\n",
+            "my.yaml:6: train.finetune[0].init: fine-tuning starts from the weights of the training before",
+        ),
         ("  recipe: laptop-digits\n  processes: 0\n", "train.processes: must be 1 or more"),
     ],
 )

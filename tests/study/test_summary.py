@@ -77,6 +77,19 @@ def test_the_figures_of_a_favored_model_are_those_of_the_study():
     assert [figures[name].value for name in ("throughput", "inference_memory", "top1")] == [14.0, 130e6, 82.91]
 
 
+def test_the_figures_of_a_model_that_is_favored_in_another_precision_are_not_those_in_the_first():
+    study = a_study(precisions=("fp32", "bf16"), report=STUDY.report)
+    jobs = [job for job in jobs_of(study) if job.phase == "inference" and job.name == "swin_ti"]
+    half = [
+        a_record(job, metrics={"throughput": 28.0}, environment=ENVIRONMENT) for job in jobs if job.precision == "bf16"
+    ]
+    result = found(trainings=half)
+    figures = result.figures["speed"]
+    assert result.favored["speed"].favored.called == "swin_ti in eager bf16"
+    assert figures["throughput"].value == 28.0
+    assert not {"latency_p50", "inference_memory"} & set(figures)
+
+
 def test_vit_has_its_place_and_those_that_beat_it_are_named():
     standing = {(each.name, each.metric): each for each in found_of_study().standing}
     small = standing["vit_s16", "throughput"]
@@ -155,7 +168,7 @@ def test_trainings_of_unequal_length_give_vit_no_place_on_a_front():
     unequal = standing_of(result, "vit_s16", "throughput")
     assert (unequal.place, unequal.on_front, unequal.beaten_by) == (4, None, ())
     told = answer_told(study, result).sentences
-    why = "accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs; train with --epochs"
+    why = "accuracies cannot be compared: training runs of unequal length: 1 to 3 epochs; train with --epochs"
     assert f"No model is favored for accuracy: {why}" in told
     assert not any("beaten by" in text for text in told)
 

@@ -4,13 +4,14 @@ import json
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from favor.errors import RequestError, WorkError
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.study import local_executor
 from favor.study.allocation import key_of
-from favor.study.progress import states_of
+from favor.study.progress import jobs_to_do, states_of
 from favor.study.resolved import FirstWeights
 from favor.study.schema import Override, Stage, Train
 from favor.study.train_jobs import (
@@ -192,6 +193,40 @@ def test_a_training_is_done_when_all_its_fine_tunings_are():
         assert state.status == "left", TREE_JOB.lineages[missing]
     (state,) = states_of([TREE_JOB], records, MACHINE)
     assert state.status == "done"
+
+
+def failure_of(lineage):
+    return replace(final_of(lineage), metrics={}, status="failed", reason="training: not finite")
+
+
+def test_a_training_is_left_as_long_as_a_fine_tuning_can_still_be_done_whatever_failed_before():
+    first, small, cars, flowers, large = TREE_JOB.lineages
+    done = [final_of(first), final_of(small)]
+
+    def status(*records):
+        (state,) = states_of([TREE_JOB], records, MACHINE)
+        return state.status
+
+    assert status(*done, failure_of(cars)) == "left"
+    assert status(*done, failure_of(cars), final_of(flowers)) == "left"
+    assert status(*done, failure_of(cars), final_of(flowers), final_of(large)) == "failed"
+    assert status(final_of(first), failure_of(small)) == "left"
+    assert status(final_of(first), failure_of(small), final_of(large)) == "failed"
+    assert status(failure_of(first)) == "failed"
+
+
+def test_a_study_that_was_interrupted_after_a_failed_fine_tuning_goes_on_with_the_others(worker):
+    first, small, cars, flowers, large = TREE_JOB.lineages
+    append(worker.folder, [final_of(first), final_of(small), failure_of(cars)])
+    assert jobs_to_do(states_of([TREE_JOB], read(worker.folder).records, MACHINE)) == (TREE_JOB,)
+    worker(TREE_JOB, [final_of(cars), final_of(flowers), final_of(large)])
+    (state,) = states_of([TREE_JOB], read(worker.folder).records, MACHINE)
+    assert state.status == "done"
+
+
+def test_a_worker_that_succeeds_without_a_final_record_is_a_failure(worker):
+    (found,), _ = worker(JOB)
+    assert (found.status, found.reason) == ("failed", "training: no final record")
 
 
 def test_a_fine_tuning_that_fails_stops_those_after_it_and_no_other(worker):

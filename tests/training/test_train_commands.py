@@ -98,9 +98,9 @@ def test_a_model_that_is_killed_is_a_record_and_the_next_goes_on(
     [record] = read(tmp_path).records
     assert (record.name, record.status) == ("tiny_vit", "failed")
     assert record.reason == "start: killed by SIGKILL"
-    status = json.loads(favor("status", tmp_path, "--json"))
-    assert status["failed"] == [{"job": "tiny_vit accuracy seed 0", "reason": "failed: start: killed by SIGKILL"}]
-    assert status["left"] == ["tiny_performer accuracy seed 0"]
+    status, title = json.loads(favor("status", tmp_path, "--json")), "{}@32 accuracy laptop-digits seed 0"
+    assert status["failed"] == [{"job": title.format("tiny_vit"), "reason": "failed: start: killed by SIGKILL"}]
+    assert status["left"] == [title.format("tiny_performer")]
 
 
 def test_a_checkpoint_that_does_not_fit_on_the_disk_is_one_line_and_the_training_continues_later(

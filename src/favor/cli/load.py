@@ -95,11 +95,13 @@ def _print(records: "Sequence[Record]", as_json: bool) -> None:
 
 
 def _why_none(record: "Record") -> str:
-    """Why no load is known that meets the limit: the p99 at the lowest rate that was tested, or why none was."""
+    """Why no load meets the limit: the p99 at the lowest rate that was tested, or why no rate was tested."""
     from favor.units import format_quantity
 
     if record.load is None or not record.load.rates:
         return f"no load meets the limit; {record.metrics['max_qps'].method or 'no rate was tested'}"
+    if record.conditions.get("scenario") != "server":  # streams have no lower rate to test
+        return f"single images miss the limit; their p99 was {format_quantity(record.load.rates[0].p99, 's')}"
     lowest = min(record.load.rates, key=lambda point: point.rate)
     rate = format_quantity(lowest.rate, "img/s")
     late = f"no load from {rate} up meets the limit; p99 was {format_quantity(lowest.p99, 's')} at {rate}"

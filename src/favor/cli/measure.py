@@ -30,6 +30,7 @@ MEASURE_EXAMPLES = examples(
     ("favor measure vit_s16", "latency, throughput at the best batch size and memory of inference"),
     ("favor measure 'vit_*' swin_ti --study my-study", "records are saved as they come; run it again to continue"),
     ("favor measure 'vit_*' swin_ti --study my-study --repeat flagged", "repeat measurements with a flag such as busy"),
+    ("favor measure 'vit_*' --study my-study --log wandb", "also send results to Weights & Biases"),
     ("favor measure vit_ti16 --phase training --batch-size 32 --optimizer adamw", "a training step of 32 images"),
     ("favor measure 'evit_s16(keep=0.5)'", "with other settings, in quotes because of the shell"),
     (
@@ -196,7 +197,8 @@ def _measure_for(
     from favor.study.plan import jobs_of
     from favor.study.progress import records_of, states_of_all
     from favor.study.running import run_session
-    from favor.study.session import extend, working_in
+    from favor.study.sent_results import send_results
+    from favor.study.session import Session, extend, working_in
     from favor.study.targeted import Step, measure_for, question, targets
 
     request = question(text, among).into([study])
@@ -220,7 +222,7 @@ def _measure_for(
                     (state,) = states_of_all([asked([candidate.name], candidate.img_size)], records)
                     if state.record is not None:
                         known[candidate.name, candidate.img_size] = state.record
-        again = set(known)
+        again, done = set(known), []
 
         def measure(name: str, img_size: int, budget: float) -> Record:
             try:
@@ -228,6 +230,7 @@ def _measure_for(
             except RequestError as error:  # the installed timm does not have it
                 return left_out(name, str(error))
             session = extend(model, study)
+            done.append(model)
             ended = run_session(session, repeat="all" if (name, img_size) in again else None, wait=wait)
             finish(ended)
             again.add((name, img_size))
@@ -253,6 +256,7 @@ def _measure_for(
     else:
         print_recommendation(answer, {choice.name: best_weights(choice.name) for choice in answer.choices})
     note(f"measured {len(answered.measured)} of {len(candidates)} candidates: {answered.certainty}")
+    send_results(Session(tuple(done), study))
     if not answer.choices:
         raise typer.Exit(1)
 
@@ -396,7 +400,7 @@ def _print_diagnosis(diagnosis: "Diagnosis") -> None:
         ("clock", f"resolution {timer.resolution:.0e} s, {timer.reading_cost * 1e9:.0f} ns per reading"),
         ("timer noise", f"{work} of work: interquartile range {timer.middle_half_percent:.1f} % of the median"),
         ("", f"p99 {timer.p99_percent:+.0f} % from the median; median {median}"),
-        ("--runtime compile", diagnosis.compiler or "no C++ compiler found, which it needs on the CPU"),
+        ("--runtime compile", diagnosis.compiler or "needs a C++ compiler on the CPU; none was found"),
     ]
     for device in diagnosis.devices:
         memory = _free_memory(device.free_memory, device.total_memory)

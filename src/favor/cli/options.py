@@ -64,15 +64,16 @@ def _fields(group: Group) -> "dict[str, FieldInfo]":
     from favor.study.schema import Budget, Load, MeasureOptions, StudyFile, Train
 
     machine = {name: StudyFile.model_fields[name] for name in ("device", "threads")}
+    log = {"log": StudyFile.model_fields["log"]}
     if group == "train":
         of_training = {name: field for name, field in Train.model_fields.items() if field.description}
         return of_training | {"attention": StudyFile.model_fields["attention"]} | machine
     if group == "load":
         shared = ["img_sizes", "num_classes", "precisions", "runtimes", "calibration", "checkpoint", "attention"]
         shared += ["memory_limit", "time_limit"]
-        return dict(Load.model_fields) | machine | {name: StudyFile.model_fields[name] for name in shared}
+        return dict(Load.model_fields) | machine | {name: StudyFile.model_fields[name] for name in shared} | log
     of_study = {"img_sizes": StudyFile.model_fields["img_sizes"], "budget": Budget.model_fields["measurement"]}
-    return machine | of_study | dict(MeasureOptions.model_fields)
+    return machine | of_study | dict(MeasureOptions.model_fields) | log
 
 
 def _with_options(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.errors import unknown_name
+from favor.errors import RequestError, unknown_name
 from favor.terminal import note
 
 if TYPE_CHECKING:
@@ -24,6 +24,26 @@ RepeatOption = Annotated[
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the device and the study are free; on Slurm, until the jobs end.")
 ]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="NAME",
+        help="Also send results to tensorboard, wandb, mlflow or trackio; repeatable (docs/sharing.md).",
+    ),
+]
+
+
+def trackers_of(names: list[str] | None) -> tuple[str, ...]:
+    """The trackers that options name."""
+    from favor.training.trackers import TRACKERS, require_trackers
+
+    for name in names or ():
+        if name not in TRACKERS:
+            unknown = unknown_name("tracker", name, TRACKERS, "choose from " + ", ".join(TRACKERS))
+            raise RequestError(f"--log: {unknown}")
+    require_trackers(names or ())
+    return tuple(dict.fromkeys(names or ()))
 
 
 def repeat_of(text: str | None) -> "Repeat | None":

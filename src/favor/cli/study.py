@@ -19,7 +19,7 @@ from favor.cli.cluster import (
     wait_for,
 )
 from favor.cli.console import emit_json, examples
-from favor.cli.running import RepeatOption, Wait, finish, print_refusals, repeat_of
+from favor.cli.running import LogOption, RepeatOption, Wait, finish, print_refusals, repeat_of, trackers_of
 from favor.cli.zoo import AsJson, load_plugins
 from favor.errors import FavorError, RequestError
 from favor.terminal import note
@@ -91,6 +91,7 @@ def run_command(
     settings: SettingsOption = None,
     dry_run: DryRun = False,
     repeat: RepeatOption = None,
+    log: LogOption = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,7 +107,8 @@ def run_command(
     jobs_to_repeat = repeat_of(repeat)
     chosen, source = open_study(_chosen(study, quick, full))
     options = changed(chosen.executor, executor, settings_of(settings, address))
-    chosen = chosen.model_copy(update={"executor": options})
+    trackers = tuple(dict.fromkeys((*chosen.log, *trackers_of(log))))
+    chosen = chosen.model_copy(update={"executor": options, "log": trackers})
     into = folder or DEFAULT_FOLDER / chosen.name
     note(f"{chosen.name}: {chosen.doc.strip().partition(chr(10))[0] or source.place}")
     load_plugins()
@@ -132,6 +134,7 @@ def resume_command(
     folder: Folder,
     settings: SettingsOption = None,
     repeat: RepeatOption = None,
+    log: LogOption = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +146,7 @@ def resume_command(
     from favor.study.executor_file import changed, saved_executor
     from favor.study.folder import saved_requests
 
-    jobs_to_repeat = repeat_of(repeat)
+    jobs_to_repeat, trackers = repeat_of(repeat), trackers_of(log)
     options = changed(saved_executor(folder), None, settings or [])
     saved_requests(folder)  # before the lock, which would create the folder
     load_plugins()
@@ -152,7 +155,7 @@ def resume_command(
     asked_at = _now()
     with working_in(folder, wait):
         since += _now() - asked_at  # as in `favor run`
-        session = resume(folder)
+        session = resume(folder, trackers)
         if not options.is_cluster:
             _work(session, folder, repeat=jobs_to_repeat or "doubtful", wait=wait, since=since, as_json=as_json)
             return
@@ -268,8 +271,9 @@ def _conclude(
     as_json: bool,
     out_of_time: "Sequence[Job]" = (),
 ) -> None:
-    """Write the page if the records changed, and print the answer."""
+    """Write the page if the records changed, print the answer, and send the results to trackers."""
     from favor.study.folder import PAGE_FILE
+    from favor.study.sent_results import send_results
 
     answered = [study for study in session.studies if study.command == "run"]
     page = folder / PAGE_FILE
@@ -279,6 +283,7 @@ def _conclude(
         _print_answer(answered[0], folder, states, page if is_there else None, as_json, out_of_time)
     else:
         _print_status(session, folder, states, as_json)
+    send_results(session)
 
 
 def _is_behind(page: Path, folder: Path) -> bool:
@@ -292,7 +297,7 @@ def _is_behind(page: Path, folder: Path) -> bool:
 
 
 def study_answer(study: "ResolvedStudy", folder: Path) -> "StudyAnswer":
-    """The answer of a study as the terminal tells it, for the page; of a cluster, that of its first device."""
+    """The answer of a study in the terminal's words, for the page; for a cluster, the answer of its first device."""
     from favor.cli import study_text
 
     first = on_each_device(study, folder)[0]

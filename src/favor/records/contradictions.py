@@ -1,4 +1,4 @@
-"""Results that contradict each other: at least one of them was disturbed, so they are flagged and measured again.
+"""Results that contradict each other: at least one of them is wrong, so they are flagged and measured again.
 
 They are found when records are read, because a later measurement can resolve them. Imports no torch.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from favor.metrics import METRICS
 from favor.records.counted import counted_records
-from favor.records.repeated import that_counts
+from favor.records.repeated import asked_conditions, that_counts
 from favor.records.schema import EAGER, MACHINE_COLUMNS, Reading, Record, Scalar
 from favor.units import format_quantity
 
@@ -23,7 +23,7 @@ TOLERANCE = 0.2
 """The share by which numbers of one model may contradict each other, since they were measured one after the other."""
 
 LARGER = 2.0
-"""How many times the multiply-adds make a model of the same family the larger one, whatever its shape."""
+"""With this many times the multiply-adds, a model is larger than another one of its family, whatever their shapes."""
 
 LEAST_OF_WEIGHTS = 0.8
 """The share of the weights that the inference form may have left, where it fuses layers."""
@@ -57,7 +57,7 @@ def measurements_that_count(records: Sequence[Record]) -> tuple[int, ...]:
     repeated: dict[object, list[int]] = defaultdict(list)
     for number, record in enumerate(records):
         if record.source == "measured" and record.status == "ok" and record.task in _SPEED:
-            subject = (record.name, record.task, frozenset(record.conditions.items()), _machine(record))
+            subject = (record.name, record.task, frozenset(asked_conditions(record).items()), _machine(record))
             repeated[subject].append(number)
     return tuple(some[that_counts([records[number] for number in some])] for some in repeated.values())
 
@@ -146,7 +146,7 @@ def _by_size(
 
 
 def _counts(records: Sequence[Record]) -> dict[_Sized, Record]:
-    """The counts of each model and image size that has them; a study's own go before those that ship with favor."""
+    """The counts of each model and image size; a study's own take precedence over those that ship with favor."""
     return {
         _sized(record): record
         for record in (*counted_records(), *records)

@@ -5,11 +5,24 @@ Imports no torch.
 
 from collections.abc import Sequence
 
-from favor.records.schema import Record
+from favor.records.schema import Record, Scalar
+
+FOUND_AT_BEST_BATCH = "micro_batch_size"
+FOUND_UNDER_LOAD = ("largest_batch", "longest_wait")
+"""Conditions that a search finds and nobody asks for: measurements that differ in these alone are repetitions."""
+
+
+def asked_conditions(record: Record) -> dict[str, Scalar]:
+    """The conditions that a measurement was asked for, without those that its searches found.
+
+    A micro-batch is found where the best batch is searched; elsewhere it is how a training run was split.
+    """
+    found = {*FOUND_UNDER_LOAD, *([FOUND_AT_BEST_BATCH] if record.conditions.get("batch") == "best" else [])}
+    return {name: value for name, value in record.conditions.items() if name not in found}
 
 
 def precedence(task: str, status: str, flags: object) -> int:
-    """How much a record counts among others of the same measurement; of equal ones, the last in the file counts.
+    """The precedence of a record among repetitions of one measurement; of equal ones, the last in the file counts.
 
     A failure does not undo a success, and times of a busy machine do not replace those of a quiet one.
 
@@ -20,7 +33,7 @@ def precedence(task: str, status: str, flags: object) -> int:
     """
     if status != "ok":
         return 0
-    # Other load slows a training down, but does not change its accuracy.
+    # Other load slows a training run down, but does not change its accuracy.
     is_busy = task != "accuracy" and isinstance(flags, str) and "busy" in flags.split()
     return 1 if is_busy else 2
 

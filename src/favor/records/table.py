@@ -11,7 +11,7 @@ from favor.errors import RequestError
 from favor.metrics import METRICS
 from favor.records.contradictions import flagged
 from favor.records.frame import frame_of, machine_text
-from favor.records.repeated import precedence
+from favor.records.repeated import FOUND_AT_BEST_BATCH, FOUND_UNDER_LOAD, precedence
 from favor.records.schema import (
     BUDGET_COLUMN,
     IMAGES_COLUMN,
@@ -89,12 +89,22 @@ def _machines(environment: pd.DataFrame) -> pd.Series:
     return number.map(pd.Series(texts, index=number[distinct.index], dtype="str"))
 
 
+def _without_found(subject: pd.DataFrame) -> pd.DataFrame:
+    """What was asked for, without the conditions that searches found; see `asked_conditions`."""
+    asked = subject.drop(columns=list(FOUND_UNDER_LOAD), errors="ignore")
+    if not {"batch", FOUND_AT_BEST_BATCH} <= set(asked.columns):
+        return asked
+    searched = (asked["batch"] == "best").fillna(False).astype(bool)
+    return asked.assign(**{FOUND_AT_BEST_BATCH: asked[FOUND_AT_BEST_BATCH].mask(searched)})
+
+
 def _joined(parts: pd.DataFrame, subject: list[str], metrics: list[str]) -> pd.DataFrame:
     """One row per subject: what counts of repeated measurements, and all tasks in one row if no metric occurs twice."""
-    repeated = parts.duplicated(subject, keep=False)
+    asked = _without_found(parts[subject])
+    repeated = asked.duplicated(keep=False)
     if not repeated.any():
         return parts
-    number = parts[repeated].groupby(subject, dropna=False, sort=False).ngroup().rename("subject")
+    number = asked[repeated].groupby(list(asked.columns), dropna=False, sort=False).ngroup().rename("subject")
     tasks = pd.DataFrame({"subject": number, "task": parts.loc[repeated, "task"]})
     order = map(precedence, tasks["task"], parts.loc[repeated, "status"], parts.loc[repeated, "flags"])
     last = tasks.assign(order=list(order)).sort_values("order", kind="stable").drop_duplicates(list(tasks), keep="last")

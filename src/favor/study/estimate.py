@@ -14,14 +14,14 @@ from itertools import pairwise
 from favor.machine.clock import Clock
 from favor.measurement.job import MeasureJob
 from favor.records.counted import counted_records
-from favor.records.schema import Record
+from favor.records.schema import Record, Scalar
 from favor.study.plan import CountJob, Job
 from favor.study.progress import JobState, flags_of
 from favor.study.resolved import ResolvedStudy
 from favor.study.train_jobs import TrainJob, images_of, recipe_of
 
 LEAST_BUDGET = 1.0
-"""Seconds: a shorter timing says nothing."""
+"""Seconds: a shorter timing is useless."""
 
 START_SECONDS = 4.5
 COUNT_SECONDS = 1.0
@@ -31,11 +31,11 @@ READY_SECONDS: Mapping[str, float] = {"eager": 0.0, "compile": 60.0, "onnxruntim
 INT8_SECONDS = 15.0
 PAGE_SECONDS = 10.0
 PRIOR_JOBS = 1.0
-"""Weight of the model, in jobs, against the jobs that are done."""
+"""The model of job times weighs as much as this many finished jobs."""
 
 MACS_PER_SECOND = {"cpu": 4e10}
 MACS_PER_SECOND_ELSEWHERE = 2e12
-USUAL_MACS = 4.5e9
+USUAL_MACS, USUAL_SIZE = 4.5e9, 224
 TRAINING_PASSES = 3.0
 """A training step is a forward pass and a backward pass of twice its work."""
 
@@ -120,8 +120,8 @@ class Forecast:
     def budget_for(self, job: Job) -> float | None:
         """The seconds per measurement of the next job; None if the total budget is used up.
 
-        All jobs come before the second look: it gets what they leave. A job that would fit on a quiet machine is
-        started, whatever disturbed the ones before.
+        All jobs come before the second look, which gets the time that they leave. A job that would fit on a quiet
+        machine is started, even if earlier jobs were disturbed.
         """
         if self._total is None:
             return job.budget
@@ -226,7 +226,7 @@ class Forecast:
             work = TRAINING_PASSES * image if job.phase == "training" else image
             fixed = START_SECONDS + shape.images * work + READY_SECONDS[job.runtime]
             return JobTime(fixed + (INT8_SECONDS if job.precision == "int8" else 0.0), shape.budgets)
-        return JobTime(START_SECONDS + _training_seconds(job, image), 0.0)
+        return JobTime(START_SECONDS * len(job.lineages) + _training_seconds(job, image), 0.0)
 
     def _ratio(self, phase: str, undisturbed: bool) -> float:
         """Observed over modeled time of this phase's (undisturbed) jobs, shrunk towards 1 while few are done."""
@@ -239,24 +239,36 @@ class Forecast:
 
 
 def _training_seconds(job: TrainJob, image: float) -> float:
-    """The seconds of a training and its fine-tuning, given the seconds of one image's forward pass."""
-    return sum(
-        60.0 * stage.minutes if stage.minutes is not None else images_of(stage, job.name) * TRAINING_PASSES * image
-        for *_, stage in job.lineages
-    )
+    """The seconds of a training run and its fine-tuning runs, given those of a forward pass of one training image."""
+    devices = 1 if job.device.startswith("cpu") else job.train.processes  # processes on CPUs share the cores
+    own_side = recipe_of(job.train, job.seed, job.name).img_size
+    seconds = 0.0
+    for *_, stage in job.lineages:
+        if stage.minutes is not None:
+            seconds += 60.0 * stage.minutes
+            continue
+        recipe = recipe_of(stage, job.seed, job.name)
+        of_epoch, evaluated = images_of(stage)
+        passes = recipe.epochs * (TRAINING_PASSES * of_epoch + evaluated)
+        seconds += passes * image * (recipe.img_size / own_side) ** 2 / devices
+    return seconds
 
 
 def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
-    """A function from a job to its multiply-adds per image; without a count, a typical value."""
-    counted = {
+    """A function from a job to its multiply-adds per image.
+
+    A model without a count is taken for the one whose name it has before its settings, or for a typical one.
+    """
+    counted: dict[str, tuple[Scalar, float]] = {
         record.name: (record.conditions["img_size"], record.metrics["macs"].value)
         for record in (*counted_records(), *records)
         if record.task == "count" and "macs" in record.metrics
     }
 
     def work_of(job: Job) -> float:
-        own_size, macs = counted.get(job.name, (None, USUAL_MACS))
-        if own_size is None or isinstance(job, CountJob):
+        named = job.name if job.name in counted else job.name.partition("(")[0]
+        own_size, macs = counted.get(named, (USUAL_SIZE, USUAL_MACS))
+        if isinstance(job, CountJob):
             return macs
         side = recipe_of(job.train, job.seed, job.name).img_size if isinstance(job, TrainJob) else job.img_size
         return macs * (side / float(own_size)) ** 2
@@ -265,7 +277,10 @@ def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
 
 
 def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]:
-    """The durations of jobs of earlier runs: from the start of one to the start of the next, without long gaps."""
+    """The durations of jobs of earlier runs.
+
+    A measurement lasts from its start to that of the next, without long gaps. A training run has a clock of its own.
+    """
     timed = sorted(
         (
             (datetime.fromisoformat(state.record.time), state)
@@ -283,6 +298,12 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
         if isinstance(budget, int | float) and 0 < seconds <= _LONGEST_JOB and not in_turns:
             disturbed = "busy" in flags_of(state.record)
             observations.append((Observed(state.job, float(budget), seconds, disturbed), state.record))
+    for state in states:
+        clocks = [final.environment.get("program_seconds") for final in state.finals]
+        seconds = sum(START_SECONDS + clock for clock in clocks if isinstance(clock, int | float))
+        if state.record is not None and clocks and None not in clocks:
+            disturbed = any("busy" in flags_of(final) for final in state.finals)
+            observations.append((Observed(state.job, 0.0, seconds, disturbed), state.record))
     return observations
 
 

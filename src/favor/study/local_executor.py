@@ -39,7 +39,7 @@ LONGEST_DELAY = 60.0
 class LocalExecutor:
     """Runs jobs on this machine, one at a time: two at once would disturb each other's timings.
 
-    Trainings write their records and checkpoints below `folder`. A training that was started before continues from
+    Training runs write their records and checkpoints below `folder`. A run that was started before continues from
     its last checkpoint; without `resume` it is refused. On a node of a cluster `writer` names the file of records.
     """
 
@@ -56,7 +56,7 @@ class LocalExecutor:
         if isinstance(job, MeasureJob):
             made = self.exports.of(job, on_step) if job.needs_file else ExportedJob(job, None)
             return (measure(replace(made.job, budget=budget), on_step, made.findings),)
-        assert self._folder is not None  # noqa: S101 - trainings always have a folder
+        assert self._folder is not None  # noqa: S101 - training runs always have a folder
         return train(job, self._folder, on_step, on_note, self._resume, self._writer)
 
 
@@ -88,7 +88,7 @@ def train(
     resume: bool = True,
     writer: str | None = None,
 ) -> tuple[Record, ...]:
-    """Train and fine-tune a model, continuing where it stopped. If a training fails, those after it are skipped.
+    """Train and fine-tune a model, continuing where it stopped. If a training run fails, those after it are skipped.
 
     The workers write the records; only failures that they could not write themselves are returned.
     """
@@ -116,7 +116,8 @@ def train(
         after = records_of(folder)
         if final_record(job, lineage, after) is not None:
             continue
-        failure = _failure(job, lineage, findings.status or "failed", findings.reason or "training: no final record")
+        status = "failed" if findings.status in (None, "ok") else findings.status
+        failure = _failure(job, lineage, status, findings.reason or "training: no final record")
         if was_interrupted(failure):
             break
         failed.add(lineage)
@@ -127,12 +128,12 @@ def train(
 
 
 def _count_failures(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> int:
-    """How many records say that a training failed."""
+    """How many records say that a training run failed."""
     return sum(is_of(job, lineage, record) and record.status != "ok" for record in records)
 
 
 def follow_training(job: TrainJob, folder: Path, writer: str | None) -> None:
-    """Take part in the trainings that another process leads, which writes their records."""
+    """Take part in the training runs that another process leads, which writes their records."""
     failed: set[Lineage] = set()
     for lineage in job.lineages:
         if lineage[:-1] in failed:
@@ -154,7 +155,7 @@ def follow_training(job: TrainJob, folder: Path, writer: str | None) -> None:
 
 
 def _records_after(job: TrainJob, before: Lineage, folder: Path) -> tuple[Record, ...]:
-    """The records of a study as soon as they include the end of a training: other nodes see it a little later."""
+    """The records of a study, once they include the end of a training run: other nodes see it a little later."""
     deadline = time.monotonic() + LONGEST_DELAY
     while True:
         records = records_of(folder)
@@ -181,7 +182,7 @@ def _supervised(
 
 
 def _failure(job: TrainJob, lineage: Lineage, status: Status, reason: str) -> Record:
-    """The record of a failed training that wrote none; a retry continues from its last checkpoint."""
+    """The record of a failed training run that wrote none; a retry continues from its last checkpoint."""
     stage = lineage[-1]
     conditions = {"dataset": dataset_of(stage)} | stage_conditions(stage, job.seed, job.name)
     conditions |= attention_conditions(job.attention) | initial_weights(job, lineage).conditions()

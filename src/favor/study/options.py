@@ -1,9 +1,9 @@
-"""Options as a small study: what the command line and Python ask for, checked and resolved as a study file is."""
+"""Options as a small study: requests of the command line and of Python, checked and resolved like a study file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from favor.errors import RequestError, Step
+from favor.errors import RequestError, Step, shown
 from favor.study.resolved import Command, ResolvedStudy
 from favor.study.schema import study_in
 
@@ -11,7 +11,7 @@ from favor.study.schema import study_in
 def study_from_options(
     command: Command, models: Sequence[str], phases: Sequence[str], options: Mapping[str, Any], **parts: object
 ) -> ResolvedStudy:
-    """The study that options ask for, checked and resolved as a study file is."""
+    """The study that options ask for, checked and resolved like a study file."""
     from favor.study.resolve import resolve  # imports torch, so only here
 
     given = plain_options(options)
@@ -24,14 +24,21 @@ def study_from_options(
 
 
 def train_options(options: Mapping[str, Any]) -> dict[str, object]:
-    """The `train` part of a study from the options of a training."""
+    """The `train` part of a study from the options of a training run."""
     given = plain_options(options)
     overrides = [str(entry) for entry in options.get("set") or []]
-    seeds = [entry.removeprefix("seed=") for entry in overrides if entry.startswith("seed=")]
-    if seeds and seeds[-1].isdecimal():
-        given["seeds"] = (int(seeds[-1]),)
-        given["set"] = tuple(entry for entry in overrides if not entry.startswith("seed="))
+    seeds = [entry for entry in overrides if _is_seed(entry)]
+    if seeds:
+        seed = seeds[-1].partition("=")[2].strip()
+        if not seed.isdecimal() or len(seed) > 18:
+            raise RequestError(f"--set {shown(seeds[-1])}: write a whole number of 0 or more, with at most 18 digits")
+        given["seeds"] = (int(seed),)
+        given["set"] = tuple(entry for entry in overrides if not _is_seed(entry))
     return given
+
+
+def _is_seed(override: str) -> bool:
+    return override.partition("=")[0].strip() == "seed"
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, object]:

@@ -71,8 +71,9 @@ def jobs_of(study: ResolvedStudy) -> tuple[Job, ...]:
                 attention=study.attention,
                 grid_intensity=study.grid_intensity,
                 price_per_hour=study.price_per_hour,
+                log=study.log,
             )
-            # Not strict: in older files, a study without a training has initial weights, too.
+            # Not strict: in older files, a study without a training run has initial weights, too.
             for train, first_weights in zip(study.train, study.first_weights, strict=False)
             for seed in train.seeds
             for model in models

@@ -13,7 +13,7 @@ from favor.records.schema import Record, Scalar
 from favor.records.store import Problem, has_records, read
 from favor.study.plan import CountJob, Job, jobs_of
 from favor.study.resolved import Machine, ResolvedStudy
-from favor.study.train_jobs import TrainJob, final_record, is_of
+from favor.study.train_jobs import Lineage, TrainJob, final_record, is_of
 
 JobStatus = Literal["done", "failed", "left"]
 Repeat = Literal["doubtful", "failed", "flagged", "all"]
@@ -28,12 +28,13 @@ _OPTIONAL_CONDITIONS = ("attention", "calibration", "checkpoint")
 
 @dataclass(frozen=True)
 class JobState:
-    """A job and its status; `reason` is that of its last failure."""
+    """A job and its status; `reason` is that of its last failure, `finals` are the records of all training runs."""
 
     job: Job
     status: JobStatus
     reason: str | None = None
     record: Record | None = None
+    finals: tuple[Record, ...] = ()
 
 
 def records_of(folder: Path) -> tuple[Record, ...]:
@@ -49,7 +50,7 @@ def unreadable_in(folder: Path) -> tuple[Problem, ...]:
 def states_of(jobs: Sequence[Job], records: Iterable[Record], machine: Machine) -> tuple[JobState, ...]:
     """The state of each job. A job with a successful record is done, even if another attempt failed.
 
-    An interrupted job is left: it says nothing about the model.
+    An interrupted job remains to be done: the interruption says nothing about the model.
     """
     by_subject: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in (*counted_records(), *records):
@@ -87,19 +88,41 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
 
 
 def training_state(job: TrainJob, records: Sequence[Record]) -> JobState:
-    """The state of a training, with its final record or the last failure."""
+    """The state of a training run, with its final record or the last failure.
+
+    It is left as long as one of its fine-tunings can still be done, even if another one failed.
+    """
     of_job = [record for record in records if any(is_of(job, lineage, record) for lineage in job.lineages)]
-    finals = [final_record(job, lineage, of_job) for lineage in job.lineages]
-    return _ended(job, of_job, finals[-1] if None not in finals else None)
+    finals = tuple(final for lineage in job.lineages if (final := final_record(job, lineage, of_job)) is not None)
+    if len(finals) == len(job.lineages):
+        return JobState(job, "done", record=finals[-1], finals=finals)
+    return JobState(job, "left") if _can_go_on(job, of_job) else _ended(job, of_job, None)
+
+
+def _can_go_on(job: TrainJob, of_job: Sequence[Record]) -> bool:
+    """Whether a training run of the job is neither done, nor failed, nor starts from one that failed."""
+    stuck: set[Lineage] = set()
+    for lineage in job.lineages:
+        if final_record(job, lineage, of_job) is not None:
+            continue
+        of_run = [record for record in of_job if is_of(job, lineage, record)]
+        if lineage[:-1] not in stuck and not any(map(_is_failure, of_run)):
+            return True
+        stuck.add(lineage)
+    return False
 
 
 def _ended(job: Job, of_job: Sequence[Record], done: Record | None) -> JobState:
     if done is not None:
         return JobState(job, "done", record=done)
-    failures = [record for record in of_job if record.status != "ok" and not was_interrupted(record)]
+    failures = [record for record in of_job if _is_failure(record)]
     if failures:
         return JobState(job, "failed", f"{failures[-1].status}: {failures[-1].reason}", failures[-1])
     return JobState(job, "left")
+
+
+def _is_failure(record: Record) -> bool:
+    return record.status != "ok" and not was_interrupted(record)
 
 
 def was_interrupted(record: Record) -> bool:
@@ -152,7 +175,7 @@ def doubtful_measurements(records: Sequence[Record]) -> tuple[Record, ...]:
 def jobs_to_do(states: Sequence[JobState], repeat: Repeat | None = None) -> tuple[Job, ...]:
     """The jobs that are left, in their order, then those to repeat: doubtful or failed ones, those with flags, or all.
 
-    A finished training is not repeated: it would give the same result.
+    A finished training run is not repeated: it would give the same result.
     """
     left = [state.job for state in states if state.status == "left"]
     again = [state.job for state in states if _is_repeated(state, repeat)]

@@ -35,7 +35,7 @@ from favor.trace.conditions import PHASES
 from favor.training.checkpoint import load_model_file
 from favor.training.export import named_images, own_images
 from favor.training.initial_weights import checkpoint_file, checkpoint_hash, start_from
-from favor.training.recipe import is_recipe_file
+from favor.training.recipe import Recipe, is_recipe_file, load_recipe, parse_override
 from favor.training.trackers import require_trackers
 from favor.zoo.cards import HUB, TIMM
 from favor.zoo.matching import matching_models
@@ -56,6 +56,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
     _check_run_folders(train, first_weights, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
     _check_runtimes(study, names, machine, source)
+    _try(source, ("log",), require_trackers, study.log)
     if study.load is not None and not machine.is_cluster:
         _try(source, ("load",), require_loadgen)
     options = study.model_dump(include=set(MeasureOptions.model_fields))
@@ -77,6 +78,7 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
         budget=study.budget,
         report=study.report,
         load=study.load,
+        log=study.log,
         checkpoint_hash=None if options["checkpoint"] is None else checkpoint_hash(Path(options["checkpoint"])),
         **options,
     )
@@ -250,8 +252,8 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
     if stage.init is not None and not stage.init.startswith((TIMM, HUB)):
         changes["init"] = str((folder / stage.init).resolve())
     resolved = stage.model_copy(update=changes)
+    recipe = _checked_recipe(resolved, source, path)
     for model in names:
-        recipe = _try(source, (*written, "recipe"), recipe_of, resolved, 0, model)
         _try(source, (*written, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
     data = _try(source, (*written, "data"), _present_data, stage.data or recipe.data, folder)
     finetune = tuple(
@@ -260,10 +262,40 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
     return resolved.model_copy(update={"data": data, "finetune": finetune})
 
 
+_NOT_OVERRIDDEN = ("data", "epochs", "img_size", "precision")
+"""Training runs that differ in these are not compared, but the models of a training stay in one comparison."""
+
+
+def _checked_recipe(stage: Stage, source: Source, path: tuple[Step, ...]) -> Recipe:
+    """The recipe of a stage; what is wrong with it, or with the overrides for some models, is an error at its line."""
+    written = as_written(source.mapping("a study"), path)
+    if stage.init is not None and "finetune" in path:
+        raise source.error((*written, "init"), "fine-tuning starts from the weights of the training before; remove it")
+    _try(source, (*written, "recipe"), load_recipe, stage.recipe)
+    for at, entry in enumerate(stage.set):
+        here = (*written, "set", at)
+        if _try(source, here, parse_override, entry)[0] == "seed":
+            raise source.error(here, "the seeds of a training are in its `seeds:`, such as `seeds: [0, 1]`")
+    recipe = _try(source, (*written, "set" if stage.set else "recipe"), recipe_of, stage, 0, "")
+    for number, override in enumerate(stage.overrides):
+        here = (*written, "overrides", number, "set")
+        for at, entry in enumerate(override.set):
+            key, _ = _try(source, (*here, at), parse_override, entry)
+            if key in (*_NOT_OVERRIDDEN, "seed"):
+                raise source.error(
+                    (*here, at),
+                    f"{key} cannot be overridden, because the models would no longer be compared with the others; "
+                    "give them a training of their own, with `models:`",
+                )
+        for model in override.models:
+            _try(source, here, recipe_of, stage, 0, model)
+    return recipe
+
+
 def _check_run_folders(
     trainings: Sequence[Train], first_weights: Sequence[FirstWeights], names: Sequence[str], source: Source
 ) -> None:
-    """Refuse two trainings of a model whose checkpoints would share a folder, or whose records would look alike."""
+    """Refuse two training runs of a model whose checkpoints would share a folder, or whose records would look alike."""
     seen: dict[tuple[object, ...], int] = {}
     for number, train in enumerate(trainings):
         for lineage, model, seed in product(lineages(train), train.models or names, train.seeds):
@@ -281,7 +313,7 @@ def _check_run_folders(
 
 
 def _present_data(text: str, folder: Path) -> str:
-    """A data set with an absolute path, downloaded if needed: a study must not fail hours later for lack of it."""
+    """A dataset with an absolute path, downloaded if needed: a study must not fail hours later for lack of it."""
     request = parse(text)
     if request.path is not None:
         request = parse(f"{request.known.name}:{(folder / request.path).resolve()}")

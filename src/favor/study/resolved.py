@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from favor.study.schema import Budget, Load, MeasureOptions, Report, StudyPart, Trainings, one_or_several
+from favor.study.schema import Budget, Load, MeasureOptions, Report, StudyPart, Trackers, Trainings, one_or_several
 from favor.text import plural
 from favor.training.state import FirstWeights
 
@@ -68,6 +68,7 @@ class ResolvedStudy(MeasureOptions):
     budget: Budget
     report: Report
     load: Load | None = None
+    log: Trackers = ()
     checkpoint_hash: str | None = None
     """Of the content of `checkpoint`, which may be moved; None without one, and in requests of older versions."""
 
@@ -90,5 +91,6 @@ class ResolvedStudy(MeasureOptions):
         return content_hash(self.to_data())
 
     def differences(self, other: "ResolvedStudy") -> list[str]:
-        """The keys in which it differs from another study."""
-        return [key for key in type(self).model_fields if getattr(self, key) != getattr(other, key)]
+        """The keys in which it asks for something else than another study; where results are sent is none of them."""
+        asked = (key for key in type(self).model_fields if key != "log")
+        return [key for key in asked if getattr(self, key) != getattr(other, key)]

@@ -22,6 +22,7 @@ from favor.study.quiet_machine import QuietMachine
 from favor.study.resolved import ResolvedStudy
 from favor.study.runner import Keeper, UnwrittenError, Watcher, run_jobs
 from favor.study.second_look import SecondLook
+from favor.study.sent_results import send_results
 from favor.study.session import Session, extend, measuring_alone, working_in
 from favor.study.train_jobs import TrainJob
 from favor.terminal import note, progress_bar
@@ -55,7 +56,7 @@ class Ended:
         return sorted(present, key=lambda record: (order[record.name], record.task))
 
     def write_rest(self) -> None:
-        """Try once more to write the records that could not be written, and say what became of them."""
+        """Try once more to write the records that could not be written, and report the outcome."""
         if self.unwritten is None:
             return
         names = ", ".join(dict.fromkeys(record.name for record in self.keeper.unwritten))
@@ -79,7 +80,11 @@ def run_request(
 ) -> Ended:
     """Add a request to a folder, if there is one, and do its jobs that are left."""
     with working_in(folder, wait):
-        return run_session(extend(request, folder), repeat=repeat, wait=wait, resume=resume)
+        session = extend(request, folder)
+        ended = run_session(session, repeat=repeat, wait=wait, resume=resume)
+        if ended.stopped_by is None and ended.unwritten is None:
+            send_results(session)
+        return ended
 
 
 def run_session(
@@ -105,7 +110,7 @@ def run_session(
     note(f"{plural(len(jobs), 'job')} to do on {session.studies[0].machine}: about {seconds}")
     if missing := dict.fromkeys(way for study in session.studies for way in ways_left_out(study)):
         note(f"left out, since they do not exist: {', '.join(missing)}")
-    # A training tells its own time left, and more exactly.
+    # A training run reports its own time left, which is more accurate.
     seconds_left = None if len(jobs) == 1 and isinstance(jobs[0], TrainJob) else forecast.seconds_left
     asked_at = clock.now()
     # Killed by SIGTERM, favor would leave exported models in the temporary folder.

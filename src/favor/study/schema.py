@@ -133,7 +133,8 @@ Count = Annotated[int, Field(ge=1)]
 Texts = Annotated[tuple[Annotated[str, AT_LEAST_ONE], ...], AfterValidator(_each_once)]
 Batch = Annotated[int | Literal["best"], PlainValidator(_batch)]
 ImgSizes = Annotated[tuple[int, ...] | Literal["own"], PlainValidator(_img_sizes)]
-DataSetName = Annotated[str, _one_of("data set", SETS)]
+DataSetName = Annotated[str, _one_of("dataset", SETS)]
+Trackers = Annotated[tuple[Annotated[str, _one_of("tracker", TRACKERS)], ...], AfterValidator(_each_once)]
 
 
 class Source(Protocol):
@@ -209,10 +210,10 @@ class Override(StudyPart):
 
 
 class Stage(StudyPart):
-    """One training: a recipe on a data set, for the recipe's epochs or those given here, then the fine-tunings."""
+    """One training: a recipe on a dataset, for the recipe's epochs or those given here, then the fine-tunings."""
 
     recipe: str = Field(description="Name of a recipe, or path of a .yaml file.")
-    data: str | None = Field(None, description="Data set, as NAME or NAME:PATH (default: the recipe's).")
+    data: str | None = Field(None, description="Dataset, as NAME or NAME:PATH (default: the recipe's).")
     epochs: Count | None = Field(None, description="Number of epochs (default: the recipe's).")
     minutes: Minutes | None = Field(
         None, description="Train for this many minutes instead; favor measures the speed and sets the number of steps."
@@ -241,7 +242,7 @@ class Train(Stage):
     )
     accumulation: Count | None = Field(None, description="Micro-batches per step (default: as few as fit into memory).")
     save_every: Seconds = Field(SAVE_EVERY, description="Seconds between checkpoints, in addition to one per epoch.")
-    log: Annotated[tuple[Annotated[str, _one_of("tracker", TRACKERS)], ...], AfterValidator(_each_once)] = Field(
+    log: Trackers = Field(
         (), description="Also log to tensorboard, wandb, mlflow or trackio; repeatable (docs/sharing.md)."
     )
 
@@ -278,7 +279,7 @@ class Budget(StudyPart):
 
 
 class Report(StudyPart):
-    """The end of a study: the data set and pipeline of the accuracies (null: favor's choice), and the page.
+    """The end of a study: the dataset and pipeline of the accuracies (null: favor's choice), and the page.
 
     A model favored for speed or memory must reach `min_accuracy`. `indicators` are the costs whose rankings of the
     models are compared.
@@ -329,7 +330,7 @@ def _leaves_time(seconds: float) -> float:
 
 
 class ExecutorOptions(StudyPart):
-    """Who runs the jobs, and what each job asks a cluster for; docs/clusters.md says what it becomes in `sbatch`."""
+    """Where jobs run, and what each requests from a cluster; docs/clusters.md lists the options of `sbatch`."""
 
     kind: Annotated[str, _one_of("executor", EXECUTORS)] = "local"
     partition: Annotated[str, _ONE_WORD] | None = None
@@ -373,6 +374,9 @@ class StudyFile(MeasureOptions):
     threads: Count | None = Field(None, description="CPU threads (default: the physical cores).")
     train: Trainings = ()
     load: Load | None = None
+    log: Trackers = Field(
+        (), description="Also send results to tensorboard, wandb, mlflow or trackio; repeatable (docs/sharing.md)."
+    )
     budget: Budget = Budget()
     report: Report = Report()
     executor: ExecutorOptions = ExecutorOptions()

@@ -1,6 +1,6 @@
 """A study in its folder: started, extended or resumed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ class Session:
 def begin(study: ResolvedStudy, folder: Path) -> Session:
     """Start a study in a folder, or continue it if the same one was started there."""
     saved = saved_requests(folder) if has_requests(folder) else ()
-    if saved and study not in saved:
+    if saved and all(study.differences(other) for other in saved):
         raise RequestError(
             f"{folder} holds another study ({saved[0].name}; it differs in {', '.join(study.differences(saved[0]))}); "
             f"continue that one with `favor resume {folder}`, or start this one in another folder with --study"
@@ -46,13 +46,19 @@ def extend(study: ResolvedStudy, folder: Path | None) -> Session:
     """Add a request to those of a folder. The session does only this one; `resume` continues all of them."""
     if folder is not None:
         saved = saved_requests(folder) if has_requests(folder) else ()
+        requests = [other if study.differences(other) else study for other in saved]
         if study not in saved:
-            save_requests(folder, (*saved, study))
+            save_requests(folder, requests if study in requests else (*saved, study))
+    elif study.log:
+        raise RequestError("--log sends the records of a study; name the study with --study DIR")
     return Session((study,), folder)
 
 
-def resume(folder: Path) -> Session:
-    """Continue all requests of a folder; refused on another machine or with another version of PyTorch."""
+def resume(folder: Path, log: Sequence[str] = ()) -> Session:
+    """Continue all requests of a folder, from now on also with the trackers of `log`.
+
+    Refused on another machine or with another version of PyTorch.
+    """
     studies = saved_requests(folder)
     for study in studies:
         for plugin in study.plugins:
@@ -71,6 +77,10 @@ def resume(folder: Path) -> Session:
                 f"{folder} was started on {study.machine}, but this is {here}: their numbers are not comparable; start "
                 "a new study here with another --study (one report can show both)"
             )
+    if any(name not in study.log for study in studies for name in log):
+        trackers = [tuple(dict.fromkeys((*study.log, *log))) for study in studies]
+        studies = tuple(study.model_copy(update={"log": names}) for study, names in zip(studies, trackers, strict=True))
+        save_requests(folder, studies)
     return Session(studies, folder)
 
 

@@ -18,7 +18,7 @@ from favor.analyze.disagreement import DisagreementResult
 from favor.analyze.reasons import dominated_by, undisturbed, without_intervals
 from favor.analyze.recommendation import Choice, Reading, Recommendation, reading_of
 from favor.analyze.selection import known_of
-from favor.analyze.setting import QUANTIZED
+from favor.analyze.setting import Setting
 from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
@@ -100,9 +100,7 @@ def answer(
     return Answer(
         favored=favored,
         undecided=undecided,
-        figures={
-            goal: _figures(best.favored, rows, study) for goal, best in favored.items() if best.favored is not None
-        },
+        figures={goal: _figures(best.favored, rows) for goal, best in favored.items() if best.favored is not None},
         standing=_standing(rows, flagged),
         disagreement=_disagreement(rows, study),
         models=len(study.models),
@@ -114,15 +112,20 @@ def compared_models(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
     return _compared(_of_study(study, table), study)
 
 
-def _figures(choice: Choice, rows: pd.DataFrame, study: ResolvedStudy) -> dict[str, Reading]:
-    """The known numbers of a favored model: the study's, if it ran in the same runtime, and those that decided."""
+def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, Reading]:
+    """The known numbers of a favored model: the study's of the same runtime and precision, and those that decided."""
     of_model = rows[(rows["name"] == choice.name) & (rows["img_size"] == choice.img_size)]
     present = known_of(of_model, METRICS)
-    same_run = choice.runtime in (None, study.runtimes[0]) and choice.precision != QUANTIZED
-    readings = {
-        name: reading_of(of_model.iloc[0], name) for name in present if same_run or not METRICS[name].depends_on_device
-    }
-    return readings | choice.metrics
+    known = {name: reading_of(of_model.iloc[0], name) for name in present if _is_of_run(of_model.iloc[0], name, choice)}
+    return known | choice.metrics
+
+
+def _is_of_run(row: pd.Series, metric: str, choice: Choice) -> bool:
+    """Whether a number is of the runtime and precision of a choice, if it depends on them."""
+    setting = row.get(f"{metric}_setting")
+    if choice.runtime is None or not METRICS[metric].depends_on_device or not isinstance(setting, Setting):
+        return True
+    return (setting.runtime_name, setting.precision) == (choice.runtime, choice.precision)
 
 
 def _of_study(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
@@ -139,7 +142,7 @@ def _request(study: ResolvedStudy, preference: str | None) -> Request:
 
 
 def _device_of(study: ResolvedStudy) -> str:
-    """The device whose numbers count; a study on the GPUs of a cluster has no label of its own."""
+    """The device whose numbers count; a study on the GPUs of a cluster has no device label."""
     return study.machine.label or study.machine.device
 
 
@@ -153,14 +156,14 @@ def _compared(table: pd.DataFrame, study: ResolvedStudy) -> pd.DataFrame:
     try:
         comparison = Comparison(table, scope)
     except RequestError:
-        # These models have no accuracy on this data set; their costs can still be compared.
+        # These models have no accuracy on this dataset; their costs can still be compared.
         costs = table.drop(columns=[name for name in QUALITIES if name in table.columns])
         comparison = Comparison(costs, replace(scope, dataset=None))
     return comparison.compare((), _device_of(study)).rows
 
 
 def _standing(rows: pd.DataFrame, flagged: Collection[str]) -> tuple[Standing, ...]:
-    """The standings of each ViT, without accuracies of another configuration or of trainings of unequal length."""
+    """The standings of each ViT, without accuracies of another configuration or of training runs of unequal length."""
     if "top1" in rows.columns:
         rows = rows.assign(top1=rows["top1"].mask(rows["name"].isin(list(flagged))))
         if unequal_lengths(rows[rows["top1"].notna()]):

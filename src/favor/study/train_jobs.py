@@ -1,7 +1,7 @@
-"""Trainings as jobs of a study: the requests to the workers, and the records that belong to them. Imports no torch."""
+"""Training runs as jobs of a study: the requests to the workers, and their records. Imports no torch."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from favor.training.request import TrainingRequest
 from favor.training.state import FirstWeights, without_sizes
 
 UNKNOWN_SET_IMAGES = 50_000
+USUAL_IMAGES = {"imagenet-21k": (11_000_000, 500_000)}
+"""Roughly the size of its releases; counting their files would take minutes."""
 FRESH = FirstWeights()
 
 Lineage = tuple[Stage, ...]
@@ -23,7 +25,7 @@ Lineage = tuple[Stage, ...]
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Train a model with one seed and recipe on a data set, and fine-tune it as the study says."""
+    """Train a model with one seed and recipe on a dataset, and fine-tune it as the study says."""
 
     name: str
     seed: int
@@ -35,16 +37,20 @@ class TrainJob:
     attention: str = "fused"
     grid_intensity: float | None = None
     price_per_hour: float | None = None
+    log: tuple[str, ...] = field(default=(), compare=False)
+    """The trackers of the whole study."""
 
     phase = "accuracy"
     budget = 0.0
 
     def __str__(self) -> str:
-        return " ".join([self.name, "accuracy", *([self.train.name] if self.train.name else []), f"seed {self.seed}"])
+        recipe = recipe_of(self.train, self.seed, self.name)
+        named = [recipe.name, *([self.train.name] if self.train.name else [])]
+        return f"{self.name}@{recipe.img_size} accuracy {' '.join(named)} seed {self.seed}"
 
     @property
     def lineages(self) -> tuple[Lineage, ...]:
-        """All trainings, each after the one that it starts from."""
+        """All training runs, each after the one that it starts from."""
         return tuple(lineages(self.train))
 
 
@@ -57,7 +63,7 @@ def lineages(stage: Stage, before: Lineage = ()) -> Iterator[Lineage]:
 
 
 def final_record(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> Record | None:
-    """The record of the last epoch of a training; None if it is not done."""
+    """The record of the last epoch of a training run; None if it is not done."""
     ended = [
         record
         for record in records
@@ -67,7 +73,7 @@ def final_record(job: TrainJob, lineage: Lineage, records: Iterable[Record]) -> 
 
 
 def is_of(job: TrainJob, lineage: Lineage, record: Record) -> bool:
-    """Whether a record belongs to a training of the job: same recipe, data set, initial weights and name."""
+    """Whether a record belongs to a training run of the job: same recipe, dataset, initial weights and name."""
     if (record.name, record.task) != (job.name, job.phase):
         return False
     conditions = record.conditions
@@ -84,7 +90,7 @@ def is_of(job: TrainJob, lineage: Lineage, record: Record) -> bool:
 
 
 def _has_name(record: Record, name: str | None) -> bool:
-    """Whether a training has a name; in records of older versions only the folder of the run ends with it."""
+    """Whether a training run has this name; in records of older versions, only its folder's name ends with it."""
     told = record.conditions.get("training_name")
     if told is None and name is not None:
         return str(record.environment.get("run", "")).endswith(f"-{name}")
@@ -92,12 +98,12 @@ def _has_name(record: Record, name: str | None) -> bool:
 
 
 def initial_weights(job: TrainJob, lineage: Lineage) -> FirstWeights:
-    """What the weights that a training starts from were trained on and with."""
+    """How the weights that a training run starts from were trained."""
     return weights_after(job.first_weights, lineage[:-1], job.seed, job.name)
 
 
 def weights_after(start: FirstWeights, trainings: Lineage, seed: int, model: str) -> FirstWeights:
-    """The weights after trainings of which the first starts from the given ones."""
+    """The weights after training runs of which the first starts from the given ones."""
     for stage in trainings:
         start = start.after(dataset_of(stage), recipe_of(stage, seed, model).img_size, stage_pipeline(stage), seed)
     return start
@@ -120,7 +126,7 @@ def stage_request(
     resume: bool,
     writer: str | None = None,
 ) -> TrainingRequest:
-    """The request to the worker for a training, which may start from the checkpoint of the one before."""
+    """The request to the worker for a training run, which may start from the checkpoint of the one before."""
     stage, processes = lineage[-1], job.train.processes
     is_first = len(lineage) == 1
     init = stage.init if is_first else str(_run_folder(job, lineage[:-1], folder, records))
@@ -143,7 +149,7 @@ def stage_request(
         workers=job.train.workers,
         accumulation=job.train.accumulation,
         save_every=job.train.save_every,
-        log=job.train.log,
+        log=tuple(dict.fromkeys((*job.train.log, *job.log))),
         plugins=job.plugins,
         attention=job.attention,
         grid_intensity=job.grid_intensity,
@@ -152,20 +158,20 @@ def stage_request(
     )
 
 
-def images_of(stage: Stage, model: str) -> float:
-    """The number of images in a stage, over all its epochs."""
-    recipe = recipe_of(stage, 0, model)
-    return recipe.epochs * _training_images(stage.data or recipe.data)
+def images_of(stage: Stage) -> tuple[int, int]:
+    """The training and evaluation images of an epoch, as far as they can be told without opening the dataset."""
+    return _images_in(stage.data or load_recipe(stage.recipe).data)
 
 
 @cache
-def _training_images(data: str) -> int:
-    """The number of training images of a data set, as far as it can be told without opening it."""
+def _images_in(data: str) -> tuple[int, int]:
     request = parse(data)
     if request.known.size is not None:
-        return request.known.size[0]
+        return request.known.size
+    if request.known.name in USUAL_IMAGES:
+        return USUAL_IMAGES[request.known.name]
     counted = count_training_images(request.path) if request.path is not None and request.path.is_dir() else 0
-    return counted or UNKNOWN_SET_IMAGES
+    return counted or UNKNOWN_SET_IMAGES, 0
 
 
 def _run_folder(job: TrainJob, lineage: Lineage, folder: Path, records: Iterable[Record]) -> Path:
@@ -176,7 +182,7 @@ def _run_folder(job: TrainJob, lineage: Lineage, folder: Path, records: Iterable
 
 
 def dataset_of(stage: Stage) -> str:
-    """The data set as records name it; each folder of images is its own data set."""
+    """The dataset as records name it; each folder of images is its own dataset."""
     request = parse(stage.data or load_recipe(stage.recipe).data)
     return (
         f"folder:{Path(request.path).name}" if request.known.name == "folder" and request.path else request.known.name

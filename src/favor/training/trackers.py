@@ -1,6 +1,7 @@
-"""Experiment trackers: the numbers of a training's records in TensorBoard, Weights & Biases, MLflow or Trackio.
+"""Experiment trackers: the numbers of records in TensorBoard, Weights & Biases, MLflow or Trackio.
 
-The study's records do not depend on them. A tracker that fails during a training is dropped with a warning.
+The study's records do not depend on them. A tracker that fails during a training run is dropped with a warning. The
+measurements of a study are sent by `favor.study.sent_results`.
 """
 
 import importlib.util
@@ -31,6 +32,8 @@ class TrackedRun:
     settings: Mapping[str, Scalar]
     resumed_from: int | None
     """The step that the run was resumed from."""
+    is_curve: bool = True
+    """Whether it has a point per epoch, and not one measurement only."""
 
 
 class Tracker(Protocol):
@@ -42,17 +45,28 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Event files in `tensorboard/` beside the checkpoints; a resumed run replaces what came after its checkpoint."""
+    """Event files in `tensorboard/` beside the checkpoints; a resumed run replaces what came after its checkpoint.
+
+    A single measurement is a row of the HParams table.
+    """
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        folder = run.folder / "tensorboard"
+        if not run.is_curve:
+            folder /= "".join(c if c.isalnum() or c in "-_.+" else "_" for c in f"{run.name}-{run.id[:8]}")
         purge = None if run.resumed_from is None else run.resumed_from + 1
-        self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge)
+        self._settings = None if run.is_curve else dict(run.settings)
+        self._writer = SummaryWriter(str(folder), purge_step=purge)
 
     def add(self, record: Record, step: int) -> None:
-        for name, reading in record.metrics.items():
-            self._writer.add_scalar(f"{name} [{reading.unit}]", reading.value, step)
+        values = {f"{name} [{reading.unit}]": reading.value for name, reading in record.metrics.items()}
+        if self._settings is not None:
+            self._writer.add_hparams(self._settings, values, run_name=".")
+            return
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def close(self, how: How) -> None:
@@ -130,7 +144,9 @@ class Trackio:
         self._run.log(_values(record), step=step)
 
     def close(self, how: How) -> None:
-        self._run.finish()
+        import trackio
+
+        trackio.finish()  # not that of the run, which Trackio would then finish again at its next start and at exit
 
 
 TRACKERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {
@@ -158,7 +174,7 @@ def require_trackers(names: Sequence[str]) -> None:
 
 @contextmanager
 def tracked(names: Sequence[str], run: TrackedRun, audience: Audience) -> Iterator[Audience]:
-    """The audience of a training together with trackers, which are closed when it ends.
+    """The audience of a training run together with trackers, which are closed when it ends.
 
     A tracker that does not start is refused, except when the run was already under way.
     """
@@ -170,7 +186,7 @@ def tracked(names: Sequence[str], run: TrackedRun, audience: Audience) -> Iterat
         except Exception as error:
             if run.resumed_from is None:
                 remedy = f"{_REMEDIES[name]}, or leave" if name in _REMEDIES else "leave"
-                raise RequestError(f"--log {name} cannot start ({_said(error)}); {remedy} it out") from error
+                raise RequestError(f"--log {name} cannot start ({error_text(error)}); {remedy} it out") from error
             heard.warn(name, error)
     how: How = "failed"
     try:
@@ -210,16 +226,16 @@ class _Tracked:
                 self.warn(name, error)
 
     def warn(self, name: str, error: Exception) -> None:
-        self.note(f"warning: --log {name} failed ({_said(error)}); training continues, and its records are complete")
+        said = error_text(error)
+        self.note(f"warning: --log {name} failed ({said}); training continues, and its records are complete")
 
 
 def _values(record: Record) -> dict[str, float]:
-    """The record's metrics in the units of docs/metrics.md, and the epochs so far."""
-    return {
-        "epochs": float(record.conditions["epochs"]),
-        **{name: reading.value for name, reading in record.metrics.items()},
-    }
+    """The record's metrics in the units of docs/metrics.md; for a training run, also the epochs so far."""
+    epochs = {"epochs": float(record.conditions["epochs"])} if "epochs" in record.conditions else {}
+    return epochs | {name: reading.value for name, reading in record.metrics.items()}
 
 
-def _said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """A tracker's error on one line."""
     return f"{type(error).__name__}: {one_line(error)}"
