@@ -410,13 +410,13 @@ def test_trainings_of_unequal_length_get_no_verdict(tmp_path: Path) -> None:
     rows = Comparison(found, Scope("cifar10")).compare_in(None).rows
     accuracy = _judged(rows, "top1", "vix_vit", "vix_vil")
     assert (accuracy.verdict, accuracy.p) == ("untested", None)
-    assert accuracy.test == "not tested: trainings of unequal length: 0.008 to 1.12 epochs"
+    assert accuracy.test == "not tested: training runs of unequal length: 0.008 to 1.12 epochs"
     answer = recommend(found, Request(dataset="cifar10"))
     assert answer.favored is None
-    assert "trainings of unequal length: 0.008 to 1.12 epochs" in answer.undecided[0]
+    assert "training runs of unequal length: 0.008 to 1.12 epochs" in answer.undecided[0]
     by_params = recommend(found, Request("params", dataset="cifar10"))
     assert by_params.favored is not None
-    assert any("trainings of unequal length" in note for note in by_params.notes)
+    assert any("training runs of unequal length" in note for note in by_params.notes)
     equal = [trained(name, 20.0 + 10 * i, 0, 1.1, minutes=5.0) for i, name in enumerate(lengths)]
     assert recommend(table_of(equal), Request(dataset="cifar10")).favored is not None
 
@@ -833,7 +833,7 @@ def test_pareto_refuses_trainings_of_unequal_length(tmp_path: Path) -> None:
     append(tmp_path, [trained("vit_s16", 40.0, epochs=0.01, minutes=1.0), trained("swin_ti", 60.0, minutes=1.0)])
     metrics = ("top1", "train_hours_per_epoch")
     done = CliRunner().invoke(app, ["pareto", *metrics, "--dataset", "cifar10", "--study", str(tmp_path)])
-    assert "accuracies cannot be compared: trainings of unequal length" in str(done.exception)
+    assert "accuracies cannot be compared: training runs of unequal length" in str(done.exception)
 
 
 def test_compare_takes_the_image_size_of_the_accuracies(tmp_path: Path) -> None:
@@ -848,12 +848,21 @@ def test_a_rival_whose_training_is_unfinished_is_named_with_its_epoch(tmp_path: 
     finished = [trained("vit_s16", 60.0, epochs=10), trained("cvt_13", 55.0, epochs=10)]
     early = [trained("swin_ti", 40.0 + epoch, epochs=epoch, final=False, **{"recipe.epochs": 10}) for epoch in (2, 3)]
     found = table(tmp_path, *finished, *early)
-    told = "not ranked, because training is unfinished: swin_ti (epoch 3 of 10); --unfinished includes it"
-    assert told in recommend(found, Request(dataset="cifar10")).notes
+    told = "not ranked, because training is unfinished: swin_ti (epoch 3 of 10); "
+    assert f"{told}--unfinished includes it" in recommend(found, Request("params", dataset="cifar10")).notes
+    # Where accuracy decides, a run of another length would be refused.
+    resumed = f"{told}`favor resume my-study` finishes it, so that accuracies can be compared"
+    for asked in ((None, ()), ("params", (Limit.named("min_accuracy", 30.0),))):
+        assert resumed in recommend(found, Request(*asked, dataset="cifar10")).notes
+        assert recommend(found, Request(*asked, dataset="cifar10", unfinished=True)).undecided
+    far = [trained(name, 40.0, epochs=9.5, final=False, **{"recipe.epochs": 10}) for name in ("swin_ti", "deit_s16")]
+    further = table_of([*finished, *far])
+    assert any(note.endswith("; --unfinished includes them") for note in recommend(further, CIFAR).notes)
+    assert recommend(further, Request(dataset="cifar10", unfinished=True)).favored is not None
     included = recommend(found, Request("params", dataset="cifar10", unfinished=True))
-    assert "unfinished trainings: swin_ti" in included.notes
+    assert "unfinished training runs: swin_ti" in included.notes
     assert not any("not ranked" in note for note in included.notes)
-    # Trainings of another length would not be included.
+    # Training runs of another length would not be included.
     other = trained("swin_ti", 43.0, epochs=3, final=False, **{"recipe.epochs": 90})
     assert not any("unfinished" in note for note in recommend(table_of([*finished, other]), CIFAR).notes)
     assert not any("unfinished" in note for note in recommend(table_of(finished), CIFAR).notes)

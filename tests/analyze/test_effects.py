@@ -153,6 +153,17 @@ def test_throughputs_at_each_models_best_batch_are_paired() -> None:
     assert effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")], "throughput").mean == 3.0
 
 
+def test_a_disturbed_cost_makes_no_pair_and_is_counted() -> None:
+    speeds = {"vix_vit": 10.0, "vix_vin": 13.0, "vix_hybrid_vit": 11.0, "vix_hybrid_vin": 0.5}
+    rows = [
+        {"name": name, "source": "measured", "throughput": speed, "flags": "busy" if speed < 1 else None}
+        for name, speed in speeds.items()
+    ]
+    pairs = [("vix_vit", "vix_vin"), ("vix_hybrid_vit", "vix_hybrid_vin")]
+    effect = effect_of_model(pd.DataFrame(rows), "n", pairs, "throughput")
+    assert ([pair.changed for pair in effect.pairs], effect.disturbed) == (["vix_vin"], 1)
+
+
 def test_a_cost_that_was_measured_twice_is_one_pair() -> None:
     """A study records the memory of a training step when it measures the step, and again when it trains."""
     costs = {("vix_vit", "vix_vin"): (500.0, 300.0), ("vix_hybrid_vit", "vix_hybrid_vin"): (520.0, 310.0)}

@@ -1,4 +1,4 @@
-"""Records as users make them: own trainings with several seeds, unfinished ones, two machines, two precisions."""
+"""Records as users make them: own training runs with several seeds, unfinished ones, two machines, two precisions."""
 
 from pathlib import Path
 
@@ -120,15 +120,26 @@ def test_a_run_that_was_killed_is_no_result_unless_it_is_asked_for(tmp_path: Pat
     rows = rows_at_224(table, Scope("imagenet-1k", unfinished=True))
     assert (rows["top1"]["cvt_13"], rows["top1_unfinished"]["cvt_13"]) == (45.0, 2.0)
     assert pd.isna(rows["top1_unfinished"]["vit_s16"])
-    assert "unfinished trainings: cvt_13" in recommend(table, Request(unfinished=True)).notes
+    assert "unfinished training runs: cvt_13" in recommend(table, Request(unfinished=True)).notes
 
 
 def test_where_all_trainings_are_unfinished_the_option_that_includes_them_is_named(tmp_path: Path) -> None:
     runs = [a_training(name, 45.0, epoch=2, dataset="photos") for name in ("cvt_13", "vit_s16")]
     table = study(tmp_path, *runs)
-    with pytest.raises(RequestError, match="all trainings on photos are unfinished; --unfinished includes them"):
+    with pytest.raises(RequestError, match="all training runs on photos are unfinished; --unfinished includes them"):
         recommend(table, Request(dataset="photos"))
     assert recommend(table, Request(dataset="photos", unfinished=True), draws=0).limits == ()
+
+
+def test_unfinished_trainings_of_unequal_length_are_to_be_finished(tmp_path: Path) -> None:
+    runs = [a_training(name, 45.0, epoch=epoch, dataset="photos") for name, epoch in (("cvt_13", 2), ("vit_s16", 9))]
+    table = study(tmp_path, *runs)
+    how = "training runs of unequal length: 2 to 9 epochs; finish the training runs with `favor resume`"
+    with pytest.raises(RequestError, match=f"all training runs on photos are unfinished; {how}"):
+        recommend(table, Request(dataset="photos"))
+    assert recommend(table, Request(dataset="photos", unfinished=True)).undecided == (
+        f"accuracies cannot be compared: {how}",
+    )
 
 
 def test_an_earlier_epoch_of_a_finished_run_never_counts(tmp_path: Path) -> None:
@@ -251,7 +262,7 @@ def test_two_models_are_compared_by_a_test_over_their_seeds(tmp_path: Path) -> N
     (better,) = [entry for entry in compare(rows, "vit_s16", "swin_ti").metrics if entry.metric == "top1"]
     assert (better.verdict, better.test) == ("b", "Welch's t-test of the means over 3 and 3 seeds")
     assert better.p == pytest.approx(0.00805, abs=1e-4)
-    # 87 % against 80 % on 50,000 images, but one of the three trainings failed.
+    # 87 % against 80 % on 50,000 images, but one of the three training runs failed.
     (close,) = [entry for entry in compare(rows, "vit_s16", "cvt_13").metrics if entry.metric == "top1"]
     assert close.verdict == "undecided"
 
@@ -293,7 +304,7 @@ def test_pretraining_resolutions_are_compared_all_else_equal() -> None:
         return replace(record, metrics=metrics, environment={"host": host, "device_name": "a card", "threads": 8})
 
     records = [tuned("vit_s16", 82.0, 224), tuned("vit_s16", 81.9, 192)]
-    # The same model for fewer epochs, on another data set, at another size, each at one resolution only.
+    # The same model for fewer epochs, on another dataset, at another size, each at one resolution only.
     records += [tuned("vit_s16", 50.0, 192, epoch=5, of=5), tuned("vit_s16", 92.0, 224, dataset="cars")]
     records += [tuned("vit_s16", 83.5, 224, img_size=384), tuned("vit_s16", 20.0, 192, epoch=2)]
     records += [epoch(224, 3.0, "lab"), epoch(192, 2.0, "lab"), epoch(192, 40.0, "an old one")]

@@ -195,6 +195,44 @@ def test_changes_of_top1_of_several_trainings_do_not_exclude_each_other() -> Non
     assert answer.favored.called == "vit_s16 in openvino int8"
 
 
+HALF = (*TWO, ran("vit_s16", "openvino", "fp16", throughput=70.0), ran("swin_ti", "eager", "bf16", throughput=80.0))
+
+
+def test_models_in_half_precision_compete_with_those_in_float32_and_the_answer_names_the_precision(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = recommend(table(HALF), FAST)
+    assert [choice.called for choice in answer.choices] == ["swin_ti in eager bf16", "vit_s16 in openvino fp16"]
+    assert [choice.deployment for choice in answer.choices] == [
+        'favor.create_model("swin_ti").bfloat16()',
+        "favor export vit_s16 -o vit_s16.xml --runtime openvino --precision fp16",
+    ]
+    assert "the accuracy is taken to be the same in bf16, fp16, fp32" in answer.notes
+    print_recommendation(answer, dict.fromkeys(("vit_s16", "swin_ti")))
+    shown = capsys.readouterr().out
+    assert "Favored: swin_ti in eager bf16" in shown
+    assert 'Create it: favor.create_model("swin_ti").bfloat16()' in shown
+    faster = recommend(table([*HALF, ran("swin_ti", "compile", throughput=99.0)]), FAST).favored
+    assert faster is not None
+    assert (faster.called, faster.precision) == ("swin_ti in compile fp32", "fp32")
+
+
+def test_a_precision_is_not_named_where_it_is_the_only_one_with_numbers_that_decide() -> None:
+    memory = ran("swin_ti", "eager", "bf16", inference_memory=1e8)
+    answer = recommend(table([*TWO, memory]), FAST)
+    assert [choice.called for choice in answer.choices] == ["vit_s16 in openvino", "swin_ti in openvino"]
+    assert not any("taken to be the same" in note for note in answer.notes)
+
+
+def test_training_times_are_not_compared_across_precisions() -> None:
+    def step(name: str, precision: str, seconds: float) -> Record:
+        return replace(ran(name, "eager", precision, train_step_time=seconds), task="training")
+
+    steps = [step("vit_s16", "fp32", 2.0), step("swin_ti", "fp32", 3.0), step("swin_ti", "bf16", 1.0)]
+    answer = recommend(table(steps), Request("training-time", device="cpu"))
+    assert [choice.name for choice in answer.choices] == ["vit_s16", "swin_ti"]
+
+
 def test_where_only_int8_was_measured_the_answer_says_that_its_accuracy_is_unknown() -> None:
     only = [ran(name, "openvino", "int8", latency_p50=0.02) for name in ("vit_s16", "swin_ti")]
     with pytest.raises(RequestError, match="known accuracy in int8 .* measure with --checkpoint RUN"):

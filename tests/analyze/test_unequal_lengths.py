@@ -1,14 +1,15 @@
-"""Trainings of unequal length: wherever accuracies are compared, they get no verdict, and the reason is said."""
+"""Training runs of unequal length: wherever accuracies are compared, they get no verdict, and the reason is said."""
 
 import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 import favor
-from favor.analyze import Comparison, Request, Scope, evolution, recommend
+from favor.analyze import Comparison, Request, Scope, correlate_datasets, evolution, recommend
 from favor.analyze.compare import compare
 from favor.analyze.effects import effect_of_condition, effect_of_model
 from favor.analyze.matched import matched_every_way
@@ -17,9 +18,10 @@ from favor.errors import RequestError
 from favor.records import Record, append, gather, reading
 from favor.records.published import card_fields
 from favor.report.effects import effect_text
+from favor.report.figures.correlations import dataset_correlation_figure
 
 CIFAR = Scope("cifar10")
-UNEQUAL = "trainings of unequal length: 1 to 3 epochs"
+UNEQUAL = "training runs of unequal length: 1 to 3 epochs"
 
 
 def trained(name: str, top1: float, epochs: float, minutes: float | None = 5.0, seed: int = 0, of: int = 0) -> Record:
@@ -179,13 +181,57 @@ def test_the_fronts_of_years_are_refused() -> None:
         evolution(rows.assign(**lengths))
 
 
-def test_a_correlation_with_accuracies_of_unequal_length_says_so(study: Path) -> None:
+def test_accuracies_of_unequal_length_are_not_correlated(study: Path) -> None:
     append(study, [trained("cvt_13", 50.0, 3.0), measured("cvt_13", 15.0)])
-    words = ["correlate", "top1", "throughput", "--dataset", "cifar10", "--study", str(study)]
-    assert UNEQUAL in CliRunner().invoke(app, words).stderr
+    refusal = f"accuracies cannot be compared: {UNEQUAL}; train with --epochs"
+    words = ["correlate", "--dataset", "cifar10", "--study", str(study)]
+    assert str(CliRunner().invoke(app, [*words, "top1", "throughput"]).exception) == refusal
+    # Without the short run they are comparable, and costs are compared in any case.
+    append(study, [trained("deit_s16", 50.0, 3.0), measured("deit_s16", 12.0)])
+    assert CliRunner().invoke(app, [*words, "top1", "throughput", "--without", "vit_s16"]).exit_code == 0
+    done = CliRunner().invoke(app, [*words, "top1", "throughput", "inference_memory", "--json"])
+    found = json.loads(done.stdout)
+    assert (found["columns"], found["unequal"]) == (["throughput", "inference_memory"], [refusal])
+    assert f"left out: {refusal}" in CliRunner().invoke(app, [*words, "top1", "throughput", "inference_memory"]).stderr
 
 
-# ---- unfinished trainings ----
+NAMES = ("vit_s16", "swin_ti", "cvt_13")
+LONG, SHORT = ({"vit_s16": 2.0, "swin_ti": 2.0, "cvt_13": length} for length in (2.0, 6.0))
+
+
+def trained_on(folder: Path, lengths: dict[str, dict[str, float]]) -> pd.DataFrame:
+    """Three models, trained for some minutes on every dataset, for so many epochs."""
+    runs = [
+        replace(run, conditions={**run.conditions, "dataset": dataset})
+        for dataset, epochs in lengths.items()
+        for place, name in enumerate(NAMES)
+        for run in [trained(name, 40.0 + (7 * place + len(dataset)) % 20, epochs[name])]
+    ]
+    append(folder, runs)
+    return gather([folder]).table
+
+
+def test_datasets_with_training_runs_of_unequal_length_are_not_correlated(tmp_path: Path) -> None:
+    why = "cars: accuracies cannot be compared: training runs of unequal length: 2 to 6 epochs; train with --epochs"
+    table = trained_on(tmp_path / "three", {"cifar10": LONG, "cifar100": LONG, "cars": SHORT})
+    result = correlate_datasets(table)
+    assert (result.columns, result.unequal) == (("cifar10", "cifar100"), (why,))
+    assert correlate_datasets(table, without=["cvt_13"]).unequal == ()
+    words = ["correlate", "--datasets", "--study"]
+    assert f"left out: {why}" in CliRunner().invoke(app, [*words, str(tmp_path / "three")]).stderr
+    trained_on(tmp_path / "two", {"cifar10": LONG, "cars": SHORT})
+    assert str(CliRunner().invoke(app, [*words, str(tmp_path / "two")]).exception) == why
+
+
+def test_the_figure_of_datasets_says_why_it_is_not_drawn(tmp_path: Path) -> None:
+    table = trained_on(tmp_path, {"cifar10": LONG, "cars": SHORT})
+    figure = dataset_correlation_figure(table)
+    assert figure.chart is None
+    assert figure.missing is not None
+    assert figure.missing.startswith("Not drawn: cars: accuracies cannot be compared: ")
+
+
+# ---- unfinished training runs ----
 
 
 @pytest.fixture
@@ -200,7 +246,7 @@ def test_an_unfinished_training_is_not_ranked_or_tested_against_a_finished_one(u
     scope = Scope("cifar10", unfinished=True)
     table = gather([unfinished]).table
     answer = recommend(table, Request(dataset="cifar10", unfinished=True))
-    said = "accuracies cannot be compared: trainings of unequal length: 3 to 100 epochs; leave out --unfinished"
+    said = "accuracies cannot be compared: training runs of unequal length: 3 to 100 epochs; leave out --unfinished"
     assert (answer.favored, answer.undecided) == (None, (said,))
     rows = Comparison(table, scope).compare_in(None).rows
     accuracy = next(e for e in compare(rows, "vit_s16", "swin_ti", dataset="cifar10").metrics if e.metric == "top1")
@@ -208,6 +254,15 @@ def test_an_unfinished_training_is_not_ranked_or_tested_against_a_finished_one(u
     finished = next(e for e in compare(rows, "vit_s16", "cvt_13", dataset="cifar10").metrics if e.metric == "top1")
     assert finished.p is not None
     assert recommend(table, Request(dataset="cifar10")).choices[0].name == "cvt_13"
+
+
+def test_a_correlation_takes_the_option_that_its_refusal_names(tmp_path: Path) -> None:
+    runs = [trained(name, 60.0 + place, 50, of=100) for place, name in enumerate(NAMES)]
+    append(tmp_path, [replace(run, conditions={**run.conditions, "dataset": "photos"}) for run in runs])
+    words = ["correlate", "top1", "params", "--dataset", "photos", "--study", str(tmp_path)]
+    refused = str(CliRunner().invoke(app, words).exception)
+    assert refused == "all training runs on photos are unfinished; --unfinished includes them"
+    assert CliRunner().invoke(app, [*words, "--unfinished"]).exit_code == 0
 
 
 def test_trainings_that_are_equally_far_are_compared(tmp_path: Path) -> None:

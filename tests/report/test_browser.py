@@ -409,6 +409,30 @@ def test_a_model_that_is_the_best_in_most_draws_only_is_explained_as_by_the_comm
     assert tab.locator("#answer .why li").first.inner_text() == why.summary
 
 
+@pytest.mark.parametrize(
+    ("wish", "asked", "said"),
+    [
+        (None, {"max_memory": 358, "max_params": 57}, "max_memory may decide: without it cait_s24 may be favored"),
+        ("latency", {"min_accuracy": 81}, "min_accuracy decides: without it efficientmod_s would be favored"),
+    ],
+)
+def test_the_page_says_as_the_command_whether_a_limit_decides_or_may_decide(
+    visit: Visit,
+    decision_page: Path,
+    decision_table: pd.DataFrame,
+    fronts: list[GuideEntry],
+    wish: str | None,
+    asked: dict[str, float],
+    said: str,
+) -> None:
+    request = Request(wish, limits_in(asked))
+    why = recommend(decision_table, request, fronts).why
+    assert why is not None
+    assert [str(binding) for binding in why.binding] == [said]
+    lines = visit(decision_page, fragment_of(request, asked)).locator("#answer .why li").all_inner_texts()
+    assert [line for line in lines if "decide" in line] == [said]
+
+
 def test_dominance_by_numbers_without_intervals_is_told_as_such(visit: Visit, decision_page: Path) -> None:
     tab = visit(decision_page, "prefer=throughput&device=a100&dataset=imagenet-1k")
     reasons = tab.locator("#answer .why li").all_inner_texts()
@@ -646,7 +670,7 @@ def test_accuracies_of_unequal_length_have_no_front_no_rank_and_no_best(visit: V
 
     page = with_data(decision_page, "unequal.html", unequal)
     tab = visit(page, urlencode([("keep", name) for name in names]))
-    why = "the accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs"
+    why = "the accuracies cannot be compared: training runs of unequal length: 1 to 3 epochs"
     assert f"no front, because {why}" in tab.locator("#status").inner_text()
     assert front_of(tab) == []
     first = tab.locator("#why-here li").first.inner_text()
@@ -660,7 +684,7 @@ def test_accuracies_of_unequal_length_have_no_front_no_rank_and_no_best(visit: V
     answer = visit(page, "prefer=throughput")
     assert not [text for text in answer.locator("#answer .why li").all_inner_texts() if "top-1 accuracy" in text]
     notes = answer.locator("#answer .notes").inner_text()
-    assert "accuracies do not decide here: trainings of unequal length: 1 to 3 epochs" in notes
+    assert "accuracies do not decide here: training runs of unequal length: 1 to 3 epochs" in notes
 
 
 # ---- files, paper and phones ----

@@ -401,12 +401,15 @@ def test_a_view_tells_the_epochs_of_all_trainings_if_one_is_unfinished() -> None
         )
         for epochs in (3, 9)
     ]
-    for unfinished, lengths in ((True, [(3.0, 3.0), (9.0, 9.0)]), (False, None)):
+    for unfinished, lengths, remedy in (
+        (True, [(3.0, 3.0), (9.0, 9.0)], "leave out --unfinished"),
+        (False, None, "train with --epochs"),
+    ):
         gathered = replace(own(*records), table=table_of(records))
         data = json.loads(as_json(page_data(gathered, Scope(unfinished=unfinished))))
         (view,) = data["accuracies"]
         assert view["lengths"] == (lengths and [list(ends) for ends in lengths])
-        assert view["unfinished"] is unfinished
+        assert view["remedy"] == remedy
 
 
 def test_the_page_opens_with_all_pipelines_where_the_deciding_one_has_few_models() -> None:

@@ -12,7 +12,8 @@ from favor.analyze.flags import DISTURBED, is_contradictory, is_disturbed, marke
 from favor.analyze.intervals import says_nothing
 from favor.analyze.ranking import Ranking, Request, candidates
 from favor.analyze.selection import numbers
-from favor.analyze.setting import EAGER, RUN_CONDITIONS, Setting, column_of, condition_of
+from favor.analyze.setting import EAGER, QUANTIZED, RUN_CONDITIONS, Setting, column_of, condition_of
+from favor.analyze.verdict import OF_TRAINING
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS
 from favor.runtime.names import RUNTIMES
@@ -47,10 +48,11 @@ def _without_costs(table: pd.DataFrame, others: np.ndarray) -> pd.DataFrame:
 
 
 def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) -> Ranking:
-    """The ranking with each model in the runtime that suits what is preferred best, and meets the limits if any does.
+    """The ranking with each model in the runtime and precision that suit what is preferred best, within the limits.
 
     A model has a second row for another runtime that may suit better, because its numbers there are in doubt. int8 is
-    among them for models whose accuracy in int8 is known. The rows have the columns `runtime` and `run_precision`.
+    among them for models whose accuracy in int8 is known. The rows have the columns `runtime`, `run_precision` and
+    `names_precision`: whether there are several precisions besides int8.
     """
     if ranking.setting is None or ranking.undecided is not None or ranking.ranked_by != "numbers":
         return ranking
@@ -78,7 +80,19 @@ def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) 
     if unknown:
         left_out = f"not considered: {plural(unknown, 'model')} in int8, whose accuracy is unknown"
         remarks.append(f"{left_out}; favor measure --precision int8 --checkpoint RUN measures it")
-    return replace(ranking, rows=_best_of_each(pd.concat(rows, ignore_index=True), ranking), remarks=tuple(remarks))
+    everywhere = pd.concat(rows, ignore_index=True)
+    if len(precisions := _float_precisions(everywhere, ranking)) > 1:
+        remarks.append(f"the accuracy is taken to be the same in {', '.join(precisions)}")
+    best = _best_of_each(everywhere, ranking).assign(names_precision=len(precisions) > 1)
+    return replace(ranking, rows=best, remarks=tuple(remarks))
+
+
+def _float_precisions(rows: pd.DataFrame, ranking: Ranking) -> list[str]:
+    """The precisions but for int8 in which any model has a number that decides."""
+    involved = [ranking.objective, *(limit.metric for limit in ranking.limits)]
+    costs = [metric for metric in involved if METRICS[metric].depends_on_device and metric in rows.columns]
+    found = rows.loc[rows[costs].notna().any(axis=1), "run_precision"].dropna().unique()
+    return sorted(str(precision) for precision in found if precision != QUANTIZED)
 
 
 def _memory(setting: Setting) -> str:
@@ -88,12 +102,15 @@ def _memory(setting: Setting) -> str:
 
 
 def _differs_by_runtime(setting: Setting, ranking: Ranking) -> bool:
-    """Whether another setting is that of the ranking but for the runtime, or in int8."""
+    """Whether another setting is that of the ranking but for the runtime, or the precision of inference."""
     base = ranking.setting
     if base is None or setting == base:
         return False
     same = all(getattr(setting, name) == getattr(base, name) for name in RUN_CONDITIONS if name not in _MAY_DIFFER)
-    return same and (setting.precision == base.precision or setting.is_quantized)
+    same_precision = setting.precision == base.precision or setting.is_quantized
+    # Training in another precision is another training run.
+    may_differ = None not in (setting.precision, base.precision) and not ranking.objective.startswith(OF_TRAINING)
+    return same and (same_precision or may_differ)
 
 
 def _without_accuracy(comparison: Comparison, setting: Setting, ranking: Ranking) -> int:

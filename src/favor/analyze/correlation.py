@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope
-from favor.analyze.flags import flags_on, is_disturbed, marked
+from favor.analyze.flags import is_disturbed, marked
 from favor.analyze.intervals import CONFIDENCE, Z
+from favor.analyze.reasons import disturbed_rows
 from favor.analyze.selection import Excluded, complete_rows, numbers, require_columns
 from favor.analyze.setting import RUN_CONDITIONS, column_of, numbered_settings, source_order
-from favor.analyze.trainings import is_early, results
+from favor.analyze.trainings import is_early, not_comparable, results
 from favor.errors import RequestError, unknown_name
-from favor.metrics import METRICS
+from favor.metrics import METRICS, QUALITIES
 
 _SAME_MODEL = ("name", "img_size", "pipeline", "pretraining", "pretraining_img_size", "distillation")
 _LEAST_ROWS = 3
@@ -47,7 +48,8 @@ class Correlation:
 class CorrelationResult:
     """All pairs of columns; Pearson's intervals by Fisher's z, Spearman's by a seeded bootstrap, both at 95 %.
 
-    `source` is where all values come from, if it is one source.
+    `source` is where all values come from, if it is one source. `unequal` says why accuracies, or those on a
+    dataset, are left out: their training runs differ in length.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +57,7 @@ class CorrelationResult:
     without: tuple[str, ...]
     excluded: Excluded
     source: str | None = None
+    unequal: tuple[str, ...] = ()
 
     def pair(self, x: str, y: str) -> Correlation:
         """The pair of two columns, in either order."""
@@ -73,7 +76,8 @@ def correlate(
 ) -> CorrelationResult:
     """Correlations between metrics over the rows of a table; `without` names models to leave out (outliers).
 
-    Numbers that were measured on a busy machine or contradict others are left out.
+    Numbers that were measured on a busy machine or contradict others are left out, and so are accuracies of training
+    runs that differ in length.
     Spearman's interval takes `draws` resamplings of the rows; with 0 it is left out.
     `1/METRIC` is a metric, too: `1/throughput` is the inference time of the paper's Table 2.
 
@@ -86,40 +90,47 @@ def correlate(
     kept = _leave_out(table, without)
     usable, excluded = complete_rows(kept, [])
     columns = {name: _values(usable, name) for name in metrics}
+    qualities = [name for name in columns if name.removeprefix(ONE_OVER) in QUALITIES]
+    paired = usable[np.sum([np.isfinite(column) for column in columns.values()], axis=0) > 1]
+    unequal = not_comparable(paired) if qualities else None
+    columns = {name: column for name, column in columns.items() if not (unequal and name in qualities)}
     disturbed = {name: np.isfinite(column) & _is_disturbed(usable, name) for name, column in columns.items()}
     columns = {name: np.where(disturbed[name], np.nan, column) for name, column in columns.items()}
     excluded = replace(excluded, disturbed=int(np.logical_or.reduce(list(disturbed.values())).sum()))
-    return _all_pairs(columns, tuple(without), excluded, draws, seed)
+    pairs = _all_pairs(columns, tuple(without), excluded, draws, seed)
+    return replace(pairs, unequal=(unequal,)) if unequal else pairs
 
 
 def correlate_datasets(
     table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE, *, without: Sequence[str] = (), draws: int = 500
 ) -> CorrelationResult:
-    """Correlations of top-1 between data sets, over models trained alike: same pipeline and pretraining.
+    """Correlations of top-1 between datasets, over models trained alike: same pipeline and pretraining.
 
-    If a model has several values on a data set, those reported together with the most other data sets are used, since
-    they come from one training; remaining duplicates are averaged. The user's own trainings go first: each data set has
-    its own recipe there, so of each the training that decides comparisons is used. A `pipeline` of the scope is used on
-    every data set that it was run on; on others, what has the same source.
+    If a model has several values on a dataset, those reported together with the most other datasets are used, since
+    they come from one training run; remaining duplicates are averaged. The user's own runs come first: each dataset has
+    its own recipe there, so the runs that decide comparisons on it are used. Datasets on which these runs differ in
+    length are left out; if no two are left, there are no pairs. A `pipeline` of the scope is used on every dataset that
+    it was run on; on others, accuracies from the same source are used.
     """
     metric = "top1"
-    require_columns(table, ["name", "dataset", metric], "a correlation between data sets")
+    require_columns(table, ["name", "dataset", metric], "a correlation between datasets")
     usable, excluded = complete_rows(results(_leave_out(table, without), scope.unfinished), [metric])
     usable = usable[usable["dataset"].notna()]
     if scope.pipeline is not None:
         usable = _of_pipeline(usable, scope.pipeline)
-    own = _own_by_dataset(usable, scope)
+    own, unequal = _own_by_dataset(usable, scope)
     if len(own.dropna(thresh=2)) >= _LEAST_ROWS:
-        columns = {str(dataset): own[dataset].to_numpy(dtype=float) for dataset in own}
-        return replace(_all_pairs(columns, tuple(without), excluded, draws), source="measured")
+        columns = {str(name): own[name].to_numpy(dtype=float) for name in own if name not in unequal}
+        pairs = _all_pairs(columns, tuple(without), excluded, draws)
+        return replace(pairs, source="measured", unequal=tuple(unequal.values()))
     same_model = [column for column in _SAME_MODEL if column in usable.columns]
     usable = _stated_together(usable[~is_early(usable)], same_model)
     by_dataset = usable.groupby([*same_model, "dataset"], dropna=False)[metric].mean().unstack("dataset")
     if by_dataset.shape[1] < 2:
         raise RequestError(
-            f"a correlation between data sets needs at least two; this table has {list(by_dataset.columns)}"
+            f"a correlation between datasets needs at least two; this table has {list(by_dataset.columns)}"
         )
-    # The data set with the most models comes first: the others are compared with it.
+    # The dataset with the most models comes first: the others are compared with it.
     order = by_dataset.notna().sum().sort_values(ascending=False, kind="stable").index
     columns = {str(dataset): by_dataset[dataset].to_numpy(dtype=float) for dataset in order}
     sources = column_of(usable, "source").dropna().unique()
@@ -132,9 +143,9 @@ def correlate_devices(
 ) -> CorrelationResult:
     """Correlations of one metric between devices, over models at one image size; `without` names outliers (D.3).
 
-    A column is one setting: a device in two precisions, or two machines of one kind, are two columns. Of several values
-    of a model in one setting, those from the best source count: measured, imported, published, then simulated. Numbers
-    that were measured on a busy machine or contradict others are left out.
+    A column is one setting: a device in two precisions has two columns, and so do two machines of one kind. If a model
+    has several values in one setting, those from the best source count: measured, imported, published, then simulated.
+    Numbers that were measured on a busy machine or contradict others are left out.
 
     >>> speeds = {"cpu": [1.0, 2.0, 3.0, 4.0], "a100": [10.0, 30.0, 20.0, 40.0]}
     >>> table = pd.concat(pd.DataFrame({"name": list("abcd"), "device": device, "throughput": values})
@@ -147,7 +158,7 @@ def correlate_devices(
     require_columns(table, ["name", "device", metric], "a correlation between devices")
     usable, excluded = complete_rows(_leave_out(table, without), [metric])
     usable = usable[usable["device"].notna()]
-    disturbed = _disturbed_rows(usable, metric)
+    disturbed = disturbed_rows(usable, metric)
     excluded = replace(excluded, disturbed=int(usable.loc[disturbed, "name"].nunique()))
     usable = usable[~disturbed]
     same_model = [column for column in ("name", "img_size") if column in usable.columns]
@@ -171,11 +182,6 @@ def correlate_devices(
     return _all_pairs(columns, tuple(without), excluded, draws)
 
 
-def _disturbed_rows(records: pd.DataFrame, metric: str) -> np.ndarray:
-    """Mask of the rows of a table of records whose number of a metric was disturbed."""
-    return marked((flags_on(metric, flags) for flags in column_of(records, "flags")), is_disturbed)
-
-
 def _is_disturbed(table: pd.DataFrame, name: str) -> np.ndarray:
     """Mask of the rows of a compared table whose number of a metric was disturbed."""
     column = name if name in table.columns else name.removeprefix(ONE_OVER)
@@ -190,7 +196,7 @@ def _values(table: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _of_pipeline(rows: pd.DataFrame, pipeline: str) -> pd.DataFrame:
-    """The rows of a pipeline, and those of its source on data sets that it was not run on."""
+    """The rows of a pipeline, and those of its source on datasets that it was not run on."""
     pipelines = column_of(rows, "pipeline")
     chosen = rows[pipelines == pipeline]
     if not len(chosen):
@@ -199,19 +205,24 @@ def _of_pipeline(rows: pd.DataFrame, pipeline: str) -> pd.DataFrame:
     return rows[(pipelines == pipeline) | elsewhere]
 
 
-def _own_by_dataset(rows: pd.DataFrame, scope: Scope) -> pd.DataFrame:
-    """The accuracies of the user's own trainings: a row for each model, a column for each data set."""
+def _own_by_dataset(rows: pd.DataFrame, scope: Scope) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The accuracies of the user's own training runs: a row for each model, a column for each dataset.
+
+    And by dataset, why the accuracies of the models with several datasets cannot be compared.
+    """
     own = rows[column_of(rows, "source") == "measured"]
-    columns = {}
+    compared = {}
     for dataset, trained in own.groupby("dataset"):
         deciding = replace(scope, dataset=str(dataset), pipeline=None, all_sizes=False)
-        compared = Comparison(trained, deciding, metrics=("top1",)).compare_in(None).trained
-        columns[dataset] = compared.groupby("name")["top1"].first()
-    return pd.DataFrame(columns)
+        compared[str(dataset)] = Comparison(trained, deciding, metrics=("top1",)).compare_in(None).trained
+    columns = pd.DataFrame({dataset: of.groupby("name")["top1"].first() for dataset, of in compared.items()})
+    several = set(columns.dropna(thresh=2).index)
+    reasons = {dataset: not_comparable(of[of["name"].isin(several)]) for dataset, of in compared.items()}
+    return columns, {dataset: f"{dataset}: {why}" for dataset, why in reasons.items() if why}
 
 
 def _stated_together(rows: pd.DataFrame, same_model: Sequence[str]) -> pd.DataFrame:
-    """Of rows that repeat a data set, those from the source with the most data sets of the model."""
+    """Of rows that repeat a dataset, those from the source with the most datasets of the model."""
     if "provenance" not in rows.columns:
         return rows
     datasets = rows.groupby([*same_model, "provenance"], dropna=False)["dataset"].transform("nunique")

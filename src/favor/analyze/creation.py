@@ -1,13 +1,14 @@
-"""What creates a model for a data set and runs it in a runtime; None for a model that favor does not have."""
+"""What creates a model for a dataset and runs it in a runtime; None for a model that favor does not have."""
 
 import functools
 import shlex
 
+from favor.analyze.setting import EAGER
 from favor.runtime.names import ENDINGS, OPENERS
 from favor.zoo.cards import TIMM, Card
 from favor.zoo.index import read_index
 
-# Classes of the data sets that favor knows by name; a model has 1000 by default.
+# Classes of the datasets that favor knows by name; a model has 1000 by default.
 CLASSES = {
     "imagenet-1k": 1000,
     "imagenet-real": 1000,
@@ -40,7 +41,7 @@ def default_img_size(name: str, origin: str | None) -> int | None:
 
 
 def num_classes_of(dataset: str | None) -> int | str:
-    """The number of classes of a data set or a subset of it, or the Python that counts them.
+    """The number of classes of a dataset or a subset of it, or the Python that counts them.
 
     >>> num_classes_of("digits"), num_classes_of("cifar100[400+100]"), num_classes_of("photos")
     (10, 100, 'len(classes)')
@@ -51,7 +52,7 @@ def num_classes_of(dataset: str | None) -> int | str:
 def creation(
     name: str, img_size: int | None, dataset: str, origin: str | None, weights: str | None = None
 ) -> str | None:
-    """The call that creates a model for the data set, with the weights of one of timm's tags if one is given.
+    """The call that creates a model for the dataset, with the weights of one of timm's tags if one is given.
 
     With weights it names the image size: without one, the model would have that of the weights' training.
 
@@ -87,13 +88,15 @@ def deployment(
     weights: str | None = None,
     img_size: int | None = None,
 ) -> str | None:
-    """The line that gets a model into its runtime, given the call that creates it; None in eager mode.
+    """The line that gets a model into its runtime, given the call that creates it; None in eager mode but for bf16.
 
     An export of a name has published weights if a tag is given, and then names the image size; else random ones at the
     model's default size: other sizes and classes are those of a run.
 
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "fp32")
     'torch.compile(favor.create_model("vit_s16"))'
+    >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "eager", "bf16")
+    'favor.create_model("vit_s16").bfloat16()'
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "openvino", "fp32")
     'favor export vit_s16 -o vit_s16.xml --runtime openvino'
     >>> deployment("vit_xs4", 'favor.create_model("vit_xs4", num_classes=10)', "onnxruntime", "int8")
@@ -103,11 +106,12 @@ def deployment(
     """
     if call is None:
         return None
+    in_torch = f"{call}.bfloat16()" if precision == "bf16" else call
     if runtime == "compile":
-        return f"torch.compile({call})"
+        return f"torch.compile({in_torch})"
     form = next((form for form, opener in OPENERS.items() if opener == runtime), None)
     if form is None:
-        return None
+        return in_torch if runtime == EAGER and precision == "bf16" else None
     file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
     options = "" if precision in (None, "fp32") else f" --precision {precision}"
     return f"favor export {_exported(name, call, precision, weights, img_size)} -o {file} --runtime {form}{options}"
@@ -129,5 +133,5 @@ def _exported(name: str, call: str, precision: str | None, weights: str | None, 
 
 @functools.cache
 def _cards() -> dict[str, Card]:
-    """The zoo's cards by name; empty if the index is out of date, as while a model is being written."""
+    """The zoo's cards by name; empty if the index is out of date, for example while a model is being written."""
     return read_index() or {}

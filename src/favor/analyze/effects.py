@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.intervals import CONFIDENCE
+from favor.analyze.reasons import disturbed_rows
 from favor.analyze.selection import complete_rows, require_columns
 from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SEEDS, SOURCES, column_of, known_conditions
 from favor.analyze.signed_rank import signed_rank_p
@@ -59,8 +60,9 @@ class PairedEffect:
 
     `p_rank` is the p of Wilcoxon's signed-rank test, which an outlier cannot sway. Interval and tests are None where
     they are not defined (fewer than two pairs). `verdict` is "better" or "worse" only where the t-test is significant.
-    `source` is where all values come from, if it is one source. `unequal` says how the lengths of the trainings differ;
-    then nothing is tested. `seeds` says how the seeds of a training count; None of a cost.
+    `source` is the common source of all values, if there is one. `unequal` says how the training runs differ in length;
+    then nothing is tested. `disturbed` is the number of models that are left out. `seeds` says how several seeds are
+    combined; it is None for a cost.
     """
 
     change: str
@@ -77,6 +79,7 @@ class PairedEffect:
     source: str | None = None
     unequal: str | None = None
     seeds: Literal["mean", "best"] | None = None
+    disturbed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -86,7 +89,7 @@ class PairedEffect:
 def paired_effect(
     change: str, metric: str, pairs: Sequence[PairedDifference], unequal: str | None = None
 ) -> PairedEffect:
-    """Mean, interval and test of paired differences; without a test if the trainings are `unequal` in length.
+    """Mean, interval and test of paired differences; without a test if the training runs are `unequal` in length.
 
     >>> effect = paired_effect("x", "top1", [PairedDifference("a", "b", "", 0.0, d, d) for d in (1.0, 2.0, 3.0)])
     >>> effect.mean, effect.verdict
@@ -126,13 +129,14 @@ def effect_of_model(
     metric: str = "top1",
     scope: Scope = DEFAULT_SCOPE,
 ) -> PairedEffect:
-    """The effect of swapping one model for another (base, changed), each pair under equal conditions.
+    """The effect of replacing one model by another (base, changed), each pair under equal conditions.
 
-    Of a cost that was measured in several settings, the one that the most pairs share is used for each image size:
-    two measurements of the same pair are not two pairs.
+    If a cost was measured in several settings, only the setting that most pairs share counts at each image size: two
+    measurements of the same pair are not two pairs.
     """
     require_columns(table, ["name", metric], "a paired comparison")
-    usable = _usable(table, metric, scope)
+    pairs = list(pairs)
+    usable, disturbed = _usable(table, metric, scope)
     is_quality = glossary_entry(metric).group == "quality"
     alike = known_conditions(usable, _ALIKE_IN_QUALITY if is_quality else _ALIKE_IN_COST, metric)
     epochs = column_of(usable, "epochs").astype(float) if scope.unfinished else timed_epochs(usable)
@@ -164,12 +168,13 @@ def effect_of_model(
         for key, (base, run), (changed, other) in found
     ]
     lengths = [(min(run.least, other.least), max(run.most, other.most)) for _, (_, run), (_, other) in found]
-    return paired_effect(change, metric, differences, _unequal_in(lengths))
+    effect = paired_effect(change, metric, differences, _unequal_in(lengths))
+    return replace(effect, disturbed=len(disturbed.intersection(name for pair in pairs for name in pair)))
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """What runs under equal conditions reach, and the epochs of the shortest and the longest if not planned."""
+    """What runs under equal conditions reach, and the fewest and the most epochs if these were not planned."""
 
     value: float
     least: float
@@ -177,22 +182,24 @@ class _Runs:
 
 
 def _unequal_in(lengths: Iterable[tuple[float, float]]) -> str | None:
-    """What to say of pairs whose trainings, from the shortest to the longest, are not equally long; None if all are."""
+    """A remark on pairs whose training runs, from the shortest to the longest, differ in length; None if none do."""
     unequal = [ends for ends in lengths if are_unequal(*ends)]
     return said_lengths(min(least for least, _ in unequal), max(most for _, most in unequal)) if unequal else None
 
 
-def _usable(table: pd.DataFrame, metric: str, scope: Scope) -> pd.DataFrame:
-    """The rows with a number; qualities only of the pipeline of the scope, if it was run."""
+def _usable(table: pd.DataFrame, metric: str, scope: Scope) -> tuple[pd.DataFrame, set[str]]:
+    """The rows with a sound number, and the models of the others; qualities only of the scope's pipeline, if it ran."""
     usable, _ = complete_rows(results(table, scope.unfinished), [metric])
+    is_disturbed = disturbed_rows(usable, metric)
+    disturbed, usable = set(usable["name"][is_disturbed]), usable[~is_disturbed]
     if scope.pipeline is None or glossary_entry(metric).group != "quality":
-        return usable
+        return usable, disturbed
     chosen = usable[column_of(usable, "pipeline") == scope.pipeline]
-    return chosen if len(chosen) else usable
+    return (chosen if len(chosen) else usable), disturbed
 
 
 def _over_seeds(metric: str, scope: Scope) -> str:
-    """How pandas combines the seeds of a training: costs always by their mean."""
+    """How pandas combines seeds: costs always by their mean."""
     entry = glossary_entry(metric)
     if entry.group != "quality" or scope.seeds == "mean":
         return "mean"
@@ -221,10 +228,10 @@ def effect_of_condition(
 ) -> PairedEffect:
     """The effect of one condition's value over another's, for rows that agree in the columns `by`.
 
-    Rows that agree in all of it are averaged, or the best of them counts, as the scope says of seeds.
+    Rows that agree in all of these are averaged, or the best of them counts, as the scope says for seeds.
     """
     require_columns(table, [condition, metric, *by], "a paired comparison")
-    usable = _usable(table, metric, replace(scope, unfinished=False))
+    usable, disturbed = _usable(table, metric, replace(scope, unfinished=False))
     usable = usable[usable[condition].isin([base, changed])]
     by_row = usable.groupby([*by, condition], dropna=False)[metric].agg(_over_seeds(metric, scope))
     values = by_row.unstack(condition).dropna()
@@ -245,9 +252,10 @@ def effect_of_condition(
     lengths = timed_epochs(usable).groupby([usable[name] for name in by], dropna=False).agg(["min", "max"])
     ends = lengths[lengths.index.isin(values.index)].itertuples(index=False, name=None)
     is_quality = glossary_entry(metric).group == "quality"
-    return paired_effect(
+    effect = paired_effect(
         f"{condition}: {base} to {changed}", metric, differences, _unequal_in(ends) if is_quality else None
     )
+    return replace(effect, disturbed=len(disturbed))
 
 
 def _text(value: object) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import pandas as pd
 
-from favor.analyze.flags import is_disturbed, marked
+from favor.analyze.flags import flags_on, is_disturbed, marked
 from favor.analyze.intervals import has_known_uncertainty
 from favor.analyze.recommendation import GivesUp
 from favor.analyze.setting import column_of
@@ -48,6 +48,11 @@ def undisturbed(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     for metric in metrics:
         rows = rows[~marked(column_of(rows, f"{metric}_flags"), is_disturbed)]
     return rows
+
+
+def disturbed_rows(records: pd.DataFrame, metric: str) -> np.ndarray:
+    """Mask of the rows of a table of records, not yet compared, whose number of a metric was disturbed."""
+    return marked((flags_on(metric, flags) for flags in column_of(records, "flags")), is_disturbed)
 
 
 def given_up(pool: pd.DataFrame, metrics: Sequence[str]) -> tuple[GivesUp, ...]:

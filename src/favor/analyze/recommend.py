@@ -69,7 +69,7 @@ def recommend(
     ranked = in_best_runtime(rank(comparison, request, fronts), comparison, request)
     ranking = with_further_devices(ranked, comparison, request)
     if ranking.ranked_by == "published front":
-        draws = 0  # it has no numbers to draw, and the first of it is favored
+        draws = 0  # a published front has no numbers to draw from; its first model is favored
     decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
     missing = decision.undecided()
     pool = decision.eligible[:0] if missing else decision.keeping(decision.eligible, decision.limits)
@@ -259,6 +259,7 @@ class _Decision:
                 command=command,
                 deployment=deployment(name, command, runtime, precision, tag, img_size),
                 weights=weights,
+                names_precision=bool(row.get("names_precision", False)),
             )
 
         return choice
@@ -370,7 +371,7 @@ class _Decision:
         return notes
 
     def _fixed_limits_note(self) -> list[str]:
-        """Which limits to relax where measuring what is missing would not help."""
+        """Which limits to relax if measuring the missing numbers would not help."""
         way = None if len(self._within_fixed_limits) else relax(self.eligible, self._fixed_limits).together
         if way is None:
             return []
@@ -379,7 +380,7 @@ class _Decision:
         return [f"no model meets {options}, whatever is measured; relax {moved} ({way.name})"]
 
     def _sources_note(self) -> list[str]:
-        """How many numbers were measured, published and simulated, where they differ."""
+        """How many numbers were measured, published and simulated, if their sources differ."""
         notes = []
         for metric in dict.fromkeys([self.objective, *(limit.metric for limit in self.limits)]):
             sources = column_of(self.eligible, f"{metric}_source").dropna().map(said_source).value_counts()
@@ -388,7 +389,7 @@ class _Decision:
         return notes
 
     def _certainty_notes(self, verdict: Verdict) -> list[str]:
-        """What the probabilities cover, and whose numbers are of unknown uncertainty."""
+        """What the probabilities cover, and which models have numbers of unknown uncertainty."""
         decisive = list(dict.fromkeys([self.objective, *(limit.column for limit in self.limits)]))
         present = [column for column in decisive if column in self.eligible.columns]
         notes = []
@@ -401,7 +402,7 @@ class _Decision:
                 why = f"no interval of {what} is known" if nobody_has else f"{name} has no interval of {what}"
                 notes.append(f"certainty unknown: {why}")
         if verdict.chances and not (self.eligible["top1_seeds"] > 1).any():
-            notes.append("probabilities cover test images and measurement noise, not the variation between trainings")
+            notes.append("probabilities cover test images and measurement noise, not variation between training runs")
         doubts = {
             (str(name), disturbance(flags))
             for column in present
@@ -417,17 +418,17 @@ class _Decision:
         return [*notes, f"accuracies do not decide here: {unequal}"] if unequal else notes
 
     def _seed_notes(self) -> list[str]:
-        """How many seeds stand behind the accuracies, and who has not finished training."""
+        """How many seeds the accuracies have, and which models have unfinished runs."""
         seeds, notes = self.eligible["top1_seeds"], []
         if (seeds > 1).any():
             how = "the mean" if self.request.seeds == "mean" else "the best"
             several = int((seeds > 1).sum())
             notes.append(f"accuracy is {how} over seeds ({seeds.max():.0f} at most) for {plural(several, 'model')}")
         early = self.eligible.loc[self.eligible["top1_unfinished"].notna(), "name"]
-        return [*notes, f"unfinished trainings: {', '.join(early)}"] if len(early) else notes
+        return [*notes, f"unfinished training runs: {', '.join(early)}"] if len(early) else notes
 
     def _unfinished_note(self, comparison: Comparison) -> list[str]:
-        """Which models are not ranked because their trainings go on."""
+        """Which models are not ranked because their training runs are unfinished."""
         if self.request.unfinished:
             return []
         early = in_training(fitting(comparison.whole, self.request.among), self.request.scope)
@@ -442,11 +443,20 @@ class _Decision:
             f"{name} (epoch {last:g}{f' of {planned:g}' if pd.notna(planned) else ''})"
             for name, last, planned in epochs.groupby("name", as_index=False).max().itertuples(index=False)
         ]
-        remedy = f"--unfinished includes {'it' if len(names) == 1 else 'them'}"
+        remedy = self._to_include(comparison, len(names))
         return [f"not ranked, because training is unfinished: {first_few(names, _MOST_NAMED)}; {remedy}"]
 
+    def _to_include(self, comparison: Comparison, count: int) -> str:
+        """What ranks so many models whose training is unfinished: the option, unless it makes nothing comparable."""
+        them = "it" if count == 1 else "them"
+        included = Comparison(comparison.whole, replace(self.request.scope, unfinished=True), metrics=("top1",))
+        trained = fitting(included.compare_in(None).trained, self.request.among)
+        if self._accuracy_decides and unequal_lengths(trained):
+            return f"`favor resume {self.request.study}` finishes {them}, so that accuracies can be compared"
+        return f"--unfinished includes {them}"
+
     def _device_notes(self) -> list[str]:
-        """Where the numbers come from that a device gave, and whether it is the device asked for."""
+        """Where the numbers of a device come from, and whether it is the device that was asked for."""
         setting, device, notes = self.ranking.setting, self.request.device, []
         if setting is None:
             return []
@@ -477,7 +487,7 @@ class _Decision:
 
 
 def _count(rows: pd.DataFrame) -> int:
-    """How many models the rows are of; one whose best runtime is in doubt has two rows."""
+    """The number of models in the rows; a model whose best runtime is in doubt has two rows."""
     return len(rows.drop_duplicates(["name", "img_size"]))
 
 
@@ -491,7 +501,7 @@ def _with_training_times(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFram
 
 
 def _others_of_timm(comparison: Comparison, request: Request) -> int:
-    """How many of timm's networks with records are not among the candidates; their accuracies ship with favor."""
+    """How many of timm's networks have records but are no candidates; their accuracies ship with favor."""
     if request.dataset != Request.dataset or request.any_pipeline or request.among is not None:
         return 0
     names = comparison.table["name"]

@@ -18,7 +18,7 @@ _CERTAIN = 0.95  # the headline has the probability of a model that is best less
 
 @dataclass(frozen=True)
 class Seeds:
-    """How many trainings stand behind a quality, their mean, standard deviation (None of one) and the best of them."""
+    """The training runs behind a quality: their number, mean, standard deviation (None for one run) and best value."""
 
     n: int
     mean: float
@@ -30,8 +30,8 @@ class Seeds:
 class Reading:
     """One number of a model with everything it needs: unit, interval, source, setting, origin.
 
-    `unfinished` is after how many epochs a training that has not ended was evaluated; `epochs` are the lengths of the
-    shortest and the longest training behind it; `flags` are reasons to distrust a measurement.
+    `unfinished` is the number of epochs of a training run that has not ended; `epochs` are the lengths of the shortest
+    and the longest training run behind it; `flags` are reasons to distrust a measurement.
     """
 
     value: float
@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class TrainedWeights:
-    """The published weights that an accuracy belongs to: the tag of the checkpoint, and what the tag says of them."""
+    """The published weights that an accuracy belongs to: the tag of the checkpoint, and what the tag means."""
 
     tag: str
     pretraining: str | None
@@ -67,9 +67,11 @@ class Choice:
     `probability_best` is the share of draws from the intervals in which it is the best that meets all limits; None if
     the uncertainty of one of its numbers is unknown. `on_front` tells whether it is on the Pareto front of accuracy
     and what is preferred, with every model in its best runtime. `flag` says why its accuracy must not decide.
-    `command` creates it, if favor has it, and `deployment` gets it into its runtime, if that is not eager mode.
+    `command` creates it, if favor has it, and `deployment` gets it into its runtime, if that is not eager mode,
+    and into bf16.
     `runtime` and `precision` are those of its costs; None where no cost is compared. `weights` are those that its
-    accuracy belongs to, where it is the accuracy of published weights.
+    accuracy belongs to, where it is the accuracy of published weights. With `names_precision` the candidates ran in
+    several precisions besides int8.
     """
 
     name: str
@@ -86,27 +88,29 @@ class Choice:
     precision: str | None = None
     weights: TrainedWeights | None = None
     deployment: str | None = None
+    names_precision: bool = False
 
     @property
     def run(self) -> str:
-        """What it runs in, in words: the precision only where it is integers."""
-        return " ".join(filter(None, (self.runtime, QUANTIZED if self.precision == QUANTIZED else None)))
+        """What it runs in, in words: the precision only where it is integers, or one of several."""
+        is_named = self.names_precision or self.precision == QUANTIZED
+        return " ".join(filter(None, (self.runtime, self.precision if is_named else None)))
 
     @property
     def called(self) -> str:
-        """The model and, unless it is eager mode, what it runs in.
+        """The model and, unless it is eager mode in the only precision, what it runs in.
 
         >>> Choice("vit_s16", None, None, None, 224, {}, None, None, None, None, "openvino", "int8").called
         'vit_s16 in openvino int8'
         """
-        return self.name if self.runtime in (None, EAGER) else f"{self.name} in {self.run}"
+        return self.name if self.run in ("", EAGER) else f"{self.name} in {self.run}"
 
 
 @dataclass(frozen=True)
 class ToDecide:
-    """What would decide between models: the metric to know better, why, a command, and the minutes it takes.
+    """How to decide between models: the metric to measure better, why, a command, and the minutes it takes.
 
-    Without a command, nothing that favor can run decides.
+    Without a command, favor has nothing to run that would decide.
     """
 
     metric: str
@@ -136,7 +140,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class GivesUp:
-    """What the favored model gives up in one metric to the best model of it that meets the limits, too."""
+    """What the favored model gives up in one metric, compared with the best model that also meets the limits."""
 
     metric: str
     unit: str
@@ -195,7 +199,7 @@ class Recommendation:
 
     @property
     def headline(self) -> str | None:
-        """The favored model in a line, with how certain that is unless it is certain; None without one."""
+        """The favored model in a line, with the probability unless it is certain; None if no model is favored."""
         if self.favored is None:
             return None
         how = ""
@@ -255,7 +259,7 @@ def reading_of(row: pd.Series, metric: str) -> Reading:
 
 
 def weights_of(row: pd.Series) -> TrainedWeights | None:
-    """The published weights that the accuracy of a compared row belongs to; None if it is of another training."""
+    """The published weights that the accuracy of a compared row belongs to; None if it is from a training run."""
     pipeline, setting = text_in(row, "top1_pipeline"), row.get("top1_setting")
     if pipeline is None or not pipeline.startswith(TIMM) or not isinstance(setting, Setting):
         return None

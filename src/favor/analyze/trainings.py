@@ -1,4 +1,4 @@
-"""Which accuracies are compared: the data set, the training behind them, and how seeds are combined."""
+"""Which accuracies are compared: the dataset, the training behind them, and how seeds are combined."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ from favor.metrics import QUALITIES
 from favor.text import plural
 
 LEAST_TO_COMPARE = 2  # a comparison needs two models with a number
-EQUALLY_LONG = 1.1  # trainings whose epochs differ by a larger factor are not compared
+TO_FINISH = "finish the training runs with `favor resume`"
+EQUALLY_LONG = 1.1  # training runs whose epochs differ by a larger factor are not compared
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Which qualities are compared: the data set, one pipeline or any, and how seeds are combined.
+    """Which qualities are compared: the dataset, one pipeline or any, and how seeds are combined.
 
     Without a `pipeline` the user's own is used if two or more models have it, else the benchmark's.
     """
@@ -49,7 +50,7 @@ class Training:
 
 
 def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
-    """The trainings behind the accuracies on a data set, the deciding one first.
+    """The training runs behind the accuracies on a dataset, the deciding one first.
 
     The user's own pipeline decides if it has enough models to compare: of several the one with the most models, then
     the longest, then the smallest images (larger ones are its high resolution), then the newest. Otherwise it is the
@@ -89,7 +90,7 @@ def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
 
 
 def results(table: pd.DataFrame, unfinished: bool = False) -> pd.DataFrame:
-    """The table with the qualities of finished trainings only, without those of earlier epochs."""
+    """The table with the qualities of finished training runs only, without those of earlier epochs."""
     early = is_early(table)
     if unfinished or not early.any():
         return table
@@ -103,7 +104,7 @@ def is_early(table: pd.DataFrame) -> np.ndarray:
 
 
 def in_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
-    """The accuracies of unfinished trainings that would be compared if they were included."""
+    """The accuracies of unfinished training runs that would be compared if they were included."""
     early = is_early(table)
     if scope.dataset is None or not has_accuracy(table[early], scope.dataset):
         return table[:0]
@@ -117,12 +118,12 @@ def in_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
 
 
 def unequal_lengths(rows: pd.DataFrame) -> str | None:
-    """What to say of compared accuracies whose trainings are not equally long; None if they are.
+    """A remark on compared accuracies whose training runs differ in length; None if they do not.
 
-    Trainings that end after so many minutes reach as many epochs as the machine allows.
+    A training run that is limited by time reaches as many epochs as the machine allows.
 
     >>> unequal_lengths(pd.DataFrame({"top1_epochs_low": [0.01, 1.1], "top1_epochs_high": [0.02, 1.12]}))
-    'trainings of unequal length: 0.01 to 1.12 epochs'
+    'training runs of unequal length: 0.01 to 1.12 epochs'
     """
     if "top1_epochs_low" not in rows.columns:
         return None
@@ -134,44 +135,57 @@ def not_comparable(rows: pd.DataFrame) -> str | None:
     """Why the accuracies of rows give no verdict, and what to do about it; None if they do.
 
     >>> not_comparable(pd.DataFrame({"top1_epochs_low": [1.0, 3.0], "top1_epochs_high": [1.0, 3.0]}))
-    'accuracies cannot be compared: trainings of unequal length: 1 to 3 epochs; train with --epochs'
+    'accuracies cannot be compared: training runs of unequal length: 1 to 3 epochs; train with --epochs'
     """
     unequal = unequal_lengths(rows)
     if unequal is None:
         return None
-    remedy = "leave out --unfinished" if is_any_unfinished(rows) else "train with --epochs"
-    return f"accuracies cannot be compared: {unequal}; {remedy}"
+    return f"accuracies cannot be compared: {unequal}; {to_be_comparable(rows)}"
+
+
+def to_be_comparable(rows: pd.DataFrame) -> str:
+    """What makes accuracies comparable whose training runs differ in length.
+
+    >>> to_be_comparable(pd.DataFrame({"top1": [70.0, 60.0], "top1_unfinished": [np.nan, 3.0]}))
+    'leave out --unfinished'
+    >>> to_be_comparable(pd.DataFrame({"top1": [70.0, 60.0], "top1_unfinished": [9.0, 3.0]}))
+    'finish the training runs with `favor resume`'
+    """
+    if not is_any_unfinished(rows):
+        return "train with --epochs"
+    is_finished = column_of(rows, "top1").notna() & rows["top1_unfinished"].isna()
+    return "leave out --unfinished" if is_finished.any() else TO_FINISH
 
 
 def of_open_length(rows: pd.DataFrame) -> np.ndarray:
-    """Mask of the trainings whose setting does not tell their epochs: of so many minutes; all if one is unfinished."""
+    """Mask of the training runs whose setting does not say their epochs: limited by time; all if one is unfinished."""
     if "top1_setting" not in rows.columns or is_any_unfinished(rows):
         return np.full(len(rows), True)
     return np.array([is_timed(setting) for setting in rows["top1_setting"]], dtype=bool)
 
 
 def is_any_unfinished(rows: pd.DataFrame) -> bool:
-    """Whether any of the compared accuracies is of an unfinished training."""
+    """Whether any of the compared accuracies is of an unfinished training run."""
     return bool(column_of(rows, "top1_unfinished").notna().any())
 
 
 def timed_epochs(table: pd.DataFrame) -> pd.Series:
-    """The epochs that trainings of so many minutes reached; unknown for all others."""
+    """The epochs that training runs limited by time reached; unknown for all others."""
     return column_of(table, "epochs").astype(float).where(column_of(table, "minutes").notna())
 
 
 def said_lengths(least: float, most: float) -> str | None:
-    """Unequal lengths of trainings in words; None if they are equal enough."""
-    return f"trainings of unequal length: {least:.3g} to {most:.3g} epochs" if are_unequal(least, most) else None
+    """Unequal lengths of training runs in words; None if they are nearly equal."""
+    return f"training runs of unequal length: {least:.3g} to {most:.3g} epochs" if are_unequal(least, most) else None
 
 
 def is_timed(setting: object) -> bool:
-    """Whether trainings of a setting end after so many minutes, and so with as many epochs as the machine allows."""
+    """Whether the training runs of a setting are limited by time, so that the machine determines the epochs."""
     return isinstance(setting, Setting) and setting.minutes is not None
 
 
 def are_unequal(least: float, most: float) -> bool:
-    """Whether trainings of so many epochs are too different in length to be compared.
+    """Whether training runs of these lengths in epochs differ too much to be compared.
 
     >>> are_unequal(1.0, 1.05), are_unequal(1.0, 1.2)
     (False, True)
@@ -180,17 +194,28 @@ def are_unequal(least: float, most: float) -> bool:
 
 
 def quality_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """The rows with an accuracy on a data set; an error if there are none."""
+    """The rows with an accuracy on a dataset; an error if there are none."""
     if "top1" not in table.columns or "dataset" not in table.columns:
-        raise RequestError("no accuracy is known: the records have no top1 on any data set")
+        raise RequestError("no accuracy is known: the records have no top1 on any dataset")
     trained = table[table["top1"].notna() & (column_of(table, "status").fillna("ok") == "ok")]
     rows = trained[trained["dataset"] == dataset]
     if not len(rows):
-        if (is_early(table) & (table["dataset"] == dataset)).any():
-            raise RequestError(f"all trainings on {dataset} are unfinished; --unfinished includes them")
+        early = table[is_early(table) & (table["dataset"] == dataset)]
+        if len(early):
+            unequal = _unequal_so_far(early)
+            remedy = f"{unequal}; {TO_FINISH}" if unequal else "--unfinished includes them"
+            raise RequestError(f"all training runs on {dataset} are unfinished; {remedy}")
         names = [str(name) for name in trained["dataset"].dropna().unique()]
-        raise unknown_name("data set with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")
+        raise unknown_name("dataset with accuracies", dataset, names, f"known: {', '.join(names) or 'none'}")
     return rows
+
+
+def _unequal_so_far(early: pd.DataFrame) -> str | None:
+    """Why unfinished training runs could not be compared: of those alike, the most, some are further than others."""
+    alike, _ = numbered_settings(early, (*QUALITY_CONDITIONS, "img_size"))
+    epochs = column_of(early, "epochs").astype(float).groupby([alike, early["name"]]).max()
+    _, least, most = epochs.groupby(level=0).agg(["size", "min", "max"]).sort_values("size").iloc[-1]
+    return said_lengths(least, most)
 
 
 def has_accuracy(table: pd.DataFrame, dataset: str) -> bool:

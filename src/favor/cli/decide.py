@@ -64,7 +64,7 @@ PARETO_EXAMPLES = examples(
 CORRELATE_EXAMPLES = examples(
     ("favor correlate params macs throughput", "does one cost predict another?"),
     ("favor correlate params macs 1/throughput", "the same for the time per image"),
-    ("favor correlate --datasets", "is the ranking the same on all data sets?"),
+    ("favor correlate --datasets", "is the ranking the same on all datasets?"),
     ("favor correlate macs throughput --without vit_ti16", "without an outlier"),
     ("favor correlate --devices --study mine", "is the ranking the same on all devices?"),
 )
@@ -230,7 +230,7 @@ def correlate_command(
         list[str] | None, typer.Argument(help="Metrics (default: those that five or more models have).")
     ] = None,
     datasets: Annotated[
-        bool, typer.Option("--datasets", help="Correlate accuracies between data sets instead.")
+        bool, typer.Option("--datasets", help="Correlate accuracies between datasets instead.")
     ] = False,
     devices: Annotated[
         bool, typer.Option("--devices", help="Correlate one metric between devices instead (default: throughput).")
@@ -242,6 +242,7 @@ def correlate_command(
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
     pipeline: Pipeline = None,
+    unfinished: Unfinished = False,
     study: Studies = None,
     as_json: AsJson = False,
 ) -> None:
@@ -250,12 +251,10 @@ def correlate_command(
     from favor.analyze.comparison import comparable_rows
     from favor.analyze.correlation import ONE_OVER
     from favor.analyze.selection import fitting
-    from favor.analyze.trainings import not_comparable
     from favor.cli import decision_text
-    from favor.metrics import QUALITIES
 
     if datasets and metrics:
-        raise RequestError("--datasets compares accuracies between data sets and takes no metrics")
+        raise RequestError("--datasets compares accuracies between datasets and takes no metrics")
     if datasets and devices:
         raise RequestError("--datasets and --devices cannot be combined; use one of them")
     if devices and len(metrics or []) > 1:
@@ -264,17 +263,18 @@ def correlate_command(
         raise RequestError("--pipeline chooses accuracies, which --devices does not compare; leave it out")
     table = all_records(study, None if datasets else device, every_device=devices)
     if datasets:
-        result = correlate_datasets(fitting(table, among), Scope(pipeline=pipeline), without=without or ())
+        scope = Scope(pipeline=pipeline, unfinished=unfinished)
+        result = correlate_datasets(fitting(table, among), scope, without=without or ())
     elif devices:
         result = correlate_devices(fitting(table, among), (metrics or ["throughput"])[0], without=without or ())
     else:
         named = list(dict.fromkeys(name.removeprefix(ONE_OVER) for name in metrics or []))
-        rows, comparison = comparable_rows(table, named, Scope(dataset, pipeline), device, among)
+        rows, comparison = comparable_rows(table, named, Scope(dataset, pipeline, unfinished=unfinished), device, among)
         tell_left_out(comparison, rows, named, device)
         result = correlate(rows, metrics or _known_metrics(rows, least=5), without=without or ())
         tell_simulated(rows, [name.removeprefix(ONE_OVER) for name in result.columns])
-        if set(QUALITIES) & set(result.columns) and (why := not_comparable(rows)):
-            note(f"note: {why}")
+    if result.unequal and not result.pairs:
+        raise RequestError("; ".join(result.unequal))
     emit_json(result.to_dict()) if as_json else decision_text.print_correlations(result)
 
 

@@ -18,6 +18,7 @@ from favor.analyze.selection import Excluded
 from favor.cli.console import emit_line, emit_table
 from favor.evidence import BestWeights
 from favor.metrics import METRICS
+from favor.runtime.names import TRAINING
 from favor.terminal import note
 from favor.text import first_few, ordinal, plural
 from favor.units import format_difference, format_quantity
@@ -52,11 +53,14 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for choice in answer.flagged:
         emit_line(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     for choice in (answer.favored,) if answer.favored else answer.undecided_between:
-        compiled = choice.deployment if choice.runtime == "compile" else None
+        in_torch = choice.deployment if choice.runtime in TRAINING else None
         if choice.command is not None:
-            emit_line(f"Create it: {compiled or choice.command}")
-        if choice.deployment is not None and compiled is None:
+            emit_line(f"Create it: {in_torch or choice.command}")
+        if choice.deployment is not None and in_torch is None:
             emit_line(f"Export it for {choice.run}: {choice.deployment}")
+        best = weights.get(choice.name)
+        if choice.weights is None and best is not None:
+            emit_line(f"With published weights ({best}): favor predict {_pretrained(choice.name, best)} photo.jpg")
     for text in answer.notes:
         note(f"note: {text}")
     if answer.next_steps and answer.undecided and not answer.undecided_between:
@@ -64,6 +68,17 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     elif answer.next_steps and (answer.to_decide is None or answer.to_decide.command is None):
         commands = "; then ".join(answer.next_steps)
         note(f"to decide with your own measurements: {commands}{_minutes(answer.next_minutes)}")
+
+
+def _pretrained(name: str, best: BestWeights) -> str:
+    """A model with its best published weights, as commands take it.
+
+    >>> _pretrained("resnet50", BestWeights("resnet50.a1_in1k", 81.2, 288))
+    'resnet50 --weights resnet50.a1_in1k --img-size 288'
+    """
+    if best.checkpoint is None:
+        return f"{name} --pretrained"
+    return f"{name} --weights {best.checkpoint} --img-size {best.img_size}"
 
 
 def to_decide_text(step: ToDecide) -> str:
@@ -88,7 +103,7 @@ def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, 
     metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
     chances = any(choice.probability_best is not None for choice in choices)
     shown = any(choice.called != choice.name for choice in choices)
-    # Where numbers are of all kinds, as beside published weights, every column says what its numbers are.
+    # Published weights are ranked by numbers of all sources, so every column names the source of its numbers.
     common = {metric: _common_source(metric, choices) for metric in metrics}
     columns = [
         "Model",
@@ -113,7 +128,7 @@ def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, 
 
 
 def _common_source(metric: str, choices: Sequence[Choice]) -> str | None:
-    """What all numbers of a column are: measured, published or simulated; None if they differ or go without saying."""
+    """The source of all numbers of a column (measured, published, simulated); None if it varies or is not shown."""
     sources = [choice.metrics[metric].source for choice in choices if metric in choice.metrics]
     said = {said_source(source) for source in sources if source is not None}
     of_weights = any(choice.weights is not None for choice in choices)
@@ -134,7 +149,7 @@ def _print_reason(answer: Recommendation) -> None:
 
 
 def by_numbers(verb: str, names: Sequence[str], without_intervals: Collection[str], most: int) -> str:
-    """Which models one dominates, or is beaten by; those apart for which a number has no interval.
+    """The models that one dominates, or is beaten by; those compared by a number without an interval are listed apart.
 
     >>> by_numbers("dominates", ["vit_s16", "swin_ti"], ["swin_ti"], 10)
     'dominates vit_s16; dominates swin_ti in numbers without intervals'
@@ -201,7 +216,7 @@ def print_pareto(front: Front, everyone: bool) -> None:
 
 
 def _without_intervals(front: Front) -> str:
-    """What to say of a front of numbers without intervals; nothing if all have one or are exact."""
+    """A remark on a front with numbers that have no interval; empty if all have one or are exact."""
     if not front.without_intervals:
         return ""
     return f", {'partly ' * (front.without_intervals < len(front.result.rows))}by {WITHOUT_INTERVALS}"
@@ -239,6 +254,8 @@ def print_correlations(result: CorrelationResult) -> None:
         note(f"left out: the busy or contradictory numbers of {plural(disturbed, 'model')}")
     if result.without:
         note(f"left out: {', '.join(result.without)}")
+    for why in result.unequal:
+        note(f"left out: {why}")
 
 
 def print_effects(effects: Sequence[PairedEffect]) -> None:
@@ -263,6 +280,9 @@ def print_effects(effects: Sequence[PairedEffect]) -> None:
     for effect in effects:
         if effect.unequal is not None:
             note(f"{effect.change} ({effect.source}) is not tested: {effect.unequal}")
+        if effect.disturbed:
+            which = f"{plural(effect.disturbed, 'model')} with a busy or contradictory {effect.metric}"
+            note(f"{effect.change} ({effect.source}): left out: {which}")
 
 
 def print_disagreement(result: DisagreementResult) -> None:

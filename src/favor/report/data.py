@@ -9,7 +9,7 @@ from typing import Any
 from favor.analyze.comparison import DEFAULT_SCOPE, Scope
 from favor.analyze.creation import num_classes_of
 from favor.analyze.limits import Limit
-from favor.analyze.trainings import LEAST_TO_COMPARE, is_any_unfinished
+from favor.analyze.trainings import LEAST_TO_COMPARE, to_be_comparable
 from favor.metrics import METRICS
 from favor.records import Gathered
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS
@@ -137,7 +137,7 @@ def _accuracy(view: AccuracyView) -> dict[str, Any]:
         "flags": view.flags,
         "classes": num_classes_of(view.scope.dataset),
         "lengths": view.lengths,
-        "unfinished": is_any_unfinished(view.rows),
+        "remedy": to_be_comparable(view.rows),
     }
 
 
@@ -148,7 +148,7 @@ def _has(views: Views, name: str) -> bool:
 
 
 def _opening(views: Views) -> Opening:
-    """The data set that the reader measured on, else the usual one; the first cost that enough models have with it.
+    """The dataset that the reader measured on, else the usual one; the first cost that enough models have with it.
 
     The machine that the reader measured on goes first, too.
     """
@@ -176,7 +176,7 @@ def _opening(views: Views) -> Opening:
 
 
 def _larger_view(views: Views, accuracy: int) -> int:
-    """The view to explore first: all pipelines of the data set where the deciding one has few of the models."""
+    """The view to explore first: all pipelines of the dataset where the deciding one has few of the models."""
     for position, view in enumerate(views.accuracies):
         if view.scope.any_pipeline and view.scope.dataset == views.accuracies[accuracy].scope.dataset:
             few = len(_known(views.accuracies[accuracy].columns, "top1")) * _FEW < len(_known(view.columns, "top1"))

@@ -1,4 +1,4 @@
-"""Correlations between costs, and between data sets (Tables 2 and 5)."""
+"""Correlations between costs, and between datasets (Tables 2 and 5)."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def published_costs() -> list[Cell]:
 
 
 def own_costs(evidence: Evidence) -> list[Cell]:
-    """The same of the records, as far as five points have both costs in one setting."""
+    """The same for the records: pairs of costs that five or more points have in one setting."""
     measured_as = {"finetune_time": TRAINING_TIMES, "train_memory": TRAINING_MEMORIES}
     stands_for = {name: first_known(evidence, measured_as.get(name, (name,))) for name in _COSTS}
     cells = []
@@ -89,9 +89,9 @@ def _in_order(cells: list[Cell]) -> list[Cell]:
 
 
 def dataset_correlation_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
-    """Table 5, last rows: Pearson's correlation below the diagonal, Spearman's above, between data sets' accuracies."""
-    identity = ("benchmark-data-set-correlation", BENCHMARK, "Table 5", "Correlation of accuracy between data sets")
-    # A pipeline that was not run shows what there is, as in the other figures.
+    """Table 5, last rows: Pearson's correlation below the diagonal, Spearman's above, between datasets' accuracies."""
+    identity = ("benchmark-data-set-correlation", BENCHMARK, "Table 5", "Correlation of accuracy between datasets")
+    # For a pipeline that was not run, the figure shows other accuracies, like the other figures.
     ran = (column_of(table, "top1").notna() & (column_of(table, "pipeline") == scope.pipeline)).any()
     try:
         result = correlate_datasets(table, scope if ran else replace(scope, pipeline=None), draws=0)
@@ -102,14 +102,17 @@ def dataset_correlation_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE
         if pair.pearson is not None and pair.spearman is not None and pair.n >= _LEAST:
             cells.append(Cell(pair.y, pair.x, pair.pearson, f"Pearson, {pair.n} models"))
             cells.append(Cell(pair.x, pair.y, pair.spearman, f"Spearman, {pair.n} models"))
+    unequal = "; ".join(result.unequal) if result else ""
+    if unequal and not cells:
+        return Figure(*identity, "Correlation between datasets.", None, f"Not drawn: {unequal}.")
     if result is None or not cells:
-        missing = to_fill(f"accuracies of {_LEAST} or more models on the same two data sets", LAPTOP)
-        return Figure(*identity, "Correlation between data sets.", None, missing)
+        missing = to_fill(f"accuracies of {_LEAST} or more models on the same two datasets", LAPTOP)
+        return Figure(*identity, "Correlation between datasets.", None, missing)
     known = table.loc[table["top1"].notna(), "source"].unique()
     sources = result.source or " and ".join(str(name) for name in known)
     caption = (
         "Pearson's correlation below the diagonal, Spearman's above, over models trained alike. "
-        f"Sources: accuracies {sources}."
+        f"Sources: accuracies {sources}.{f' Left out: {unequal}.' if unequal else ''}"
     )
     chart = one_plot(heatmap(cells), height=_height(cells))
     return Figure(*identity, caption, chart, None)

@@ -26,12 +26,12 @@ from favor.report.figures.axes import INFERENCE_TIME, quantity
 from favor.text import plural
 
 MAIN_DATASET = "imagenet-1k"
-# What any figure draws; a table has many more metrics, and what is put together for all of them takes long.
+# The metrics that figures draw; a table has many more, and assembling all of them takes long.
 DRAWN = (
     *("params", "macs", "ops_mixed", "activations", "throughput", "latency_p50", "inference_memory", "train_memory"),
     *("train_memory_reference_batch", "train_hours_per_epoch", "finetune_time", "energy_per_image", "top1"),
 )
-_COUNTS = ("params", "params_paper", "macs", "macs_matmul")  # by which configurations are told apart
+_COUNTS = ("params", "params_paper", "macs", "macs_matmul")  # these distinguish configurations
 LEAST_TO_DRAW = LEAST_TO_COMPARE
 
 _TIME = INFERENCE_TIME.name
@@ -47,7 +47,7 @@ class Evidence:
 
     @property
     def base_size(self) -> int | None:
-        """The image size that most is compared at; what is larger counts as high resolution."""
+        """The image size of most comparisons; larger ones count as high resolution."""
         return self.comparison.basis.img_size if self.comparison.basis else None
 
     def rows(self, metrics: Sequence[str]) -> pd.DataFrame:
@@ -101,11 +101,11 @@ def evidence_of(
 ) -> Evidence:
     """The evidence in a table of records, as far as it is about the metrics.
 
-    It is on a data set, or on ImageNet unless the reader has trained on something else only.
+    It is on a dataset, or on ImageNet unless the reader has trained on something else only.
     """
     finished = results(table, scope.unfinished)
     chosen = (dataset or _main_dataset(finished)) if "top1" in metrics else None
-    # A data set that the pipeline asked for was not run on shows what there is.
+    # For a dataset on which the chosen pipeline was not run, the figure shows other accuracies.
     pipeline = scope.pipeline if scope.pipeline and chosen and _ran(finished, chosen, scope.pipeline) else None
     scope = replace(scope, dataset=chosen, pipeline=pipeline, all_sizes=True)
     present = known_of(table, metrics)
@@ -113,7 +113,7 @@ def evidence_of(
 
 
 def datasets_of(table: pd.DataFrame) -> list[str]:
-    """The data sets with accuracies, those with the most models first."""
+    """The datasets with accuracies, those with the most models first."""
     if "top1" not in table.columns or "dataset" not in table.columns:
         return []
     known, _ = complete_rows(table, ["top1"])
@@ -153,6 +153,27 @@ def _with_inference_time(rows: pd.DataFrame) -> pd.DataFrame:
         columns[f"{_TIME}_{end}"] = 1 / rows[f"throughput_{other}"] if known else pd.Series(np.nan, rows.index)
     origin = {f"{_TIME}_{part}": column_of(rows, f"throughput_{part}") for part in ("source", "setting", "flags")}
     return rows.assign(**columns, **origin)
+
+
+def sound_numbers(rows: pd.DataFrame, metrics: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """The rows without numbers that were disturbed, which prove nothing, and a sentence on how many models have one.
+
+    >>> rows = pd.DataFrame({"name": ["a", "b"], "throughput": [9.0, 8.0], "throughput_flags": ["busy", None]})
+    >>> sound_numbers(rows, ["throughput"])[1]
+    ' Left out: 1 model with a busy or contradictory cost.'
+    """
+    models: set[str] = set()
+    for metric in known_of(rows, metrics):
+        disturbed = marked(column_of(rows, f"{metric}_flags"), is_disturbed) & rows[metric].notna()
+        models |= set(rows["name"][disturbed])
+        own = [f"{metric}{end}" for end in ("", "_low", "_high", "_source", "_setting", "_flags")]
+        rows = rows.assign(**{name: rows[name].mask(disturbed) for name in own if name in rows.columns})
+    return rows, left_out_sentence(len(models))
+
+
+def left_out_sentence(models: int) -> str:
+    """How many models are left out for a disturbed cost, with a space before it; empty if none are."""
+    return f" Left out: {plural(models, 'model')} with a busy or contradictory cost." if models else ""
 
 
 def sources_sentence(rows: pd.DataFrame, metrics: Sequence[str]) -> str:

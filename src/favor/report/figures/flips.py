@@ -12,11 +12,10 @@ from favor.analyze.reasons import undisturbed
 from favor.analyze.selection import known_of
 from favor.report.figures.axes import factor_scale, quantity
 from favor.report.figures.commands import QUICK, to_fill
-from favor.report.figures.evidence import Evidence, evidence_of, sources_sentence
+from favor.report.figures.evidence import Evidence, evidence_of, left_out_sentence, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.heatmap import Cell, heatmap
 from favor.report.figures.theme import FIRST_SERIES, SECOND_SERIES, Rows, layered, one_plot
-from favor.text import plural
 
 # Costs in the order in which they are looked for; those that many models have together are compared.
 _COSTS = (
@@ -55,10 +54,9 @@ def flips_of(rows: pd.DataFrame) -> Flips | None:
     if len(chosen) < 2:
         return None
     result = disagreement(rows, chosen, strongest=_MOST_FLIPS)
-    disturbed = result.excluded.disturbed
-    left_out = f"Left out: {plural(disturbed, 'model')} with a busy or contradictory cost. " if disturbed else ""
+    left_out = left_out_sentence(result.excluded.disturbed)
     compared = undisturbed(rows.dropna(subset=chosen), chosen)
-    return Flips(result, left_out + sources_sentence(compared, chosen))
+    return Flips(result, f"{left_out} {sources_sentence(compared, chosen)}".lstrip())
 
 
 def disagreement_figure(flips: Flips | None) -> Figure:

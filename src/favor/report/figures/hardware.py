@@ -1,4 +1,4 @@
-"""How speed on one device tells speed on another, and whether the front stays (Figures 10 and 11, Table 6)."""
+"""How well speed on one device predicts speed on another, and the front on each (Figures 10 and 11, Table 6)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze import correlate_devices
+from favor.analyze.reasons import undisturbed
 from favor.analyze.setting import Setting
 from favor.errors import RequestError
 from favor.records.published import correlations
@@ -31,11 +32,22 @@ MOST_DEVICES = 6
 
 @dataclass(frozen=True)
 class TwoDevices:
-    """The models that both settings know, and the line of best fit in logarithms, from its left end to its right."""
+    """The models that both settings know, and the line of best fit in logarithms, from its left end to its right.
+
+    The line leaves out the `disturbed` models; None if fewer than two others have different throughputs.
+    """
 
     scatter: Scatter
-    line: tuple[tuple[float, float], tuple[float, float]]
-    exponent: float
+    line: tuple[tuple[float, float], tuple[float, float]] | None
+    exponent: float | None
+    disturbed: int
+
+    def sentence(self) -> str:
+        """The line in words."""
+        if self.exponent is None:
+            return "without a line, because fewer than two are neither busy nor contradictory"
+        less = f", fitted without {self.disturbed} busy or contradictory" if self.disturbed else ""
+        return f"with the line of best fit (power {self.exponent:.2f}{less})"
 
 
 def two_devices(rows: pd.DataFrame, x_title: str, y_title: str, base_size: int | None) -> TwoDevices:
@@ -48,11 +60,16 @@ def two_devices(rows: pd.DataFrame, x_title: str, y_title: str, base_size: int |
     """
     x = axis_of("throughput", with_ends(rows, "throughput"), title=f"Throughput, {x_title}")
     y = axis_of("throughput", with_ends(rows, "other"), title=f"Throughput, {y_title}", column="other")
-    logs = np.log(rows["throughput"].to_numpy(dtype=float)), np.log(rows["other"].to_numpy(dtype=float))
+    scatter = scatter_of(rows, x, y, base_size=base_size)
+    sound = undisturbed(rows, ["throughput", "other"])
+    disturbed = len(rows) - len(sound)
+    if sound["throughput"].nunique() < LEAST_TO_DRAW:
+        return TwoDevices(scatter, None, None, disturbed)
+    logs = np.log(sound["throughput"].to_numpy(dtype=float)), np.log(sound["other"].to_numpy(dtype=float))
     exponent, offset = (float(part) for part in np.polyfit(*logs, deg=1))
-    ends = (float(rows["throughput"].min()), float(rows["throughput"].max()))
+    ends = (float(sound["throughput"].min()), float(sound["throughput"].max()))
     first, last = ((x.shown(end), y.shown(float(np.exp(offset) * end**exponent))) for end in ends)
-    return TwoDevices(scatter_of(rows, x, y, base_size=base_size), (first, last), exponent)
+    return TwoDevices(scatter, (first, last), exponent, disturbed)
 
 
 def device_relation_figure(evidence: Evidence) -> Figure:
@@ -64,7 +81,7 @@ def device_relation_figure(evidence: Evidence) -> Figure:
     first, second, rows = pair
     info = two_devices(rows, first.short, second.short, evidence.base_size)
     caption = (
-        f"{len(rows)} points, each a model at one image size, with the line of best fit (power {info.exponent:.2f})."
+        f"{len(rows)} points, each a model at one image size, {info.sentence()}."
         f"{info.scatter.marks_sentence()} Sources: {_source(rows, 'throughput')}; {_source(rows, 'other')}."
     )
     return Figure(*identity, caption, one_plot(_relation_chart(info)), None)
@@ -92,7 +109,7 @@ def _source(rows: pd.DataFrame, column: str) -> str:
 
 
 def _relation_chart(info: TwoDevices) -> alt.LayerChart:
-    values = [{"x": x, "y": y} for x, y in info.line]
+    values = [{"x": x, "y": y} for x, y in info.line or ()]
     line = alt.Chart(Rows(values)).mark_line(style="reference", clip=True)
     return scatter_layers(info.scatter, below=[line.encode(x=x_axis(info.scatter.x), y=y_axis(info.scatter.y))])
 

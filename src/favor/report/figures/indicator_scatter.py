@@ -11,7 +11,7 @@ from favor.analyze import correlate
 from favor.report.class_style import class_style
 from favor.report.figures.axes import Axis, axis_of, quantity, x_axis, y_axis
 from favor.report.figures.commands import QUICK, to_fill
-from favor.report.figures.evidence import sources_sentence
+from favor.report.figures.evidence import sound_numbers, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.misnomer import INDICATORS
 from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, class_encodings, several_plots
@@ -58,9 +58,10 @@ def indicator_pairs(rows: pd.DataFrame) -> tuple[IndicatorPair, ...]:
 def indicator_scatter_figure(rows: pd.DataFrame) -> Figure:
     """Figure 5b."""
     identity = ("misnomer-indicator-scatter", MISNOMER, "Figure 5b", "Indicators against each other")
+    rows, left_out = sound_numbers(rows, INDICATORS)
     pairs = indicator_pairs(rows)
     if not pairs:
-        return Figure(*identity, "Indicators.", None, to_fill("two costs of five or more models", QUICK))
+        return Figure(*identity, "Indicators.", None, to_fill("two costs of five or more models", QUICK) + left_out)
     shown = list(dict.fromkeys(axis.column for pair in pairs for axis in (pair.x, pair.y)))
     sentences = [
         f"{quantity(pair.x.column).title.lower()} and {quantity(pair.y.column).title.lower()} {pair.spearman:+.2f}"
@@ -69,7 +70,7 @@ def indicator_scatter_figure(rows: pd.DataFrame) -> Figure:
     ]
     drawn = rows[rows["name"].isin([point.name for pair in pairs for point in pair.points])]
     classes = [point.class_title for pair in pairs for point in pair.points]
-    caption = f"Rank correlation (Spearman): {', '.join(sentences)}. {sources_sentence(drawn, shown)}"
+    caption = f"Rank correlation (Spearman): {', '.join(sentences)}.{left_out} {sources_sentence(drawn, shown)}"
     return Figure(*identity, caption, several_plots([_chart(pair, classes) for pair in pairs]), None)
 
 

@@ -14,7 +14,7 @@ from favor.errors import RequestError
 from favor.report.figures.axes import Axis, axis_of, factor_scale, x_axis, y_axis
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.commands import MISNOMER_IMAGENET, to_fill
-from favor.report.figures.evidence import Evidence, evidence_of, sources_sentence
+from favor.report.figures.evidence import Evidence, evidence_of, sound_numbers, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.theme import (
     FIRST_SERIES,
@@ -91,19 +91,19 @@ def cost_factors(rows: pd.DataFrame, base: str, others: Sequence[tuple[str, str]
 def indicators_figure(evidence: Evidence) -> Figure:
     """Figure 1: what sharing weights and sparse experts cost by each indicator, against ViT of the same size."""
     identity = ("misnomer-indicators", MISNOMER, "Figure 1", "Three indicators, three orders")
-    rows = _one_size(evidence, [_SIZES[kind].format(size) for kind in _SIZES for size in ("ti", "s", "b")])
+    rows, left_out = _one_size(evidence, [_SIZES[kind].format(size) for kind in _SIZES for size in ("ti", "s", "b")])
     factors = []
     for size in ("ti", "s", "b"):
         others = [(_SIZES[kind].format(size), _KINDS[kind]) for kind in ("universal", "switch")]
         factors += cost_factors(rows, _SIZES["vit"].format(size), others)
     if not factors:
         missing = to_fill("costs of ViT, Universal Transformer and Switch", _MEASURE_KINDS)
-        return Figure(*identity, "Costs against ViT.", None, missing)
+        return Figure(*identity, "Costs against ViT.", None, missing + left_out)
     info = CostFactors("ViT of the same size", tuple(factors))
     timed = any(factor.indicator == _SHORT["throughput"] for factor in factors)
     more = "" if timed else f" To add the time per image, run: {_MEASURE_KINDS}."
     caption = (
-        f"Each line is a model relative to the ViT of the same size. {factor_sentence(info.factors)}{more} "
+        f"Each line is a model relative to the ViT of the same size. {factor_sentence(info.factors)}{more}{left_out} "
         f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_factor_chart(info), height=260), None)
@@ -130,26 +130,26 @@ def factor_sentence(factors: Sequence[CostFactor]) -> str:
 def patch_sizes_figure(evidence: Evidence) -> Figure:
     """Table 1: ViT-B with patches of 8 to 64 px, against patches of 16."""
     identity = ("misnomer-patch-sizes", MISNOMER, "Table 1", "ViT-B by patch size")
-    rows = _one_size(evidence, list(_PATCHES.values()))
+    rows, left_out = _one_size(evidence, list(_PATCHES.values()))
     base = _PATCHES[_BASE_PATCH]
     factors = cost_factors(rows, base, [(name, f"{size} px") for size, name in _PATCHES.items()])
     if not factors:
         missing = to_fill("costs of ViT-B with patches of several sizes", MISNOMER_IMAGENET)
-        return Figure(*identity, "Costs by patch size.", None, missing)
+        return Figure(*identity, "Costs by patch size.", None, missing + left_out)
     unit = [CostFactor(base, f"{_BASE_PATCH} px", indicator, 1.0) for indicator in {f.indicator for f in factors}]
     info = CostFactors("ViT-B/16", (*factors, *unit))
     caption = (
-        f"Relative to patches of {_BASE_PATCH} px. {factor_sentence(factors)} "
+        f"Relative to patches of {_BASE_PATCH} px. {factor_sentence(factors)}{left_out} "
         f"{sources_sentence(rows, known_of(rows, INDICATORS))}"
     )
     return Figure(*identity, caption, one_plot(_patch_chart(info), height=260), None)
 
 
-def _one_size(evidence: Evidence, names: Sequence[str]) -> pd.DataFrame:
-    """The models at the usual image size; what ran is of the one setting that suits them."""
+def _one_size(evidence: Evidence, names: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """The models at the usual image size, and which are left out; what ran is of the one setting that suits them."""
     of_models = evidence_of(evidence.table[evidence.table["name"].isin(list(names))], INDICATORS)
     rows = of_models.everything(INDICATORS)
-    return rows[rows["img_size"].isna() | (rows["img_size"] == (evidence.base_size or 224))]
+    return sound_numbers(rows[rows["img_size"].isna() | (rows["img_size"] == (evidence.base_size or 224))], INDICATORS)
 
 
 def _factor_chart(info: CostFactors) -> alt.LayerChart:
@@ -286,12 +286,13 @@ def depth_or_width_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> 
         of_models = table[table["name"].isin([name for ladder in ladders for name in ladder])]
         rows = evidence_of(of_models, [*INDICATORS, "top1"], scope=scope).everything([*INDICATORS, "top1"])
         rows = rows[rows["top1"].notna()] if "top1" in rows.columns else rows[:0]
+        rows, left_out = sound_numbers(rows, INDICATORS)
         costs = [cost for cost in INDICATORS if cost in rows.columns and _overlap(rows, cost, ladders)]
         if costs:
             info = depth_and_width(rows, costs, ladders)
             sources = sources_sentence(rows, [*costs, "top1"])
             verdict = "" if unequal_lengths(rows) else f": {info.verdict}. {lead_sentence(info)}"
-            caption = f"ViTs made deeper or wider{verdict or '.'} {sources}"
+            caption = f"ViTs made deeper or wider{verdict or '.'}{left_out} {sources}"
             return Figure(*identity, caption, several_plots([_ladder_plot(plot) for plot in info.plots]), None)
     missing = to_fill("costs and accuracies of both ladders", RUN_MISNOMER)
     return Figure(*identity, "Two ladders of ViTs.", None, missing)

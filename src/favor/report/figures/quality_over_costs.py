@@ -11,7 +11,7 @@ from favor.analyze.setting import column_of
 from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
-from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, sources_sentence
+from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, sound_numbers, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.misnomer import INDICATORS
 from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
@@ -74,24 +74,24 @@ def cost_plots(rows: pd.DataFrame, series: Mapping[str, str]) -> tuple[CostPlot,
 def quality_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 1, with quality: plain ViT, one that shares its weights over the depth, and one with sparse experts."""
     identity = ("misnomer-quality", MISNOMER, "Figure 1", "Accuracy over three costs")
-    rows = _rows(evidence_of(table[table["name"].isin(list(KINDS))], [*INDICATORS, "top1"], scope=scope))
+    rows, left_out = _rows(evidence_of(table[table["name"].isin(list(KINDS))], [*INDICATORS, "top1"], scope=scope))
     plots = cost_plots(rows, KINDS)
     if not plots:
         missing = to_fill("accuracies of ViT, Universal Transformer and Switch", RUN_MISNOMER)
-        return Figure(*identity, "Accuracy over costs.", None, missing)
+        return Figure(*identity, "Accuracy over costs.", None, missing + left_out)
     said = "ViT, and what shared weights (Universal Transformer) and sparse experts (Switch) change of it, in widths."
-    return _figure(identity, said, rows, plots)
+    return _figure(identity, said + left_out, rows, plots)
 
 
 def families_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figure:
     """Figure 5a."""
     identity = ("misnomer-families", MISNOMER, "Figure 5a", "Families over three costs")
-    rows = _rows(evidence_of(table, [*INDICATORS, "top1"], scope=scope))
+    rows, left_out = _rows(evidence_of(table, [*INDICATORS, "top1"], scope=scope))
     plots = cost_plots(rows, families_of(rows))
     if not plots:
         missing = to_fill("accuracies of two or more models of two or more families", LAPTOP, RUN_MISNOMER)
-        return Figure(*identity, "Families over costs.", None, missing)
-    return _figure(identity, "Lines connect the models of a family.", rows, plots)
+        return Figure(*identity, "Families over costs.", None, missing + left_out)
+    return _figure(identity, f"Lines connect the models of a family.{left_out}", rows, plots)
 
 
 def families_of(rows: pd.DataFrame) -> dict[str, str]:
@@ -103,11 +103,13 @@ def families_of(rows: pd.DataFrame) -> dict[str, str]:
     return {name: family if family in largest else OTHERS for name, family in named}
 
 
-def _rows(evidence: Evidence) -> pd.DataFrame:
-    """The models at the image size that most is compared at, with what is known of them."""
+def _rows(evidence: Evidence) -> tuple[pd.DataFrame, str]:
+    """The models with an accuracy at the image size that most is compared at, and which costs are left out."""
     rows = evidence.everything([*INDICATORS, "top1"])
-    rows = rows if "top1" in rows.columns else rows.assign(top1=float("nan"))
-    return rows if evidence.base_size is None else rows[rows["img_size"] == evidence.base_size]
+    rows = rows[rows["top1"].notna()] if "top1" in rows.columns else rows[:0].assign(top1=float("nan"))
+    if evidence.base_size is not None:
+        rows = rows[rows["img_size"] == evidence.base_size]
+    return sound_numbers(rows, INDICATORS)
 
 
 def _figure(identity: tuple[str, str, str, str], said: str, rows: pd.DataFrame, plots: tuple[CostPlot, ...]) -> Figure:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import altair as alt
 
 from favor.analyze import model_or_image
+from favor.analyze.reasons import undisturbed
 from favor.analyze.trainings import unequal_lengths
 from favor.errors import RequestError
 from favor.report.figures.axes import quantity
 from favor.report.figures.commands import to_fill
-from favor.report.figures.evidence import Evidence, sources_sentence
+from favor.report.figures.evidence import Evidence, left_out_sentence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
 from favor.report.figures.fronts import TRAINING_MEMORIES, TRAINING_TIMES, first_known
 from favor.report.figures.theme import (
@@ -42,11 +43,15 @@ class Step:
 
 @dataclass(frozen=True)
 class ScalingSteps:
-    """The steps by each cost, and how often the larger model gains more for a doubling of the cost."""
+    """The steps by each cost, and how often the larger model gains more for a doubling of the cost.
+
+    `disturbed` models are left out, each only by the costs of which its number was disturbed.
+    """
 
     steps: tuple[Step, ...]
     comparisons: int
     model_wins: int
+    disturbed: int = 0
 
 
 def scaling_steps(evidence: Evidence, costs: Sequence[str], pairs: Sequence[tuple[str, str]] = PAIRS) -> ScalingSteps:
@@ -55,9 +60,12 @@ def scaling_steps(evidence: Evidence, costs: Sequence[str], pairs: Sequence[tupl
     comparisons = wins = 0
     base = evidence.base_size or 224
     names = {name for pair in pairs for name in pair}
+    disturbed: set[str] = set()
     for cost in costs:
-        rows = evidence.rows([cost, "top1"])
-        rows = rows[rows["name"].isin(names)]
+        known = evidence.rows([cost, "top1"])
+        known = known[known["name"].isin(names)]
+        rows = undisturbed(known, [cost])
+        disturbed |= set(known["name"][~known.index.isin(rows.index)])
         for small, large in pairs:
             try:
                 choice = model_or_image(rows, small, large, cost, img_size=base, larger_img_size=LARGER_IMAGE)
@@ -67,7 +75,7 @@ def scaling_steps(evidence: Evidence, costs: Sequence[str], pairs: Sequence[tupl
             wins += choice.verdict == _MODEL
             for way, step in ((_MODEL, choice.larger_model), (_IMAGE, choice.larger_image)):
                 steps.append(Step(small, step.to, way, cost, round(step.cost_factor, 3), round(step.gain, 3)))
-    return ScalingSteps(tuple(steps), comparisons, wins)
+    return ScalingSteps(tuple(steps), comparisons, wins, len(disturbed))
 
 
 def scaling_figure(evidence: Evidence) -> Figure:
@@ -84,13 +92,15 @@ def scaling_figure(evidence: Evidence) -> Figure:
             f"favor finetune CHECKPOINT --recipe deit3-finetune --img-size {LARGER_IMAGE} --study mine",
         )
         needs = f"accuracies at two image sizes and costs at both of {names.replace(' ', ', ')}"
-        return Figure(*identity, "The two ways of scaling up.", None, to_fill(needs, *commands))
+        missing = to_fill(needs, *commands) + left_out_sentence(info.disturbed)
+        return Figure(*identity, "The two ways of scaling up.", None, missing)
     known = list(dict.fromkeys(step.cost for step in info.steps))
     rows = evidence.rows([known[0], "top1"])
-    wins = f"The larger model gains more per doubling of cost in {info.model_wins} of {info.comparisons} comparisons. "
+    wins = f" The larger model gains more per doubling of cost in {info.model_wins} of {info.comparisons} comparisons."
+    said = ("" if unequal_lengths(rows) else wins) + left_out_sentence(info.disturbed)
     caption = (
         f"From each model to the next larger one and to {LARGER_IMAGE} px images: accuracy gained against the factor "
-        f"of cost. {'' if unequal_lengths(rows) else wins}{sources_sentence(rows, [known[0], 'top1'])}"
+        f"of cost.{said} {sources_sentence(rows, [known[0], 'top1'])}"
     )
     return Figure(*identity, caption, several_plots([_plot(info, cost) for cost in known]), None)
 

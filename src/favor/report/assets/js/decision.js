@@ -5,7 +5,7 @@ const DRAWS = 4000;
 const Z = 1.959963984540054; // standard deviations from the middle of a 95 % interval to its end
 const USUAL_CLASSES = 1000;
 const SMALLEST = 2 ** -52;
-const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: trainings whose epochs differ by a larger factor are not compared
+const EQUALLY_LONG = 1.1; // as in `favor.analyze.trainings`: training runs whose epochs differ by a larger factor are not compared
 const [MOST, LIKELY, MOST_CONTENDERS] = [0.5, 0.05, 5]; // shares of draws, as in `favor.analyze.verdict`; two standard errors are added to the first
 // As in `favor.analyze.flags` and `favor.analyze.intervals`: deviations of the logarithm.
 const [DISTURBED, UNSTEADY, UNKNOWN] = [Math.log(6), Math.log(1.05), Math.log(1.2)];
@@ -88,25 +88,23 @@ function undecidedBy(deciding, question, eligible, values) {
   );
   const told = unchecked.map((limit) => `${limit.option} cannot be checked: no numbers for ${limit.metric}`);
   const unequal = accuracyDecides(deciding, question) ? unequalLengths(question.accuracy, eligible) : null;
-  const remedy = DATA.accuracies[question.accuracy].unfinished ? "leave out --unfinished" : "train with --epochs";
-  if (unequal !== null) told.push(`accuracies cannot be compared: ${unequal}; ${remedy}`);
+  if (unequal !== null) told.push(`accuracies cannot be compared: ${unequal}; ${DATA.accuracies[question.accuracy].remedy}`);
   return deciding.undecided === null ? told : [deciding.undecided, ...told];
 }
 
 const accuracyDecides = ({ objective }, { limits }) => objective === "top1" || limits.some(({ metric }) => metric === "top1");
 
-// What to say of accuracies whose trainings, of so many minutes or unfinished, are not equally long; null if they are.
+// What to say of accuracies whose training runs (limited by time, or unfinished) differ in length; null if they are.
 function unequalLengths(accuracy, rows) {
   const lengths = rows.map((row) => DATA.accuracies[accuracy]?.lengths?.[row] ?? null).filter((length) => length !== null);
   const least = lengths.reduce((shortest, [low]) => Math.min(shortest, low), Infinity);
   const most = lengths.reduce((longest, [, high]) => Math.max(longest, high), 0);
-  return most > EQUALLY_LONG * least ? `trainings of unequal length: ${general(least, 3)} to ${general(most, 3)} epochs` : null;
+  return most > EQUALLY_LONG * least ? `training runs of unequal length: ${general(least, 3)} to ${general(most, 3)} epochs` : null;
 }
 
 // Why a model is favored; `chances` are needed where it is not the first of the pool.
 function reasons(answer, favored = answer.pool[0], chances = null) {
-  const { question, deciding, values, eligible, pool, keeping } = answer;
-  const [first] = pool;
+  const { question, deciding, values, eligible, pool } = answer;
   const others = pool.filter((row) => row !== favored);
   const accuracy = unequalLengths(question.accuracy, eligible) === null ? ["top1"] : [];
   const compared = [...new Set([...accuracy, deciding.objective, ...question.limits.map((limit) => limit.metric)])];
@@ -116,15 +114,25 @@ function reasons(answer, favored = answer.pool[0], chances = null) {
   return {
     summary: summary(answer, favored, ties, chances),
     ties,
-    binding: question.limits.flatMap((limit) => {
-      const without = keeping(eligible, question.limits.filter((other) => other !== limit));
-      const changes = MODELS[without[0]].name !== MODELS[first].name;
-      return changes ? [{ option: limit.option, instead: without[0] }] : [];
-    }),
+    binding: bindingOf(answer, favored, chances !== null),
     dominates,
     withoutIntervals: isKnown(favored) ? dominates.filter((row) => !isKnown(row)) : dominates,
     givesUp: givenUp([favored, ...others], [...new Set([...compared, "params"])].filter((metric) => metric !== deciding.objective), values),
   };
+}
+
+// The limits without which another model would be favored, or, where the draws leave that open, may be.
+function bindingOf(answer, favored, isDrawn) {
+  const { question, eligible, keeping, values } = answer;
+  return question.limits.flatMap((limit) => {
+    const others = question.limits.filter((other) => other !== limit);
+    const pool = keeping(eligible, others);
+    if (pool.every((row) => keeps(limit, values(limit.metric)[row]))) return [];
+    const verdict = verdictOf({ pool }, isDrawn ? chancesUnder(answer, [others])[0] : null);
+    const likely = verdict.favored === null ? verdict.contenders : [verdict.favored];
+    const instead = likely.find((row) => MODELS[row].name !== MODELS[favored].name);
+    return instead === undefined ? [] : [{ option: limit.option, instead, isCertain: verdict.favored !== null }];
+  });
 }
 
 // The column of a metric that decides a question.
@@ -244,8 +252,8 @@ function chancesOf(answer) {
 
 // The same under several sets of limits on the same metrics, from the same draws.
 function chancesUnder(answer, sets) {
-  const { question, deciding, eligible, values } = answer;
-  const { limits } = question;
+  const { deciding, eligible, values } = answer;
+  const [limits] = sets;
   const rows = eligible.filter((row) => limits.every((limit) => !Number.isNaN(values(limit.metric)[row])));
   const involved = [...new Set([deciding.objective, ...limits.map((limit) => limit.metric)])];
   const drawn = involved.map((name) => uncertaintyOf(METRICS.get(name), columnIn(answer, name), values(name), rows));

@@ -159,10 +159,16 @@ function dominatesTexts({ dominates, withoutIntervals }) {
 
 const quantity = (metric, value) => formatQuantity(value, METRICS.get(metric).unit);
 
+// As `favor.analyze.recommendation.Binding` says it.
+function bindingText({ option, instead, isCertain }) {
+  const [decides, would] = isCertain ? ["decides", "would"] : ["may decide", "may"];
+  return `${option} ${decides}: without it ${MODELS[instead].name} ${would} be favored`;
+}
+
 function reasonList(why, { values }) {
   const told = [
     why.summary,
-    ...why.binding.map(({ option, instead }) => `${option} decides: without it ${MODELS[instead].name} would be favored`),
+    ...why.binding.map(bindingText),
     ...dominatesTexts(why),
     ...why.givesUp.map(
       ({ metric, own, best }) =>
