@@ -766,7 +766,7 @@ def test_a_download_that_fails_says_why_and_what_to_put_where(tmp_path: Path, mo
     def no_network(class_name: str, root: Path) -> None:
         raise OSError("no route to host")
 
-    with pytest.raises(RequestError, match="put cifar-100.*the download failed: OSError: no route to host"):
+    with pytest.raises(RequestError, match="cifar-100.*the download failed: OSError: no route to host"):
         download.downloaded(SETS["cifar100"], no_network)
 
 

@@ -72,7 +72,7 @@ def test_the_document_compares_the_fronts_and_says_who_beats_whom(maker):
     assert "| hivit_ti16 |  |  | not measured | yes |" in text
     assert "14 of 14 measurements have a [flag](protocol.md#flags):" in text
     assert "| `busy` | 14 |" in text
-    assert "Inference: 2026-11-16, training steps: 2026-11-16." in text
+    assert "Inference was measured on 2026-11-16, training steps on 2026-11-16." in text
     assert "made-up-host" not in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
 
@@ -85,10 +85,10 @@ def test_the_document_says_how_far_two_studies_agree(maker):
         for job in jobs_of(a_study(names=tuple(FIGURES), phases=("inference",)))
     ]
     text = maker.document(maker.shipped(first), second)
-    assert "ran on the same kind of machine, a virtual one, on 2026-11-18 and 2026-11-16" in text
+    assert "ran twice on the same kind of virtual machine, on 2026-11-18 and 2026-11-16" in text
     throughput = next(line for line in text.splitlines() if line.startswith("| Throughput |"))
     assert throughput.startswith(f"| Throughput | {len(FIGURES)} | 1.000 | +11.1% | 11.1% | 11.1% (")
-    assert "Only on that of 2026-11-18:\nnone. Only on that of 2026-11-16: none." in text
+    assert "Only on the front of 2026-11-18:\nnone. Only on the front of 2026-11-16: none." in text
     assert "| throughput, at least 83 % | wavevit_s | wavevit_s |" in text
 
 
@@ -108,8 +108,8 @@ def test_a_phase_that_was_not_measured_again_says_nothing_about_agreement(maker)
         again = record.task == "inference"
         later.append(replace(record, time="2026-11-18T01:00:00Z") if again else record)
     text = maker.document(maker.shipped(later), maker.shipped(first))
-    assert "Inference: 2026-11-18, training steps: 2026-11-16." in text
-    assert "ran on the same kind of machine, a virtual one, on 2026-11-16 and 2026-11-18" in text
+    assert "Inference was measured on 2026-11-18, training steps on 2026-11-16." in text
+    assert "ran twice on the same kind of virtual machine, on 2026-11-16 and 2026-11-18" in text
     assert "| Throughput | 7 |" in text
     assert "| Training step |" not in text
 
