@@ -1,4 +1,4 @@
-"""At least one architecture of every strategy at laptop size on CIFAR-10: same recipe, same time, on one thread each.
+"""At least one architecture of every class at laptop size on CIFAR-10: same recipe, same time, on one thread each.
 
     FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study            # 50 minutes, two at a time
     FAVOR_DATA=... python benchmarks/laptop_table.py --out laptop-study --second-seed   # then what is too close to call
@@ -83,7 +83,7 @@ def mean(metric: str, records: Sequence[Record]) -> float:
 def table(found: Mapping[str, Sequence[Record]]) -> str:
     """The table in Markdown, the most accurate first."""
     lines = [
-        "| model | strategy | top-1 | seeds | epochs | trained at | step | memory | parameters | multiply-adds |",
+        "| model | class | top-1 | seeds | epochs | trained at | step | memory | parameters | multiply-adds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in sorted(found, key=lambda name: -mean("top1", found[name])):

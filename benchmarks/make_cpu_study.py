@@ -141,7 +141,8 @@ def _head(study: Study, records: Sequence[Record]) -> str:
 
 {setting}
 Throughput is at the best batch size (searched), latency and memory at batch size 1; the training step has 8 images and
-uses LAMB ([protocol.md](protocol.md)). Accuracies are the benchmark's, on ImageNet-1k.
+uses LAMB ([protocol.md](protocol.md)). Accuracies are those of the benchmark (*Which Transformer to Favor*), on
+ImageNet-1k.
 
 {_flags(records)}
 
@@ -190,7 +191,8 @@ def _front(study: Study) -> str:
     return f"""## The Pareto front of throughput and accuracy
 
 A model is on the front if no other model is at least as good in both and better in one. The benchmark's appendix D.3
-(Intel i9-12900H) names some models of its front; its Table 7 (A100) names families.
+(Intel i9-12900H) names some models of its front; its Table 7 (A100) names families. The column "here" is by the values
+themselves; parentheses give the share of draws in which the model is on the front ([decisions.md](decisions.md)).
 
 {chr(10).join(_verdicts(study))}
 
@@ -270,7 +272,10 @@ def _compared(before: Sequence[Record], after: Sequence[Record], *names: str) ->
         "largest",
         "intervals overlap",
     ]
-    return f"""{markdown(head, rows)}
+    return f"""Change is the ratio of the second value to the first, minus 1. Difference is the ratio of the larger to
+the smaller, minus 1. Overlaps are counted over models with an interval in both studies.
+
+{markdown(head, rows)}
 
 Fronts of throughput and accuracy: {len(fronts[0] & fronts[1])} models are on both. Only on the front of {names[0]}:
 {only[0]}. Only on the front of {names[1]}: {only[1]}.
@@ -298,7 +303,7 @@ def _verdicts(study: Study) -> list[str]:
     members, told = set(study.front.members), []
     both = [name for name in PAPER_FRONT if name in members]
     if both:
-        told.append(f"- On both fronts: {', '.join(both)}.")
+        told.append(f"- On the front here and in D.3: {', '.join(both)}.")
     for name in PAPER_FRONT:
         row = study.row(name)
         if row is None or name in members or name in study.flagged:
@@ -311,7 +316,7 @@ def _verdicts(study: Study) -> list[str]:
         if name in members:
             told.append(f"- {name} is on the front here but not on the paper's.")
         elif study.row(name) is not None:
-            told.append(f"- {name} is on neither front.")
+            told.append(f"- On neither the front here nor D.3's: {name}.")
     return told
 
 

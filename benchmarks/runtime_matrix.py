@@ -199,12 +199,13 @@ def page(cells: dict[tuple[str, str], Cell]) -> str:
     dynamic = sum(cell.batch_size is None for cell in counted if cell.status == "works" and cell.runtime != "compile")
     missing = len(RUNTIMES) * len(models()) - len(counted)
     exported = sum(cell.status == "works" for cell in counted if cell.runtime != "compile")
+    footnote = " ² the batch size is fixed in the file." if any(map(_has_fixed_batch, counted)) else ""
     lines = [
         MARK,
         "",
         f"{works} of {len(counted)} cells work ({100 * works / max(len(counted), 1):.0f} %)"
         f"{f'; {missing} have not been run yet' if missing else ''}. "
-        f"{dynamic} of {exported} working cells of ONNX Runtime and OpenVINO take any batch size.",
+        f"{dynamic} of {exported} working cells of ONNX Runtime and OpenVINO take any batch size.{footnote}",
         "",
         "| model | " + " | ".join(TITLES[runtime] for runtime in RUNTIMES) + " | eager, float64 |",
         "|---|" + "---|" * (len(RUNTIMES) + 1),
@@ -217,10 +218,14 @@ def page(cells: dict[tuple[str, str], Cell]) -> str:
     return head + "\n".join(lines) + "\n"
 
 
+def _has_fixed_batch(cell: Cell) -> bool:
+    return cell.runtime != "compile" and bool(cell.batch_size)
+
+
 def _told(cell: Cell | None) -> str:
     if cell is None:
         return "not run yet"
-    marks = ("¹" if cell.size == "miniature" else "") + ("²" if cell.runtime != "compile" and cell.batch_size else "")
+    marks = ("¹" if cell.size == "miniature" else "") + ("²" if _has_fixed_batch(cell) else "")
     if cell.status == "works":
         return f"{cell.deviation:.0e}{marks}"
     reason = (cell.reason or "").replace("|", "\\|")

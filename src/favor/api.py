@@ -252,6 +252,7 @@ def recommend(
     max_params: float | str | None = None,
     device: str | Sequence[str] = (),
     runtime: str | None = None,
+    precision: str | None = None,
     dataset: str = "imagenet-1k",
     among: str | None = None,
     pipeline: str | None = None,
@@ -262,13 +263,14 @@ def recommend(
 ) -> "Recommendation":
     """Say which model to favor under limits, why, and how sure that is.
 
-    `prefer` is accuracy (the default), throughput, latency, memory, params, energy or training-time. Limits are strings
-    with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters; with `qps`, `max_p99` holds at
-    this load in images per second. Models are ranked on the first of several devices; limits must hold on all. Without
-    a `runtime`, each model counts in its best one. `with_weights` ranks only models with pretrained weights, by the
-    accuracy of those weights. `among` is a pattern of names or families; "timm" or "timm:levit*" are timm's networks,
-    ranked by the accuracy of their weights. If no model is best in most draws from the intervals, `favored` is None,
-    `undecided_between` has the candidates, and `to_decide` what to measure.
+    `prefer` is accuracy (the default), throughput, latency, memory, params, energy or training-time. Limits are
+    strings with a unit ("1GiB", "50ms", "30M"), or numbers in %, bytes, seconds or parameters; with `qps`,
+    `max_p99` holds at this load in images per second. Models are ranked on the first of several devices; limits
+    must hold on all. Without a `runtime` or a `precision`, each model counts in its best one. `with_weights` ranks
+    only models with pretrained weights, by the accuracy of those weights. `among` is a pattern of names or
+    families; "timm" or "timm:levit*" are timm's networks, ranked by the accuracy of their weights. If no model is
+    best in most draws from the intervals, `favored` is None, `undecided_between` has the candidates, and
+    `to_decide` what to measure.
 
     >>> import favor
     >>> answer = favor.recommend(prefer="params", min_accuracy=78)
@@ -303,6 +305,7 @@ def recommend(
         with_weights=with_weights,
         also_on=devices[1:],
         runtime=runtime,
+        precision=precision,
     ).into(folders)
     table, _ = load_evidence(folders, devices, with_weights=with_weights, timm=request.of_timm)
     return choose(table, request, published_fronts())

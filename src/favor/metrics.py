@@ -60,14 +60,14 @@ _GLOSSARY = (
     _counted("params_trainable", "Trainable parameters", "1", "lower", "Number of parameters that require a gradient."),
     _counted(
         "params_paper",
-        "Parameters, as the X-formers paper counts",
+        "Parameters, as the X-formers paper counts them",
         "1",
         "lower",
         "Elements of `weight` and `bias` of standard modules only, without bare parameters.",
     ),
     _counted(
         "model_size_paper",
-        "Model size, as the X-formers paper counts",
+        "Model size, as the X-formers paper counts it",
         "B",
         "lower",
         "Bytes in float32: one image, `params_paper`, and twice the outputs of all modules (with attention weights).",
@@ -122,7 +122,8 @@ _GLOSSARY = (
         "Largest load",
         "img/s",
         "higher",
-        "Most images per second, arriving as a Poisson process, at which 99 % are answered within the given limit.",
+        "Most images per second at which 99 % are answered within the given limit (arriving as a Poisson process in "
+        "the scenario `server`; other scenarios: load.md).",
         conditions=("p99_limit", "scenario"),
     ),
     _speed("latency_p50", "Latency (median)", "s", "lower", "Time of one forward pass at batch size 1, median."),

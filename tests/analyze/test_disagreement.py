@@ -39,7 +39,9 @@ def test_the_warning_names_the_strongest_flip_and_is_none_where_all_agree() -> N
     table = pd.DataFrame({"name": ["deep", "wide"], "params": [90e6, 100e6], "latency_p50": [0.6, 0.3]})
     warning = disagreement(table, ["params", "latency_p50"]).warning
     assert warning is not None
-    assert "deep is 1.1 times cheaper than wide by params and 2 times costlier by latency_p50" in warning
+    assert (
+        "by params, wide costs 1.1 times as much as deep; by latency_p50, deep costs 2 times as much as wide" in warning
+    )
     assert disagreement(table.assign(latency_p50=[0.3, 0.6]), ["params", "latency_p50"]).warning is None
 
 

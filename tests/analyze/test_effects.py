@@ -10,6 +10,7 @@ from favor.analyze.effects import (
     PairedDifference,
     effect_of_condition,
     effect_of_model,
+    left_out_of_effects,
     paired_effect,
     x_former_effects,
 )
@@ -153,7 +154,7 @@ def test_throughputs_at_each_models_best_batch_are_paired() -> None:
     assert effect_of_model(pd.DataFrame(rows), "n", [("vix_vit", "vix_vin")], "throughput").mean == 3.0
 
 
-def test_a_disturbed_cost_makes_no_pair_and_is_counted() -> None:
+def test_a_disturbed_cost_makes_no_pair() -> None:
     speeds = {"vix_vit": 10.0, "vix_vin": 13.0, "vix_hybrid_vit": 11.0, "vix_hybrid_vin": 0.5}
     rows = [
         {"name": name, "source": "measured", "throughput": speed, "flags": "busy" if speed < 1 else None}
@@ -161,7 +162,27 @@ def test_a_disturbed_cost_makes_no_pair_and_is_counted() -> None:
     ]
     pairs = [("vix_vit", "vix_vin"), ("vix_hybrid_vit", "vix_hybrid_vin")]
     effect = effect_of_model(pd.DataFrame(rows), "n", pairs, "throughput")
-    assert ([pair.changed for pair in effect.pairs], effect.disturbed) == (["vix_vin"], 1)
+    assert [pair.changed for pair in effect.pairs] == ["vix_vin"]
+
+
+def test_x_formers_that_are_left_out_for_other_load_are_named() -> None:
+    rows = [
+        {"name": name, "source": "measured", "precision": precision, "throughput": 10.0, "flags": flags}
+        for name, precision, flags in (
+            ("vix_vit", "fp32", None),
+            ("vix_vin", "fp32", None),
+            ("vix_vin", "bf16", "busy"),
+            ("vix_vil", "fp32", "busy"),
+            ("vit_s16", "fp32", "busy"),
+        )
+    ]
+    table = pd.DataFrame([*rows, {"name": "vix_vip", "source": "measured", "flags": "busy"}])
+    effects = x_former_effects(table, "throughput")
+    assert [effect.change for effect in effects] == ["Nystrom attention"]
+    assert left_out_of_effects(table, "throughput", effects) == ["vix_vil"]
+    alone = table[table["name"].isin(["vix_vit", "vix_vil"])]
+    assert x_former_effects(alone, "throughput") == []
+    assert left_out_of_effects(alone, "throughput", []) == ["vix_vil"]
 
 
 def test_a_cost_that_was_measured_twice_is_one_pair() -> None:

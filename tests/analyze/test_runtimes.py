@@ -224,6 +224,54 @@ def test_a_precision_is_not_named_where_it_is_the_only_one_with_numbers_that_dec
     assert not any("taken to be the same" in note for note in answer.notes)
 
 
+def test_in_a_given_precision_only_its_numbers_count() -> None:
+    both = [*HALF, ran("vit_s16", "eager", "bf16", throughput=20.0)]
+    for precision, called in (
+        ("fp32", ["vit_s16 in openvino", "swin_ti in openvino"]),
+        ("bf16", ["swin_ti", "vit_s16"]),
+    ):
+        answer = recommend(table(both), Request("throughput", precision=precision))
+        assert [choice.called for choice in answer.choices] == called
+        assert {choice.precision for choice in answer.choices} == {precision}
+        assert not any("taken to be the same" in note for note in answer.notes)
+    slow = Request("throughput", runtime="eager", precision="bf16")
+    assert slow.options()[-2:] == ["--runtime eager", "--precision bf16"]
+    assert [choice.called for choice in recommend(table(both), slow).choices] == ["swin_ti", "vit_s16"]
+    with pytest.raises(RequestError, match="unknown precision 'amp'; choose from fp32, bf16, amp-fp16"):
+        recommend(table(HALF), Request("throughput", precision="amp"))
+    with pytest.raises(RequestError, match="unknown precision 'float8'; choose from fp32, bf16"):
+        recommend(table(HALF), Request("throughput", precision="float8"))
+
+
+def test_where_precisions_compete_the_answer_says_how_to_run_autocast() -> None:
+    amp = ran("swin_ti", "compile", "amp-bf16", throughput=99.0)
+    favored = recommend(table([*TWO, amp]), FAST).favored
+    assert favored is not None
+    assert favored.called == "swin_ti in compile amp-bf16"
+    assert favored.deployment is not None
+    assert favored.deployment.endswith("called under torch.autocast(device_type, torch.bfloat16)")
+
+
+def test_the_page_asks_in_one_precision_and_its_command_names_it() -> None:
+    both = [
+        *(
+            ran("vit_s16", "eager", precision, throughput=speed)
+            for precision, speed in (("fp32", 30.0), ("bf16", 35.0))
+        ),
+        *(
+            ran("swin_ti", "eager", precision, throughput=speed)
+            for precision, speed in (("fp32", 40.0), ("bf16", 20.0))
+        ),
+    ]
+    questions = json.loads(as_json(page_data(Gathered((), table(both), tuple(both), (), ()))))["questions"]
+    assert questions["options"][0][-2:] == ["--precision", "fp32"]
+    of_bf16 = [words for words in questions["options"] if "bf16" in words]
+    assert [words[-2:] for words in of_bf16] == [["--precision", "bf16"]]
+    for precision, first in (("fp32", "swin_ti"), ("bf16", "vit_s16")):
+        answer = recommend(table(both), Request("throughput", precision=precision, device="cpu"))
+        assert answer.choices[0].name == first
+
+
 def test_training_times_are_not_compared_across_precisions() -> None:
     def step(name: str, precision: str, seconds: float) -> Record:
         return replace(ran(name, "eager", precision, train_step_time=seconds), task="training")
@@ -302,6 +350,34 @@ def test_trainings_on_a_gpu_are_ranked_by_simulated_steps_and_not_by_the_paper()
     assert (answer.ranked_by, answer.objective) == ("numbers", "finetune_time")
     assert {choice.metrics["finetune_time"].source for choice in answer.choices} == {"simulated"}
     assert not any("Table 7" in note for note in answer.notes)
+
+
+def on(machine: str, record: Record) -> Record:
+    return replace(record, environment={**record.environment, "host": machine, "device_name": machine})
+
+
+def test_limits_on_a_further_device_are_checked_in_the_precision_that_a_model_is_ranked_in() -> None:
+    lab = [
+        ran("vit_s16", "eager", "fp32", throughput=60.0, latency_p50=0.01),
+        ran("vit_s16", "eager", "bf16", throughput=10.0, latency_p50=0.01),
+        *(ran("swin_ti", "eager", precision, throughput=20.0, latency_p50=0.01) for precision in ("fp32", "bf16")),
+    ]
+    laptop = [
+        on("laptop", ran("vit_s16", "eager", precision, latency_p50=seconds))
+        for precision, seconds in (("fp32", 0.09), ("bf16", 0.03))
+    ] + [on("laptop", ran("swin_ti", "eager", precision, latency_p50=0.02)) for precision in ("fp32", "bf16")]
+    known = [on("lab", record) for record in lab] + laptop
+    limit = Limit.named("max_latency", 0.05)
+    answer = recommend(table(known), Request("throughput", (limit,), device="lab", also_on=("laptop",)))
+    assert "vit_s16 in eager fp32" not in {choice.called for choice in answer.choices}
+    assert answer.favored is not None
+    assert answer.favored.name == "swin_ti"
+    # A second row of a model, whose numbers are in doubt, is checked on its own.
+    busy = on("lab", ran("swin_ti", "compile", "fp32", latency_p50=0.01))
+    metrics = {**busy.metrics, "throughput": reading("throughput", 90.0, method="")}
+    busy = replace(busy, environment={**busy.environment, "flags": "busy"}, metrics=metrics)
+    again = recommend(table([*known, busy]), Request("throughput", (limit,), device="lab", also_on=("laptop",)))
+    assert "swin_ti" in {choice.name for choice in again.choices}
 
 
 def test_limits_on_a_further_device_are_checked_in_the_runtime_that_a_model_is_ranked_in() -> None:

@@ -397,6 +397,25 @@ def test_the_page_relaxes_limits_as_the_command_does(
         assert line.endswith("(undecided)") == bool(way.undecided_between)
 
 
+def without_shared_numbers(data: dict[str, Any]) -> None:
+    """Every model has a latency or a memory, and none has both."""
+    columns = data["settings"][data["opening"]["setting"]]["columns"]
+    for first, metric in enumerate(("latency_p50", "inference_memory")):
+        for part in ("value", "low", "high"):
+            if (numbers := columns[metric][part]) is not None:
+                numbers[first::2] = [None] * len(numbers[first::2])
+
+
+def test_where_no_model_has_all_numbers_the_page_answers_without_a_way_to_relax(
+    visit: Visit, decision_page: Path
+) -> None:
+    page = with_data(decision_page, "disjoint.html", without_shared_numbers)
+    tab = visit(page, "prefer=throughput&max_latency=0.001ms&max_memory=1MiB")
+    answer = tab.locator("#answer").inner_text()
+    assert "No model" in answer, answer
+    assert tab.locator("#answer .why li").count() <= 1
+
+
 def test_a_model_that_is_the_best_in_most_draws_only_is_explained_as_by_the_command(
     visit: Visit, decision_page: Path, decision_table: pd.DataFrame, fronts: list[GuideEntry]
 ) -> None:

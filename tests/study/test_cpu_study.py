@@ -62,7 +62,7 @@ def test_of_repeated_measurements_the_newest_success_is_shipped(maker):
 def test_the_document_compares_the_fronts_and_says_who_beats_whom(maker):
     text = maker.document(maker.shipped(measured()))
     assert "| efficientformerv2_s0 | 71.53 % | 60 img/s | yes | yes |" in text
-    assert "- On both fronts: vit_ti16, efficientformerv2_s0." in text
+    assert "- On the front here and in D.3: vit_ti16, efficientformerv2_s0." in text
     assert (
         "- vit_s16 is on the paper's front but not here: swin_ti is 1.08 times as fast and 0.37 points more accurate."
         in text

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from favor.measurement.job import MeasureJob
 from favor.records.schema import CardFields, Record
@@ -213,14 +214,18 @@ def test_a_resumed_study_learns_from_the_clocks_of_its_training_runs():
         Record(
             *("vit_ti16", CardFields(), "accuracy", "measured"),
             {"dataset": "cifar10", "final": True, **stage_conditions(train, job.seed, job.name)},
-            environment={"program_seconds": 3 * modeled},
+            environment={"program_seconds": 3 * modeled, **ENVIRONMENT},
         )
         for job in jobs[:4]
     ]
-    states = states_of(jobs, records, MACHINE)
     study = a_study(train=train, phases=("accuracy",))
-    left = forecast_of([study], jobs[4:], states, FakeClock(), 0.0).seconds_left()
-    assert left == pytest.approx(4 * 3 * modeled, rel=0.3)
+
+    def left_after(records: list[Record]) -> float:
+        return forecast_of([study], jobs[4:], states_of(jobs, records, MACHINE), FakeClock(), 0.0).seconds_left()
+
+    assert left_after(records) == pytest.approx(4 * 3 * modeled, rel=0.3)
+    of_a_gpu = [replace(record, environment={**record.environment, "device_name": "a GPU"}) for record in records]
+    assert left_after(of_a_gpu) == pytest.approx(4 * modeled, rel=0.3)
 
 
 def test_the_images_of_a_folder_are_counted_and_their_size_tells_the_work(tmp_path: Path):
@@ -259,7 +264,7 @@ def test_a_resumed_study_learns_from_what_it_did_before_and_not_from_the_pause()
     jobs = jobs_of_file(QUICK, ("inference",))
     times = ["2026-11-16T01:00:00Z", "2026-11-16T01:00:40Z", "2026-11-16T09:00:00Z"]
     records = [a_record(job, time) for job, time in zip(jobs, times, strict=False)]
-    observed = observed_before(states_of(jobs, records, MACHINE))
+    observed = observed_before(states_of(jobs, records, MACHINE), [MACHINE])
     assert [(found.job, found.budget, found.seconds) for found, _ in observed] == [(jobs[0], 3.0, 40.0)]
 
 
@@ -272,7 +277,7 @@ def test_models_that_took_turns_tell_nothing_about_the_time_of_a_job():
         a_record(job, time, environment=environment)
         for job, time, environment in zip(jobs, times, environments, strict=False)
     ]
-    observed = observed_before(states_of(jobs, records, MACHINE))
+    observed = observed_before(states_of(jobs, records, MACHINE), [MACHINE])
     assert [(found.job, found.seconds) for found, _ in observed] == [(jobs[0], 40.0)]
 
 

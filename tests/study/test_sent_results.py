@@ -103,6 +103,22 @@ def test_what_a_tracker_has_is_not_sent_again_and_a_repeated_measurement_is(tmp_
     assert len(runs_of(told(), "trackio")) == 2
 
 
+def test_a_study_that_was_moved_sends_nothing_again(tmp_path: Path, told: Told) -> None:
+    study, _ = measured_study(tmp_path / "mine", "wandb")
+    send_results(Session((study,), tmp_path / "mine"))
+    (tmp_path / "mine").rename(tmp_path / "renamed")
+    send_results(Session((study,), tmp_path / "renamed"))
+    assert len(runs_of(told(), "wandb")) == 2
+
+
+def test_a_list_of_many_results_can_be_read(tmp_path: Path, told: Told) -> None:
+    study, _ = measured_study(tmp_path, "wandb")
+    (tmp_path / "sent.txt").write_text("".join(f"wandb {number:032x}\n" for number in range(50_000)))
+    send_results(Session((study,), tmp_path))
+    send_results(Session((study,), tmp_path))
+    assert len(runs_of(told(), "wandb")) == 2
+
+
 def test_a_model_that_was_only_counted_is_sent_with_its_counts(tmp_path: Path, told: Told) -> None:
     study = a_study(("vit_s16",), phases=("count",), log=("wandb",))
     save_requests(tmp_path, [study])
@@ -143,9 +159,9 @@ def test_an_edited_file_of_what_was_sent_is_a_warning_with_its_line(
     tmp_path: Path, told: Told, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, _ = measured_study(tmp_path, "wandb")
-    (tmp_path / "sent.yaml").write_text("wandb: 7\n")
+    (tmp_path / "sent.txt").write_text("# a comment\nwandb: 7\n")
     send_results(Session((study,), tmp_path))
-    assert "sent.yaml:1: wandb: write a list of ids, or delete the file" in " ".join(capsys.readouterr().err.split())
+    assert "sent.txt:2: not a tracker and an id; delete the line" in " ".join(capsys.readouterr().err.split())
     assert told() == []
 
 
@@ -157,8 +173,10 @@ def test_where_results_are_sent_does_not_make_another_study(tmp_path: Path) -> N
     assert saved_requests(tmp_path) == (logged,)
     other = a_study(phases=("inference",), command="measure")
     extend(other, tmp_path)
-    extend(study, tmp_path)
-    assert saved_requests(tmp_path) == (study, other)
+    # The same command without --log still sends its results, as what failed before is to be sent later.
+    assert extend(study, tmp_path).studies == (logged,)
+    extend(study.model_copy(update={"log": ("mlflow",)}), tmp_path)
+    assert saved_requests(tmp_path) == (study.model_copy(update={"log": ("wandb", "mlflow")}), other)
 
 
 def test_without_a_study_there_is_nothing_to_send() -> None:

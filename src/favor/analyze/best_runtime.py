@@ -16,7 +16,7 @@ from favor.analyze.setting import EAGER, QUANTIZED, RUN_CONDITIONS, Setting, col
 from favor.analyze.verdict import OF_TRAINING
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS
-from favor.runtime.names import RUNTIMES
+from favor.runtime.names import ALL_PRECISIONS, RUNTIMES
 from favor.text import plural
 
 _MODEL = ["name", "img_size"]
@@ -36,10 +36,16 @@ def in_runtime(table: pd.DataFrame, runtime: str | None) -> pd.DataFrame:
     return _without_costs(table, (of_row != runtime).to_numpy(dtype=bool))
 
 
-def in_precision(table: pd.DataFrame, precision: str) -> pd.DataFrame:
-    """The table with the costs of one precision only."""
-    same = (condition_of(table, "precision") == precision).fillna(False).to_numpy(dtype=bool)
-    return _without_costs(table, ~same)
+def in_precision(table: pd.DataFrame, precision: str | None) -> pd.DataFrame:
+    """The table with the costs of one precision only; all of them without one."""
+    if precision is None:
+        return table
+    of_row = condition_of(table, "precision")
+    named = (name for name in ALL_PRECISIONS if name != "amp")  # of records, amp-fp16 or amp-bf16
+    known = dict.fromkeys((*named, *map(str, of_row.dropna().unique())))
+    if precision not in known:
+        raise unknown_name("precision", precision, known, "choose from " + ", ".join(known))
+    return _without_costs(table, (of_row != precision).fillna(True).to_numpy(dtype=bool))
 
 
 def _without_costs(table: pd.DataFrame, others: np.ndarray) -> pd.DataFrame:

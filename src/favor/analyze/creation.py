@@ -23,6 +23,7 @@ CLASSES = {
     "tiny-imagenet": 200,
     "synthetic": 10,
 }
+AUTOCAST = {"amp-fp16": "torch.float16", "amp-bf16": "torch.bfloat16"}
 _USUAL_CLASSES, _USUAL_IMG_SIZE = 1000, 224
 
 
@@ -88,7 +89,7 @@ def deployment(
     weights: str | None = None,
     img_size: int | None = None,
 ) -> str | None:
-    """The line that gets a model into its runtime, given the call that creates it; None in eager mode but for bf16.
+    """The line that gets a model into its runtime and precision, given the call that creates it; None if it is all.
 
     An export of a name has published weights if a tag is given, and then names the image size; else random ones at the
     model's default size: other sizes and classes are those of a run.
@@ -97,6 +98,8 @@ def deployment(
     'torch.compile(favor.create_model("vit_s16"))'
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "eager", "bf16")
     'favor.create_model("vit_s16").bfloat16()'
+    >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "amp-bf16")
+    'torch.compile(favor.create_model("vit_s16")), called under torch.autocast(device_type, torch.bfloat16)'
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "openvino", "fp32")
     'favor export vit_s16 -o vit_s16.xml --runtime openvino'
     >>> deployment("vit_xs4", 'favor.create_model("vit_xs4", num_classes=10)', "onnxruntime", "int8")
@@ -106,12 +109,15 @@ def deployment(
     """
     if call is None:
         return None
-    in_torch = f"{call}.bfloat16()" if precision == "bf16" else call
-    if runtime == "compile":
-        return f"torch.compile({in_torch})"
+    if runtime in (EAGER, "compile"):
+        in_torch = f"{call}.bfloat16()" if precision == "bf16" else call
+        line = f"torch.compile({in_torch})" if runtime == "compile" else in_torch
+        if precision in AUTOCAST:
+            return f"{line}, called under torch.autocast(device_type, {AUTOCAST[precision]})"
+        return None if line == call else line
     form = next((form for form, opener in OPENERS.items() if opener == runtime), None)
     if form is None:
-        return in_torch if runtime == EAGER and precision == "bf16" else None
+        return None
     file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
     options = "" if precision in (None, "fp32") else f" --precision {precision}"
     return f"favor export {_exported(name, call, precision, weights, img_size)} -o {file} --runtime {form}{options}"

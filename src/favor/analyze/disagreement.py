@@ -157,7 +157,7 @@ def _warning(pairs: tuple[PairDisagreement, ...]) -> str | None:
     flip = worst.strongest[0]
     return (
         f"{worst.x} and {worst.y} rank {worst.flipped} of {worst.pairs} pairs differently ({worst.share:.0%}): "
-        f"{flip.cheaper_by_x} is {flip.factor_x:.2g} times cheaper than {flip.cheaper_by_y} by {worst.x} and "
-        f"{flip.factor_y:.2g} times costlier by {worst.y}. Being efficient by one does not imply being efficient by "
-        "the other."
+        f"by {worst.x}, {flip.cheaper_by_y} costs {flip.factor_x:.2g} times as much as {flip.cheaper_by_x}; "
+        f"by {worst.y}, {flip.cheaper_by_x} costs {flip.factor_y:.2g} times as much as {flip.cheaper_by_y}. "
+        "Being efficient by one does not imply being efficient by the other."
     )

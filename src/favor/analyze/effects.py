@@ -61,8 +61,7 @@ class PairedEffect:
     `p_rank` is the p of Wilcoxon's signed-rank test, which an outlier cannot sway. Interval and tests are None where
     they are not defined (fewer than two pairs). `verdict` is "better" or "worse" only where the t-test is significant.
     `source` is the common source of all values, if there is one. `unequal` says how the training runs differ in length;
-    then nothing is tested. `disturbed` is the number of models that are left out. `seeds` says how several seeds are
-    combined; it is None for a cost.
+    then nothing is tested. `seeds` says how several seeds are combined; it is None for a cost.
     """
 
     change: str
@@ -79,7 +78,6 @@ class PairedEffect:
     source: str | None = None
     unequal: str | None = None
     seeds: Literal["mean", "best"] | None = None
-    disturbed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -135,8 +133,7 @@ def effect_of_model(
     measurements of the same pair are not two pairs.
     """
     require_columns(table, ["name", metric], "a paired comparison")
-    pairs = list(pairs)
-    usable, disturbed = _usable(table, metric, scope)
+    usable = _usable(table, metric, scope)
     is_quality = glossary_entry(metric).group == "quality"
     alike = known_conditions(usable, _ALIKE_IN_QUALITY if is_quality else _ALIKE_IN_COST, metric)
     epochs = column_of(usable, "epochs").astype(float) if scope.unfinished else timed_epochs(usable)
@@ -168,8 +165,7 @@ def effect_of_model(
         for key, (base, run), (changed, other) in found
     ]
     lengths = [(min(run.least, other.least), max(run.most, other.most)) for _, (_, run), (_, other) in found]
-    effect = paired_effect(change, metric, differences, _unequal_in(lengths))
-    return replace(effect, disturbed=len(disturbed.intersection(name for pair in pairs for name in pair)))
+    return paired_effect(change, metric, differences, _unequal_in(lengths))
 
 
 @dataclass(frozen=True)
@@ -187,15 +183,14 @@ def _unequal_in(lengths: Iterable[tuple[float, float]]) -> str | None:
     return said_lengths(min(least for least, _ in unequal), max(most for _, most in unequal)) if unequal else None
 
 
-def _usable(table: pd.DataFrame, metric: str, scope: Scope) -> tuple[pd.DataFrame, set[str]]:
-    """The rows with a sound number, and the models of the others; qualities only of the scope's pipeline, if it ran."""
+def _usable(table: pd.DataFrame, metric: str, scope: Scope) -> pd.DataFrame:
+    """The rows with an undisturbed number; qualities only of the scope's pipeline, if it ran."""
     usable, _ = complete_rows(results(table, scope.unfinished), [metric])
-    is_disturbed = disturbed_rows(usable, metric)
-    disturbed, usable = set(usable["name"][is_disturbed]), usable[~is_disturbed]
+    usable = usable[~disturbed_rows(usable, metric)]
     if scope.pipeline is None or glossary_entry(metric).group != "quality":
-        return usable, disturbed
+        return usable
     chosen = usable[column_of(usable, "pipeline") == scope.pipeline]
-    return (chosen if len(chosen) else usable), disturbed
+    return chosen if len(chosen) else usable
 
 
 def _over_seeds(metric: str, scope: Scope) -> str:
@@ -231,7 +226,7 @@ def effect_of_condition(
     Rows that agree in all of these are averaged, or the best of them counts, as the scope says for seeds.
     """
     require_columns(table, [condition, metric, *by], "a paired comparison")
-    usable, disturbed = _usable(table, metric, replace(scope, unfinished=False))
+    usable = _usable(table, metric, replace(scope, unfinished=False))
     usable = usable[usable[condition].isin([base, changed])]
     by_row = usable.groupby([*by, condition], dropna=False)[metric].agg(_over_seeds(metric, scope))
     values = by_row.unstack(condition).dropna()
@@ -252,10 +247,8 @@ def effect_of_condition(
     lengths = timed_epochs(usable).groupby([usable[name] for name in by], dropna=False).agg(["min", "max"])
     ends = lengths[lengths.index.isin(values.index)].itertuples(index=False, name=None)
     is_quality = glossary_entry(metric).group == "quality"
-    effect = paired_effect(
-        f"{condition}: {base} to {changed}", metric, differences, _unequal_in(ends) if is_quality else None
-    )
-    return replace(effect, disturbed=len(disturbed))
+    change = f"{condition}: {base} to {changed}"
+    return paired_effect(change, metric, differences, _unequal_in(ends) if is_quality else None)
 
 
 def _text(value: object) -> str:
@@ -323,6 +316,14 @@ def x_former_effects(table: pd.DataFrame, metric: str = "top1", scope: Scope = D
                 effect = effect_of_model(of_source, change, pairs, metric, DEFAULT_SCOPE if is_printed else scope)
                 effects.append(replace(effect, source=str(source), seeds=seeds if is_quality else None))
     return effects
+
+
+def left_out_of_effects(table: pd.DataFrame, metric: str, effects: Sequence[PairedEffect]) -> list[str]:
+    """The Vision X-formers that are in no pair of the reader's own, because other load disturbed their number."""
+    of_x_formers = table[table["name"].astype(str).str.startswith("vix_") & column_of(table, metric).notna()]
+    disturbed = set(of_x_formers["name"][disturbed_rows(of_x_formers, metric)])
+    own = [pair for effect in effects if effect.source == "measured" for pair in effect.pairs]
+    return sorted(disturbed.difference(name for pair in own for name in (pair.base, pair.changed)))
 
 
 def _known_pairs(names: Iterable[str], swapped: Callable[[str], str | None]) -> list[tuple[str, str]]:

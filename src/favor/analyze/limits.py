@@ -24,7 +24,7 @@ LIMITED = {
 ALL_LIMITED = {**LIMITED, "max_p99": "latency_p99", "max_process_memory": "memory_process", "qps": "max_qps"}
 
 _TESTED = {
-    "max_memory": "tensors of a forward pass; --max-process-memory limits the whole process",
+    "max_memory": "the tensors of a forward pass. To limit the whole process, use --max-process-memory.",
     "max_latency": "the median of single images; --max-p99 limits the 99th percentile",
     "max_p99": "the 99th percentile of single images",
     "max_process_memory": "peak resident memory of the process at inference",

@@ -44,7 +44,7 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
     latency = _latency_at_load(ranking.limits)
     if latency is not None and len(lacking := _not_measured(rows, ["max_qps"])):
         asked = f"--p99 {option_text(latency, 's')} --study {request.study}"
-        usual = _setting_of(["max_qps"], ranking, request.runtime)
+        usual = _setting_of(["max_qps"], ranking, Setting(runtime=request.runtime, precision=request.precision))
         by_options = names_by_options(lacking, settings_like(usual, lacking), table)
         commands += [f"favor load {' '.join(names)} {asked}{options}" for options, names in by_options.items()]
         minutes += LOAD_MINUTES * sum(map(len, by_options.values()))
@@ -82,11 +82,11 @@ def _not_measured(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return rows[~np.logical_and.reduce([np.full(len(rows), True), *own])]
 
 
-def _setting_of(metrics: Sequence[str], ranking: Ranking, runtime: str | None) -> Setting:
-    """The setting of the user's own numbers of these metrics, as far as they have any."""
+def _setting_of(metrics: Sequence[str], ranking: Ranking, asked: Setting) -> Setting:
+    """The setting of the user's own numbers of these metrics; what the user asked for where there are none."""
     known = [setting for metric in metrics for setting in column_of(ranking.rows, f"{metric}_setting").dropna()]
     own = (setting for setting in (*known, ranking.setting) if setting is not None and setting.machine is not None)
-    return next(own, Setting(runtime=runtime))
+    return next(own, asked)
 
 
 def _measuring(
@@ -94,7 +94,8 @@ def _measuring(
 ) -> NextSteps:
     """The commands that measure models; timm's networks are too many to name, so that `--for` chooses."""
     phases = {"training" if metric.startswith(OF_TRAINING) else "inference" for metric in running}
-    usual = _setting_of(running, ranking, request.runtime if phases == {"inference"} else None)
+    asked = Setting(runtime=request.runtime, precision=request.precision) if phases == {"inference"} else Setting()
+    usual = _setting_of(running, ranking, asked)
     if phases == {"inference"} and rows["name"].str.startswith(TIMM).any():
         among = shlex.quote(request.among or "timm")
         # `favor load` measures the load, and `--for` refuses it.

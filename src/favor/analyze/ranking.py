@@ -51,7 +51,7 @@ class Request:
 
     With `with_weights`, or among networks of timm, the table holds the accuracies of pretrained weights, each of a
     pipeline of its own. Models are ranked on `device` and meet the limits on the devices in `also_on`, too. `study` is
-    where measurements would go. Without a `runtime` each model is considered in its best one.
+    where measurements would go. Without a `runtime` or a `precision` each model is considered in its best one.
     """
 
     prefer: str | None = None
@@ -68,6 +68,7 @@ class Request:
     also_on: tuple[str, ...] = ()
     study: str = "my-study"
     runtime: str | None = None
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         if self.prefer == _ACCURACY:
@@ -131,6 +132,7 @@ class Request:
         devices = (self.device, *self.also_on) if self.also_on else ()
         words += [f"--device {shlex.quote(device)}" for device in devices if device]
         words += [f"--runtime {self.runtime}"] if self.runtime else []
+        words += [f"--precision {self.precision}"] if self.precision else []
         words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []
         words += ["--any-pipeline"] if self.any_pipeline else []
@@ -279,17 +281,15 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
     """
     running = [limit for limit in request.limits if METRICS[limit.metric].depends_on_device]
     metrics = list(dict.fromkeys(limit.metric for limit in running))
-    models = pd.MultiIndex.from_frame(ranking.rows[["name", "img_size"]])
     for device in request.also_on:
         columns, notes = {}, []
         of_candidates = comparison.narrowed(ranking.rows["name"])
         if (setting := _setting_on(device, metrics, of_candidates)) is not None:
             compared = _in_same_runtime(ranking.rows, of_candidates, setting)
-            there = compared.set_index(["name", "img_size"])
             for metric in metrics:
                 for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
-                    if f"{metric}{end}" in there.columns:
-                        columns[f"{metric}@{device}{end}"] = there[f"{metric}{end}"].reindex(models).to_numpy()
+                    if f"{metric}{end}" in compared.columns:
+                        columns[f"{metric}@{device}{end}"] = compared[f"{metric}{end}"].reindex(ranking.rows.index)
             notes = [f"{note} (limits only)" for note in origin_notes(compared, metrics)]
         ranking = replace(
             ranking,
@@ -301,13 +301,20 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
 
 
 def _in_same_runtime(ranked: pd.DataFrame, comparison: Comparison, setting: Setting) -> pd.DataFrame:
-    """The ranked models on a further device, each in the runtime it is ranked in, where any model ran in that there."""
+    """The ranked rows on a further device, each in its runtime and precision, where any model ran in these there."""
+    runs = [
+        column_of(ranked, "runtime").fillna(EAGER),
+        column_of(ranked, "run_precision").fillna(setting.precision or ""),
+    ]
     parts = []
-    for runtime, rows in ranked.groupby(column_of(ranked, "runtime").fillna(EAGER)):
+    for (runtime, precision), rows in ranked.groupby(runs, dropna=False):
         same = replace(setting, runtime=None if runtime == EAGER else str(runtime))
-        known = same if same in comparison.run_settings.settings else setting
-        parts.append(rows[["name", "img_size"]].merge(comparison.compare_in(known).rows, on=["name", "img_size"]))
-    return pd.concat(parts, ignore_index=True)
+        in_precision = replace(same, precision=str(precision))
+        ran = comparison.run_settings.settings
+        known = next((run for run in (in_precision, same) if run in ran), setting)
+        models = rows[["name", "img_size"]].rename_axis("row").reset_index()
+        parts.append(models.merge(comparison.compare_in(known).rows, on=["name", "img_size"]).set_index("row"))
+    return pd.concat(parts)
 
 
 def _setting_on(device: str, metrics: Sequence[str], comparison: Comparison) -> Setting | None:

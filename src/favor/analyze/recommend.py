@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from favor.analyze.best_runtime import in_best_runtime, in_runtime
+from favor.analyze.best_runtime import in_best_runtime, in_precision, in_runtime
 from favor.analyze.comparison import Comparison
-from favor.analyze.creation import creation, deployment
+from favor.analyze.creation import AUTOCAST, creation, deployment
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.flags import disturbance
 from favor.analyze.guide import GuideEntry
@@ -63,7 +63,7 @@ def recommend(
     """The favored model of a wide table under a request; without `draws` the best by the numbers alone."""
     of = None if request.among is None else fitting(table, request.among)
     at_limits = at_load(table, request.limits)
-    considered = in_runtime(at_limits, request.runtime)
+    considered = in_precision(in_runtime(at_limits, request.runtime), request.precision)
     comparison = Comparison(considered, request.scope, metrics=request.metrics, of=of)
     fronts = () if request.of_timm else published_fronts
     ranked = in_best_runtime(rank(comparison, request, fronts), comparison, request)
@@ -243,6 +243,8 @@ class _Decision:
             weights = weights_of(row)
             tag = None if weights is None else weights.tag
             name, runtime, precision = str(row["name"]), text_in(row, "runtime"), text_in(row, "run_precision")
+            # Published and simulated numbers of GPUs are in autocast; it is named where precisions compete.
+            in_line = precision if bool(row.get("names_precision", False)) or precision not in AUTOCAST else None
             command = creation(name, img_size, self.request.dataset, text_in(row, "origin"), tag)
             return Choice(
                 name=name,
@@ -257,7 +259,7 @@ class _Decision:
                 runtime=runtime,
                 precision=precision,
                 command=command,
-                deployment=deployment(name, command, runtime, precision, tag, img_size),
+                deployment=deployment(name, command, runtime, in_line, tag, img_size),
                 weights=weights,
                 names_precision=bool(row.get("names_precision", False)),
             )

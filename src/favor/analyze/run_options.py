@@ -41,8 +41,9 @@ def settings_like(usual: Setting, rows: pd.DataFrame) -> list[Setting]:
     """A setting in the runtime and precision in which each row is considered."""
     settings = []
     for _, row in rows.iterrows():
-        runtime, precision = text_in(row, "runtime") or usual.runtime, text_in(row, "run_precision") or usual.precision
-        settings.append(_own_or_runtime(replace(usual, runtime=runtime, precision=precision)))
+        same = replace(usual, runtime=text_in(row, "runtime") or usual.runtime)
+        precision = text_in(row, "run_precision") or usual.precision
+        settings.append(same if same.machine is None else replace(same, precision=precision))
     return settings
 
 

@@ -55,10 +55,11 @@ def budget_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Show accuracy over training budget: learning curves, late flips, images to reach an accuracy, and totals.
+    """Show accuracy over training budget: learning curves, pairs of runs whose order flips late, images to reach an
+    accuracy, and totals.
 
     Runs that differ only in the seed are averaged. A finished run keeps its last accuracy, so a short schedule can be
-    compared with a long one. Two runs flip late if one leads at first and ends behind.
+    compared with a long one. The order of two runs flips late if one leads at first and ends behind.
     """
     from favor.analyze.budget import over_budget
     from favor.analyze.learning_curves import learning_curves

@@ -62,9 +62,9 @@ def count_command(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count parameters, FLOPs, activations and bytes of models without running them.
+    """Count parameters, FLOPs, activations and bytes of models; nothing is computed.
 
-    Counts are per image; a multiply-add is two FLOPs.
+    No weights are allocated. Counts are per image; a multiply-add is two FLOPs.
     """
     from favor.trace.conditions import PHASES
     from favor.zoo.matching import matching_models

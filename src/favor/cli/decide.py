@@ -115,6 +115,10 @@ def recommend_command(
         str | None,
         typer.Option(help="eager, compile, onnxruntime or openvino (default: each model's best)."),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, bf16, amp-fp16, amp-bf16, fp16 or int8 (default: each model's best)."),
+    ] = None,
     dataset: Dataset = "imagenet-1k",
     among: Among = None,
     top: Annotated[int, typer.Option(help="Number of models to show, including the favored one.")] = 5,
@@ -160,6 +164,7 @@ def recommend_command(
         with_weights,
         devices[1:],
         runtime=runtime,
+        precision=precision,
     ).into(study or ())
     table = all_records(study, *devices, with_weights=with_weights, timm=request.of_timm)
     if guide:
@@ -259,8 +264,9 @@ def correlate_command(
         raise RequestError("--datasets and --devices cannot be combined; use one of them")
     if devices and len(metrics or []) > 1:
         raise RequestError("--devices compares one metric between devices, for example throughput")
-    if devices and pipeline is not None:
-        raise RequestError("--pipeline chooses accuracies, which --devices does not compare; leave it out")
+    if devices and (pipeline is not None or unfinished):
+        option = "--unfinished" if pipeline is None else "--pipeline"
+        raise RequestError(f"{option} chooses accuracies, which --devices does not compare; leave it out")
     table = all_records(study, None if datasets else device, every_device=devices)
     if datasets:
         scope = Scope(pipeline=pipeline, unfinished=unfinished)

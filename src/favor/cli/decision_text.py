@@ -274,15 +274,11 @@ def print_effects(effects: Sequence[PairedEffect]) -> None:
             effect.verdict,
         ]
         for effect in effects
-        if effect.n
     ]
     emit_table(f"Effects on {effects[0].metric}, all else equal", columns, rows, right=columns[-5:-1])
     for effect in effects:
         if effect.unequal is not None:
             note(f"{effect.change} ({effect.source}) is not tested: {effect.unequal}")
-        if effect.disturbed:
-            which = f"{plural(effect.disturbed, 'model')} with a busy or contradictory {effect.metric}"
-            note(f"{effect.change} ({effect.source}): left out: {which}")
 
 
 def print_disagreement(result: DisagreementResult) -> None:

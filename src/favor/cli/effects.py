@@ -33,19 +33,26 @@ def effects_command(
 ) -> None:
     """Show what linear attention, convolutional embedding and rotary positions change in the Vision X-formers."""
     from favor.analyze import Scope
-    from favor.analyze.effects import x_former_effects
+    from favor.analyze.effects import left_out_of_effects, x_former_effects
     from favor.cli import decision_text
     from favor.errors import RequestError
     from favor.metrics import METRICS
     from favor.metrics import metric as known_metric
 
     table = all_records(study)
-    if METRICS[known_metric(metric).name].group == "quality":
+    is_quality = METRICS[known_metric(metric).name].group == "quality"
+    if is_quality:
         _say_other_datasets(table, dataset)
         table = table[table["dataset"] == dataset]
     effects = x_former_effects(table, metric, Scope(seeds=seeds))
+    left_out = left_out_of_effects(table, metric, effects)
+    why = f"left out, because other load disturbed their {metric}: {', '.join(left_out)}"
     if not effects:
-        raise RequestError(f"no two X-formers that differ in one part have {metric} on {dataset}; {how_to_measure()}")
+        which = f"{metric} on {dataset}" if is_quality else metric
+        remedy = f"{why}; `favor resume STUDY --repeat flagged` measures them again" if left_out else how_to_measure()
+        raise RequestError(f"no two X-formers that differ in one part have {which}; {remedy}")
+    if left_out:
+        note(why)
     emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)
 
 

@@ -38,8 +38,8 @@ def load_command(
 ) -> None:
     """Find the largest load that models serve within a latency limit, on this machine, with dynamic batching.
 
-    It runs MLCommons' load generator for two minutes per model; this is not an MLPerf result. `docs/load.md` describes
-    the method.
+    It runs MLCommons' load generator, by default for two minutes per model; this is not an MLPerf result.
+    `docs/load.md` describes the method.
     """
     jobs_to_repeat = repeat_of(repeat)
     load_plugins()

@@ -90,8 +90,8 @@ Question = Annotated[
     typer.Option(
         "--for",
         metavar="QUESTION",
-        help="Measure only models that could answer a question, such as 'min-accuracy=84 prefer=latency', until "
-        "the answer is certain.",
+        help="Measure only models that could be the answer to a question, such as 'min-accuracy=84 prefer=latency', "
+        "until the answer is certain.",
     ),
 ]
 PhaseName = Annotated[str, typer.Option("--phase", help="inference, training or both.")]
@@ -187,7 +187,6 @@ def _measure_for(
 ) -> None:
     """Measure the models that could be the answer to a question, one after another, until it is sure; then answer."""
     from favor.analyze import recommend
-    from favor.analyze.best_runtime import in_precision
     from favor.cli.decision_text import print_recommendation
     from favor.evidence import best_weights, load_evidence
     from favor.measurement.job import MeasureJob
@@ -247,8 +246,10 @@ def _measure_for(
             note(f"{could}; next: {step.candidate.name} at {step.candidate.img_size} px ({step.chance:.0%})")
 
         answered = measure_for(candidates, request, known, measure, job.budget, tell)
-    of_job = in_precision(evidence(), str(job.conditions["precision"]))
-    answer = recommend(of_job, replace(request, device=usual.machine.label, runtime=job.runtime))
+        send_results(Session(tuple(done), study))
+    precision = str(job.conditions["precision"])
+    here = replace(request, device=usual.machine.label, runtime=job.runtime, precision=precision)
+    answer = recommend(evidence(), here)
     if as_json:
         names = [f"{candidates[at].name}@{candidates[at].img_size}" for at in answered.measured]
         chance = None if answered.open else answered.chance
@@ -256,7 +257,6 @@ def _measure_for(
     else:
         print_recommendation(answer, {choice.name: best_weights(choice.name) for choice in answer.choices})
     note(f"measured {len(answered.measured)} of {len(candidates)} candidates: {answered.certainty}")
-    send_results(Session(tuple(done), study))
     if not answer.choices:
         raise typer.Exit(1)
 

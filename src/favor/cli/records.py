@@ -216,7 +216,7 @@ def import_csv(
     study: IntoStudy = None,
     as_json: RecordsAsJson = False,
 ) -> None:
-    """Import results of others from a CSV file that you wrote, to compare them with your own.
+    """Import other people's results from a CSV file that you wrote, to compare them with your own.
 
     Columns: `model` and `source` (where the numbers are from), any metrics of `docs/metrics.md` in their units, and
     what they depend on: `dataset` and `pipeline` for accuracies, `device` for speed and memory. docs/records.md has an

@@ -39,7 +39,7 @@ RUN_EXAMPLES = "\n\n".join(
     [
         "**Built-in studies**, with their duration on two cores",
         "`quick`  inference of 21 models, one or two of every class of the taxonomy: 6 minutes (the default)",
-        "`runtimes`  ten models in four runtimes, in float32 and int8: 30 minutes",
+        "`runtimes`  ten models in four runtimes, in float32 and int8: 30 to 45 minutes",
         "`full`  inference and training step of all 47 models of the benchmark's Table 5: about 2 hours",
         "`misnomer-imagenet`  inference of the models of The Efficiency Misnomer, at ImageNet size: 10 minutes",
         "`vix`  the Vision X-formers at CIFAR-10's size: 25 minutes",
@@ -140,7 +140,8 @@ def resume_command(
 ) -> None:
     """Continue a study where it stopped, and repeat measurements that were disturbed or contradict each other.
 
-    Failed jobs are retried only with --repeat failed. On a cluster, it submits jobs that are neither done nor queued.
+    Failed jobs are retried only with --repeat failed. On a cluster, favor submits only jobs that are neither done nor
+    queued.
     """
     since = _now()
     from favor.study.executor_file import changed, saved_executor

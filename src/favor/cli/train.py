@@ -65,7 +65,7 @@ EVALUATE_EXAMPLES = examples(
 PREDICT_EXAMPLES = examples(
     ("favor predict best.safetensors cat.jpg dog.png", "the five most likely classes of each image"),
     ("favor predict vit_s16 --pretrained photo.jpg", "published weights, ImageNet's classes"),
-    ("favor predict study/runs/RUN photos/ --csv out.csv", "all images of a folder and below it"),
+    ("favor predict study/runs/RUN photos/ --csv out.csv", "all images in a folder and its subfolders"),
     ("favor predict study/runs/RUN photos/*.jpg --json", "for programs"),
 )
 
@@ -97,7 +97,9 @@ Weights = Annotated[
 PublishedSize = Annotated[
     int | None,
     typer.Option(
-        "--img-size", metavar="PIXELS", help="Image size for published weights (default: that of their training)."
+        "--img-size",
+        metavar="PIXELS",
+        help="Image size for published weights (default: the size they were trained at).",
     ),
 ]
 Trained = Annotated[

@@ -63,7 +63,7 @@ def load_plugins() -> None:
 LIST_EXAMPLES = examples(
     ("favor list", "the whole zoo, grouped by the taxonomy"),
     ("favor list 'vit_*'", "models by name pattern"),
-    ("favor list --how kernel", "one strategy"),
+    ("favor list --how kernel", "one class"),
     ("favor list --where token_sequence --json", "for programs"),
     ("favor --plugin my_models.py list --origin plugin", "your own models"),
 )
@@ -79,7 +79,7 @@ def list_command(
     pattern: Annotated[str, typer.Argument(help="A name, with * and ? as wildcards.")] = "*",
     where: Annotated[str | None, typer.Option(help="Part of ViT that is changed: token_mixing, mlp_block, ...")] = None,
     how: Annotated[
-        str | None, typer.Option(help="Strategy of the change: low_rank, sparse, kernel, removal, ...")
+        str | None, typer.Option(help="Class of the model (how it changes ViT): low_rank, sparse, kernel, removal, ...")
     ] = None,
     origin: Annotated[str | None, typer.Option(help="Origin of the code: own, timm or plugin.")] = None,
     as_json: AsJson = False,

@@ -4,6 +4,7 @@ These numbers depend on which limits are set, not on their values, so `analyze.r
 the page only filters and sorts.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,7 +13,7 @@ from typing import Literal
 import pandas as pd
 
 from favor.analyze import Comparison, Limit, Request
-from favor.analyze.best_runtime import in_runtime
+from favor.analyze.best_runtime import in_precision, in_runtime
 from favor.analyze.devices import has_place
 from favor.analyze.guide import GuideEntry, guide_entries
 from favor.analyze.limits import ALL_LIMITED, LIMITED
@@ -89,19 +90,13 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
         # Only a model with an accuracy can be favored; the records of the others would only take time.
         of_dataset = table[table["name"].isin(view.rows.loc[view.rows["top1"].notna(), "name"])]
         judges = {
-            runtime: _Judge(
-                Comparison(in_runtime(of_dataset, runtime), view.scope, metrics=_DECISIVE),
-                views,
-                view,
-                fronts,
-                texts,
-            )
-            for runtime in dict.fromkeys(place.runtime for place in places)
+            run: _Judge(_comparison(of_dataset, *run, view), views, view, fronts, texts)
+            for run in dict.fromkeys(place.run for place in places)
         }
         by_view[position] = [
             [
                 [
-                    numbered.setdefault(judges[place.runtime].deciding(wish, place.device, limits), len(numbered))
+                    numbered.setdefault(judges[place.run].deciding(wish, place.device, limits), len(numbered))
                     for limits in _sets_of(running)
                 ]
                 for wish in _WISHES
@@ -114,33 +109,55 @@ def questions_of(table: pd.DataFrame, views: Views, texts: Texts, track: Track =
 
 @dataclass(frozen=True)
 class _Place:
-    """A device or machine and a runtime to ask for; None is any device, and the only runtime."""
+    """A device or machine, a runtime and a precision to ask for; None is any device, and the only one of the others."""
 
     device: str | None = None
     runtime: str | None = None
+    precision: str | None = None
+
+    @property
+    def run(self) -> tuple[str | None, str | None]:
+        return self.runtime, self.precision
 
     @property
     def text(self) -> str | None:
-        return None if self.device is None else ", ".join(filter(None, (self.device, self.runtime)))
+        return None if self.device is None else ", ".join(filter(None, (self.device, *self.run)))
 
     @property
     def options(self) -> tuple[str, ...]:
-        asked = {"--device": self.device, "--runtime": self.runtime}
+        asked = {"--device": self.device, "--runtime": self.runtime, "--precision": self.precision}
         return tuple(word for option, value in asked.items() if value for word in (option, value))
 
 
 def _places(views: Views) -> tuple[_Place, ...]:
     """The choices of a reader: devices that can decide, or their machines; none if there is only one.
 
-    Where models ran in several runtimes, each is a choice of its own: a question never mixes two.
+    Where models ran in several runtimes, each is a choice of its own: a question never mixes two. The same holds for
+    precisions where a device ran in several.
     """
     deciding = [view.setting for view in views.settings if _DECISIVE.intersection(view.columns)]
-    several = len({setting.runtime for setting in deciding}) > 1
+    runtimes = len({setting.runtime for setting in deciding}) > 1
+    floats: dict[tuple[str | None, str], set[str]] = defaultdict(set)
+    for setting in deciding:
+        if setting.precision is not None and not setting.is_quantized:
+            floats[setting.machine or setting.device, setting.runtime_name].add(setting.precision)
+    precisions = max(map(len, floats.values()), default=0) > 1
     found = dict.fromkeys(
-        _Place(setting.machine or setting.device, setting.runtime_name if several else None) for setting in deciding
+        _Place(
+            setting.machine or setting.device,
+            setting.runtime_name if runtimes else None,
+            setting.precision if precisions else None,
+        )
+        for setting in deciding
+        if not (precisions and setting.is_quantized)  # its accuracy is not that of the page
     )
     choices = [place for place in found if place.device is not None and len(found) > 1]
-    return (_Place(runtime=EAGER if several else None), *choices)
+    usual = _Place(runtime=EAGER if runtimes else None, precision="fp32" if precisions else None)
+    return (usual, *choices)
+
+
+def _comparison(table: pd.DataFrame, runtime: str | None, precision: str | None, view: AccuracyView) -> Comparison:
+    return Comparison(in_precision(in_runtime(table, runtime), precision), view.scope, metrics=_DECISIVE)
 
 
 def _sets_of(options: Sequence[str]) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ model. Finished jobs show how long process starts and passes take on this machin
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -16,8 +16,8 @@ from favor.measurement.job import MeasureJob
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
 from favor.study.plan import CountJob, Job
-from favor.study.progress import JobState, flags_of
-from favor.study.resolved import ResolvedStudy
+from favor.study.progress import JobState, flags_of, is_on
+from favor.study.resolved import Machine, ResolvedStudy
 from favor.study.train_jobs import TrainJob, images_of, recipe_of
 
 LEAST_BUDGET = 1.0
@@ -276,8 +276,8 @@ def work_from(records: Iterable[Record]) -> Callable[[Job], float]:
     return work_of
 
 
-def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]:
-    """The durations of jobs of earlier runs.
+def observed_before(states: Sequence[JobState], machines: Collection[Machine]) -> list[tuple[Observed, Record]]:
+    """The durations of jobs of earlier runs on these machines.
 
     A measurement lasts from its start to that of the next, without long gaps. A training run has a clock of its own.
     """
@@ -299,7 +299,8 @@ def observed_before(states: Sequence[JobState]) -> list[tuple[Observed, Record]]
             disturbed = "busy" in flags_of(state.record)
             observations.append((Observed(state.job, float(budget), seconds, disturbed), state.record))
     for state in states:
-        clocks = [final.environment.get("program_seconds") for final in state.finals]
+        here = all(any(is_on(machine, final) for machine in machines) for final in state.finals)
+        clocks = [final.environment.get("program_seconds") for final in state.finals] if here else []
         seconds = sum(START_SECONDS + clock for clock in clocks if isinstance(clock, int | float))
         if state.record is not None and clocks and None not in clocks:
             disturbed = any("busy" in flags_of(final) for final in state.finals)
@@ -323,6 +324,6 @@ def forecast_of(
         second_look=any(study.has_second_look for study in studies)
         and any(isinstance(job, MeasureJob) and job.phase == "inference" for job in jobs),
     )
-    for observed, record in observed_before(states):
+    for observed, record in observed_before(states, [study.machine for study in studies]):
         forecast.learn(observed, [record])
     return forecast

@@ -81,7 +81,7 @@ def _state(job: Job, records: Sequence[Record], machine: Machine) -> JobState:
     of_job = [
         record
         for record in records
-        if _has_conditions(record, job.conditions) and (isinstance(job, CountJob) or _is_on(machine, record))
+        if _has_conditions(record, job.conditions) and (isinstance(job, CountJob) or is_on(machine, record))
     ]
     counting = of_job[that_counts(of_job)] if of_job else None
     return _ended(job, of_job, counting if counting is not None and counting.status == "ok" else None)
@@ -135,8 +135,8 @@ def _has_conditions(record: Record, conditions: Mapping[str, Scalar]) -> bool:
     return all(record.conditions.get(key) == conditions.get(key) for key in (*conditions, *_OPTIONAL_CONDITIONS))
 
 
-def _is_on(machine: Machine, record: Record) -> bool:
-    """Whether a record is of the study's machine; a process that died at once could not record it."""
+def is_on(machine: Machine, record: Record) -> bool:
+    """Whether a record is of a study's machine; a process that died at once could not record it."""
     wanted: dict[str, Scalar] = {"torch": machine.torch, "threads": machine.threads}
     if not machine.is_cluster:
         wanted["device_name"] = machine.device_name

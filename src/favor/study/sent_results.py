@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from favor.atomic_file import write_whole
 from favor.errors import RequestError, WorkError
 from favor.records.counted import counted_records
 from favor.records.schema import Record, Scalar
+from favor.regular_file import read_text
 from favor.study.plan import CountJob
 from favor.study.progress import records_of, states_of_all
 from favor.study.session import Session
@@ -25,10 +25,10 @@ from favor.study.train_jobs import TrainJob
 from favor.terminal import note
 from favor.text import plural
 from favor.training.trackers import TRACKERS, TrackedRun, error_text
-from favor.yaml_file import YamlFile
 
-SENT_FILE = "sent.yaml"
-_HEAD = "# The results that trackers already have; without this file they are sent again.\n"
+SENT_FILE = "sent.txt"
+_HEAD = "# The results that trackers already have. Without this file, they are sent again.\n"
+_MOST_BYTES = 2**26  # more than a million results
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ def send_results(session: Session) -> None:
 
 def _send(name: str, session: Session, folder: Path) -> None:
     sent = _read_sent(folder)
-    ids = list(sent.get(name, ()))
-    new = [result for result in _results(session, name, folder) if result.id not in ids]
+    new = [result for result in _results(session, name, folder) if (name, result.id) not in sent]
     if not new:
         return
     note(f"sending {plural(len(new), 'result')} to {name}")
@@ -76,15 +75,14 @@ def _send(name: str, session: Session, folder: Path) -> None:
             tracker = TRACKERS[name](run)
             tracker.add(record, 0)
             tracker.close("done" if record.status == "ok" else "failed")
-            ids.append(result.id)
+            sent[name, result.id] = None
     except Exception as error:  # noqa: BLE001 - whatever a tracker raises must not end the study
         note(
             f"warning: --log {name} failed ({error_text(error)}); the records are complete, and "
             f"`favor resume {folder}` sends the rest"
         )
     finally:
-        content = {tracker: list(of_tracker) for tracker, of_tracker in {**sent, name: tuple(ids)}.items()}
-        write_whole(folder / SENT_FILE, (_HEAD + yaml.safe_dump(content)).encode())
+        write_whole(folder / SENT_FILE, (_HEAD + "".join(f"{tracker} {result}\n" for tracker, result in sent)).encode())
 
 
 def _results(session: Session, tracker: str, folder: Path) -> Iterator[_Result]:
@@ -104,7 +102,7 @@ def _results(session: Session, tracker: str, folder: Path) -> Iterator[_Result]:
             continue
         if record.status == "ok" and (count := counts.get(_counted(record))) is not None:
             record = msgspec.structs.replace(record, metrics={**count.metrics, **record.metrics})
-        yield _Result(_id(record, folder), str(state.job), record)
+        yield _Result(_id(record), str(state.job), record)
 
 
 def _counted(record: Record) -> tuple[str, Scalar | None, Scalar | None]:
@@ -112,9 +110,9 @@ def _counted(record: Record) -> tuple[str, Scalar | None, Scalar | None]:
     return record.name, record.conditions.get("img_size"), record.conditions.get("num_classes")
 
 
-def _id(record: Record, folder: Path) -> str:
-    """The identity of a result: a repeated measurement is another one."""
-    about = (folder.resolve(), record.environment.get("host"), record.request, record.time)
+def _id(record: Record) -> str:
+    """The identity of a result, also in a folder that was moved; a repeated measurement is another one."""
+    about = (record.environment.get("host"), record.name, record.request, record.time)
     return hashlib.sha256(" ".join(map(str, about)).encode()).hexdigest()[:32]
 
 
@@ -125,14 +123,16 @@ def _settings(record: Record) -> dict[str, Scalar]:
     return {**card, **record.environment, **record.conditions, **about, **reason}
 
 
-def _read_sent(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The ids of the results that each tracker has."""
+def _read_sent(folder: Path) -> dict[tuple[str, str], None]:
+    """Which tracker has the result of which id, in the order in which they were sent."""
     file = folder / SENT_FILE
-    if not file.is_file():
-        return {}
-    source = YamlFile.read(file)
-    content = source.mapping("what was sent")
-    for name, ids in content.items():
-        if not isinstance(ids, tuple):
-            raise source.error((name,), "write a list of ids, or delete the file; then everything is sent again")
-    return {name: tuple(map(str, ids)) for name, ids in content.items() if isinstance(ids, tuple)}
+    sent: dict[tuple[str, str], None] = {}
+    for number, line in enumerate(read_text(file, _MOST_BYTES).splitlines() if file.is_file() else (), start=1):
+        if line.startswith("#"):
+            continue
+        tracker, _, result = line.partition(" ")
+        if tracker not in TRACKERS or not result:
+            remedy = "delete the line, and that result is sent again"
+            raise RequestError(f"{file}:{number}: not a tracker and an id; {remedy}")
+        sent[tracker, result] = None
+    return sent

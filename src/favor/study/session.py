@@ -43,9 +43,11 @@ def begin(study: ResolvedStudy, folder: Path) -> Session:
 
 
 def extend(study: ResolvedStudy, folder: Path | None) -> Session:
-    """Add a request to those of a folder. The session does only this one; `resume` continues all of them."""
+    """Add a request to those of a folder, which keeps its trackers. The session does only this one, `resume` all."""
     if folder is not None:
         saved = saved_requests(folder) if has_requests(folder) else ()
+        same = [name for other in saved if not study.differences(other) for name in other.log]
+        study = study.model_copy(update={"log": tuple(dict.fromkeys((*same, *study.log)))})
         requests = [other if study.differences(other) else study for other in saved]
         if study not in saved:
             save_requests(folder, requests if study in requests else (*saved, study))

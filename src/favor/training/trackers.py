@@ -116,8 +116,10 @@ class MLflow:
         if runs:
             self._run = runs[0].info.run_id
             self._client.update_run(self._run, status="RUNNING")
-            return
-        self._run = self._client.create_run(experiment, run_name=run.name, tags={"favor.run": run.id}).info.run_id
+            if run.is_curve:
+                return  # another resumption may have other settings, which MLflow refuses
+        else:
+            self._run = self._client.create_run(experiment, run_name=run.name, tags={"favor.run": run.id}).info.run_id
         for key, value in run.settings.items():
             self._client.log_param(self._run, key, value)
 

@@ -365,8 +365,8 @@ def test_flips_are_over_costs_that_five_models_have_in_common(study: pd.DataFram
 def test_the_strongest_flip_is_told_in_words() -> None:
     pair = PairDisagreement("params", "inference_memory", 5, 10, 4, 0.4, (Flip("a", "b", 2.0, 3.0, 2.0),))
     assert flip_sentence(pair) == (
-        "Parameters and inference memory rank 4 of 10 pairs differently (40%): a is 2.0 times cheaper than b by "
-        "parameters and 3.0 times costlier by inference memory."
+        "Parameters and inference memory rank 4 of 10 pairs differently (40%): by parameters, b costs 2.0 times as "
+        "much as a; by inference memory, a costs 3.0 times as much as b."
     )
     assert flip_sentence(replace(pair, strongest=())) == "The indicators rank all models alike."
 

@@ -94,9 +94,9 @@ def flip_sentence(pair: PairDisagreement) -> str:
         return "The indicators rank all models alike."
     x, y, flip = quantity(pair.x).title, quantity(pair.y).title.lower(), pair.strongest[0]
     return (
-        f"{x} and {y} rank {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): {flip.cheaper_by_x} "
-        f"is {flip.factor_x:.1f} times cheaper than {flip.cheaper_by_y} by {x.lower()} and {flip.factor_y:.1f} times "
-        f"costlier by {y}."
+        f"{x} and {y} rank {pair.flipped} of {pair.pairs} pairs differently ({pair.share:.0%}): by {x.lower()}, "
+        f"{flip.cheaper_by_y} costs {flip.factor_x:.1f} times as much as {flip.cheaper_by_x}; by {y}, "
+        f"{flip.cheaper_by_x} costs {flip.factor_y:.1f} times as much as {flip.cheaper_by_y}."
     )
 
 

@@ -292,6 +292,7 @@ function chancesUnder(answer, sets) {
 function relaxations(answer) {
   const { question, deciding, eligible, keeping, relax } = answer;
   const ways = [...relax.each, ...(relax.together ? [relax.together] : [])];
+  if (!ways.length) return []; // no model has all of the numbers
   const near = ways.map((way) => way.limits.map(written));
   if (deciding.ranked_by === "published front") return ways.map(({ row }, at) => ({ limits: near[at], given: [row], isOpen: false }));
   const far = ways.map((way) => way.limits.map((limit) => written(atIntervalEnd(limit, way.row, answer))));
