@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from favor.analyze.rank_changes import gains, rank_changes
+from favor.analyze.rank_changes import Gain, RankChange, gains, rank_changes
 from favor.atomic_file import write_whole
 from favor.records.example import as_example
 from favor.records.schema import EAGER, Record, to_line
@@ -41,27 +41,42 @@ def section(records: Sequence[Record]) -> str:
     speeds = speeds_of(records)
     if EAGER not in speeds or len(speeds) < 2:
         raise SystemExit("the study needs models in eager mode and in another runtime")
-    rows = speed_rows(speeds)
+    rows, changes = speed_rows(speeds), rank_changes(speeds)
+    if not changes:
+        raise SystemExit("the study needs two models that ran in the same two ways")
     lines = [
-        f"{len(rows)} models on {machine(records)}: images per second at the best batch size that was found, with "
-        "the speedup over eager mode in parentheses.",
+        finding(changes, gains(speeds, EAGER)),
         "",
-        f"**These are short measurements.** {quality(records)}",
+        f"{len(rows)} models on {machine(records)}: images per second at the best batch size that was found, with "
+        f"the speedup over eager mode in parentheses. {quality(records)}",
         "",
         "| model | " + " | ".join(speeds) + " |",
         "|---|" + "---|" * len(speeds),
         *(f"| `{name}` | {' | '.join(told)} |" for name, *told in rows),
         "",
-        "Pairs of models that change places, by the numbers and beyond their 95 % intervals:",
+        "Pairs of models that change places, by their values and beyond their 95 % intervals:",
         "",
-        "| between | and | by the numbers | beyond intervals | which |",
+        "| between | and | by their values | beyond intervals | which |",
         "|---|---|---|---|---|",
-        *(f"| {' | '.join(change_row(change))} |" for change in rank_changes(speeds)),
+        *(f"| {' | '.join(change_row(change))} |" for change in changes),
         "",
         *(f"- {gain_text(gain)}" for gain in gains(speeds, EAGER)),
         "- The weights are random, so the accuracies of int8 models are unknown, and int8 is never recommended.",
     ]
     return "\n".join(lines)
+
+
+def finding(changes: Sequence[RankChange], over_eager: Sequence[Gain]) -> str:
+    """How much the ranking changes, and which way to run is the fastest, in two sentences."""
+    by_values = sorted(change.by_numbers for change in changes)
+    most = max(changes, key=lambda change: len(change.beyond_intervals))
+    fastest = max(over_eager, key=lambda gain: gain.mean)
+    return (
+        f"Between any two of the {len(over_eager) + 1} ways to run, {by_values[0]} to {by_values[-1]} of {most.pairs} "
+        f"pairs of models change places by their values, and up to {len(most.beyond_intervals)} beyond their intervals "
+        f"({most.one} and {most.other}). {fastest.way} is the fastest: {fastest.mean:.2f} times the speed of eager "
+        "mode (geometric mean)."
+    )
 
 
 def quality(records: Sequence[Record]) -> str:
@@ -72,11 +87,11 @@ def quality(records: Sequence[Record]) -> str:
     ended = sum(record.environment.get(f"{METRIC}_search_ended") == "budget" for record in timed)
     cells = Counter((record.name, str(record.conditions)) for record in timed)
     busy, again = sum(map(is_busy, timed)), sum(count > 1 for count in cells.values())
+    repeated = f" {again} were repeated; their intervals cover both results." if again else ""
     return (
-        f"Each of the {len(timed)} measurements had a budget of {budgets[0]:g} to {budgets[-1]:g} s. "
-        f"{'All' if wide == len(timed) else wide} have a wide interval, "
-        f"{busy} were taken while other programs ran, and {ended} searches for the best batch size ended with the "
-        f"budget. {again} cells were measured again; their interval covers both measurements."
+        f"Of the {len(timed)} measurements (budget {budgets[0]:.2g} to {budgets[-1]:.2g} s), {wide or 'none'} have a "
+        f"wide interval and {busy or 'none'} were taken while other programs ran; {ended} searches for the best batch "
+        f"size ended because the budget ran out.{repeated}"
     )
 
 
