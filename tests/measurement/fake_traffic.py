@@ -34,6 +34,7 @@ class FakeTraffic:
                 continue
             now += self.seconds[batch] * self.jitter()
             answered = now
+            self.clock.time = began + now
             taken, arrivals = arrivals[:batch], arrivals[batch:]
             enough = [on_answer(now - arrived, found_empty) for arrived, found_empty in taken]
             if any(enough):

@@ -5,13 +5,13 @@ same questions.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from favor.machine.clock import Clock
 from favor.machine.stopping import Estimate, quantile
-from favor.measurement.sequential_test import LateAnswers, rates_apart
+from favor.measurement.sequential_test import RATE_APART, LateAnswers, rates_apart
 from favor.queueing import batch_taken
 from favor.records.schema import RatePoint
 
@@ -23,8 +23,12 @@ LEAST_QUERIES = 10
 """A rate that gives fewer queries in a probe cannot be judged."""
 
 SHARE_OF_PROBE = 1 / 8
+LEAST_SHARE_OF_PROBE = 1 / 40
 SHARE_OF_CURVE = 0.15
-"""Shares of the budget: for one probe at most, and for the rates that only the curve needs."""
+"""Shares of the budget: for one probe at most and at least, and for the rates that only the curve needs."""
+
+MARGIN = 1.1
+"""How far above the rate of full batches to search: they are timed briefly, perhaps in a slow moment."""
 
 CURVE_RATES = (0.25, 0.5, 0.75)
 """Shares of the largest rate at which the curve gets additional points."""
@@ -96,32 +100,44 @@ class RateSearch:
         self._points: list[RatePoint] = []
         self._largest_kept: dict[Batching, int] = {}
 
-    def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> LargestRate:
-        """Search from the rate that is expected, below the `highest`; the first batching is changed where others help.
+    def run(self, first: float, capacities: Mapping[int, float], batchings: Sequence[Batching]) -> LargestRate:
+        """Search from the rate that is expected; the first batching is changed where others help.
 
-        All rates are in queries per second.
+        `capacities` are the rates of full batches, by batch size. All rates are in queries per second.
         """
-        best, finished = batchings[0], True
-        top = _place(highest)
+        best, finished = batchings[0], False
         kept: int | None = None
+        tops = {batching: self._top(capacities[batching.largest]) for batching in batchings}
+        # A slow moment may have spoiled the probe that ended the search. Other batchings have to gain two grid steps:
+        # one may be luck.
+        steps_up = [(1, best), *((2, batching) for batching in batchings[1:])]
         try:
-            kept, exceeded = self._bracket(min(_place(first), top), top, best)
-            kept = self._bisect(kept, exceeded, best)
-            for batching in batchings[1:]:
-                # Two grid steps up: one alone may be luck.
-                if kept is not None and kept + 2 <= top and self._is_kept(kept + 2, batching):
-                    best = batching
-                    kept, exceeded = self._bracket(kept + 3, top, best, known=kept + 2)
-                    kept = self._bisect(kept, exceeded, best)
+            kept = self._search(min(_place(first), tops[best]), tops[best], best)
+            finished = True
+            for steps, batching in steps_up:
+                if kept is None or kept + steps > tops[batching] or not self._is_kept(kept + steps, batching):
+                    continue
+                best, finished = batching, False
+                kept = self._search(kept + steps + 1, tops[best], best, known=kept + steps)
+                finished = True
         except OutOfTimeError:
-            finished = False
             kept = self._largest_kept.get(best)
         rate = 0.0 if kept is None else _rate(kept)
         self._fill_curve(rate, best)
         decided = self._is_decided(rate, best)
         return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished, decided)
 
-    def _bracket(self, place: int, top: int, batching: Batching, known: int | None = None) -> tuple[int | None, int]:
+    def _top(self, capacity: float) -> int:
+        """The highest grid position to try."""
+        # A probe sees that such a rate is too high only if it is long enough for half the limit of queries to pile up.
+        is_seen = SHARE_OF_PROBE * self._budget >= self._limit / 2 / (MARGIN - 1)
+        return _place(MARGIN * capacity if is_seen else capacity)
+
+    def _search(self, place: int, top: int, batching: Batching, known: int | None = None) -> int | None:
+        kept, exceeded = self._bracket(place, top, batching, known)
+        return self._bisect(kept, exceeded, batching)
+
+    def _bracket(self, place: int, top: int, batching: Batching, known: int | None) -> tuple[int | None, int]:
         """The grid positions of a rate within the limit and of one beyond it, found by growing steps."""
         kept, exceeded, step = known, top + 1, FIRST_STEP if known is None else 2
         while True:
@@ -166,9 +182,15 @@ class RateSearch:
         # A rate that meets half the limit meets all of it, and far from the limit this is decided sooner.
         earlier = LateAnswers(self._limit / 2, rate)
 
+        # Until a rate that is 3 % too high makes answers late, its queue has to grow, and a moment may be a slow one.
+        began, least = self._clock.now(), LEAST_SHARE_OF_PROBE * self._budget
+        least_if_kept = max(least, self._limit / 2 / RATE_APART)
+
         def on_answer(latency: float, found_empty: bool) -> bool:
-            decided = answers.add(latency, found_empty) != "open"
-            return (earlier.add(latency, found_empty) == "kept" or decided) and stops
+            verdict = answers.add(latency, found_empty)
+            is_kept = earlier.add(latency, found_empty) == "kept" or verdict == "kept"
+            lasted = self._clock.now() - began
+            return stops and (lasted >= least_if_kept if is_kept else verdict == "exceeded" and lasted >= least)
 
         endured = self._traffic.poisson(rate, batching, seconds, self._limit, on_answer)
         verdict = "kept" if earlier.verdict == "kept" else answers.verdict
