@@ -190,6 +190,13 @@ def test_models_change_places_where_the_other_one_leads_clearly() -> None:
     assert found == {("throughput", "single", "batched", 4.0), ("p99", "single", "batched", 24.0)}
 
 
+def test_a_lead_that_one_probe_reverses_for_a_moment_is_no_change_of_places() -> None:
+    steady = curve("steady", {1: 20, 2: 24, 4: 30}, {10: 0.01, 20: 0.01, 30: 0.01, 40: 0.01})
+    noisy = curve("noisy", {1: 10, 2: 26, 4: 20}, {10: 0.02, 20: 0.005, 30: 0.02, 40: 0.005})
+    (change,) = compare_loads("cpu", "server", 0.05, [steady, noisy]).changes
+    assert (change.by, change.before, change.after, change.at) == ("p99", "steady", "noisy", 40.0)
+
+
 def test_models_that_are_equal_within_5_percent_do_not_change_places() -> None:
     one = curve("one", {1: 10, 2: 20.5, 4: 40}, {10: 0.0102, 20: 0.02})
     other = curve("other", {1: 10.2, 2: 20, 4: 40.3}, {10: 0.01, 20: 0.0204})

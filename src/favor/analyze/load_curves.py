@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Literal, Protocol
 
 import numpy as np
@@ -68,7 +68,7 @@ class LoadCurve:
 
 @dataclass(frozen=True)
 class ChangeOfPlaces:
-    """Two models change places: `before` is better below, `after` is better from there on.
+    """Two models change places: `before` is better at first, `after` is better from there on.
 
     By throughput `at` is a batch size, by the 99th percentile of latency a rate in queries per second.
     """
@@ -127,26 +127,25 @@ def gains_end(batches: Sequence[BatchPoint]) -> int | None:
 def _changes(a: LoadCurve, b: LoadCurve, *, by_p99: bool) -> list[ChangeOfPlaces]:
     fast = [{point.batch_size: point.throughput for point in curve.batches} for curve in (a, b)]
     common = sorted(set(fast[0]) & set(fast[1]))
-    leads = np.log([fast[0][batch] / fast[1][batch] for batch in common])
-    changes = [
-        ChangeOfPlaces(*((a.name, b.name) if leads[at - 1] > 0 else (b.name, a.name)), "throughput", float(batch))
-        for at, batch in _sign_changes(leads, common)
-    ]
+    changes = _change(a, b, "throughput", np.log([fast[0][batch] / fast[1][batch] for batch in common]), common)
     rates = _common_rates(a.rates, b.rates) if by_p99 else []
     if len(rates) > 1:
         p99 = [np.exp(np.interp(rates, *_log_p99(curve.rates))) for curve in (a, b)]
-        leads = np.log(p99[1] / p99[0])
-        changes += [
-            ChangeOfPlaces(*((a.name, b.name) if leads[at - 1] > 0 else (b.name, a.name)), "p99", float(rate))
-            for at, rate in _sign_changes(leads, rates)
-        ]
+        changes += _change(a, b, "p99", np.log(p99[1] / p99[0]), rates)
     return changes
 
 
-def _sign_changes(leads: np.ndarray, places: Sequence[float]) -> list[tuple[int, float]]:
-    """Where the lead clearly changes its sign: positions after a clear lead, without ties in between."""
+def _change(
+    a: LoadCurve, b: LoadCurve, by: Literal["throughput", "p99"], leads: np.ndarray, places: Sequence[float]
+) -> list[ChangeOfPlaces]:
+    """The change that lasts, if there is one; a short probe may put one model ahead for a moment. a leads where > 0."""
     clear = [at for at in range(len(leads)) if abs(leads[at]) > np.log1p(TIE)]
-    return [(before + 1, places[after]) for before, after in pairwise(clear) if leads[before] * leads[after] < 0]
+    if not clear or leads[clear[0]] * leads[clear[-1]] > 0:
+        return []
+    against = max(at for at in clear if leads[at] * leads[clear[-1]] < 0)
+    since = min(at for at in clear if at > against)
+    before, after = (a, b) if leads[since] < 0 else (b, a)
+    return [ChangeOfPlaces(before.name, after.name, by, float(places[since]))]
 
 
 def _common_rates(a: Sequence[RatePoint], b: Sequence[RatePoint]) -> list[float]:
