@@ -119,14 +119,14 @@ def search_server(bench: Bench, traffic: LoadgenTraffic, limit: float, batches: 
     """The largest rate of Poisson arrivals within a limit; queueing theory says where to begin."""
     seconds = {point.batch_size: point.latency for point in batches}
     expected = largest_load(seconds, limit)
-    capacities = {point.batch_size: point.throughput for point in batches}
+    highest = max(point.throughput for point in batches)
 
     def tell(rate: float, batching: Batching, left: float) -> None:
         bench.channel.begin(f"{format_quantity(rate, 'img/s')} in {batching}, about {format_span(left)} left")
 
     search = RateSearch(traffic, limit, (1 - SHARE_OF_BATCHES) * bench.budget, bench.clock, tell)
-    first = max(expected.rate, 0.1 * max(capacities.values()))
-    return search.run(first, capacities, batchings(expected.largest_batch, seconds, limit))
+    first = max(expected.rate, 0.1 * highest)
+    return search.run(first, highest, batchings(expected.largest_batch, seconds, limit))
 
 
 def batchings(largest: int, seconds: dict[int, float], limit: float) -> list[Batching]:

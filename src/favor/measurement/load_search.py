@@ -5,7 +5,7 @@ same questions.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,12 +23,12 @@ LEAST_QUERIES = 10
 """A rate that gives fewer queries in a probe cannot be judged."""
 
 SHARE_OF_PROBE = 1 / 8
-LEAST_SHARE_OF_PROBE = 1 / 40
+LEAST_SHARE_OF_PROBE = 1 / 30
 SHARE_OF_CURVE = 0.15
 """Shares of the budget: for one probe at most and at least, and for the rates that only the curve needs."""
 
 MARGIN = 1.1
-"""How far above the rate of full batches to search: they are timed briefly, perhaps in a slow moment."""
+"""How far above the rate of the fastest batches to search: they are timed briefly, perhaps in a slow moment."""
 
 CURVE_RATES = (0.25, 0.5, 0.75)
 """Shares of the largest rate at which the curve gets additional points."""
@@ -100,26 +100,26 @@ class RateSearch:
         self._points: list[RatePoint] = []
         self._largest_kept: dict[Batching, int] = {}
 
-    def run(self, first: float, capacities: Mapping[int, float], batchings: Sequence[Batching]) -> LargestRate:
+    def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> LargestRate:
         """Search from the rate that is expected; the first batching is changed where others help.
 
-        `capacities` are the rates of full batches, by batch size. All rates are in queries per second.
+        `highest` is the rate of the fastest batches. All rates are in queries per second.
         """
         best, finished = batchings[0], False
-        kept: int | None = None
-        tops = {batching: self._top(capacities[batching.largest]) for batching in batchings}
-        # A slow moment may have spoiled the probe that ended the search. Other batchings have to gain two grid steps:
-        # one may be luck.
-        steps_up = [(1, best), *((2, batching) for batching in batchings[1:])]
+        # A probe sees that such a rate is too high only if it is long enough for half the limit of queries to pile up.
+        is_seen = SHARE_OF_PROBE * self._budget >= self._limit / 2 / (MARGIN - 1)
+        top = _place(MARGIN * highest if is_seen else highest)
         try:
-            kept = self._search(min(_place(first), tops[best]), tops[best], best)
+            kept = self._search(min(_place(first), top), top, best)
+            for batching in batchings[1:]:
+                # Two grid steps up: one alone may be luck.
+                if kept is not None and kept + 2 <= top and self._is_kept(kept + 2, batching):
+                    best = batching
+                    kept = self._search(kept + 3, top, best, known=kept + 2)
             finished = True
-            for steps, batching in steps_up:
-                if kept is None or kept + steps > tops[batching] or not self._is_kept(kept + steps, batching):
-                    continue
-                best, finished = batching, False
-                kept = self._search(kept + steps + 1, tops[best], best, known=kept + steps)
-                finished = True
+            # A slow moment may have spoiled the probe that ended the search, or an earlier one.
+            while kept is not None and kept < top and self._is_kept(kept + 1, best):
+                kept = self._search(kept + 2, top, best, known=kept + 1)
         except OutOfTimeError:
             kept = self._largest_kept.get(best)
         rate = 0.0 if kept is None else _rate(kept)
@@ -127,15 +127,8 @@ class RateSearch:
         decided = self._is_decided(rate, best)
         return LargestRate(self._estimate(rate, best), best, tuple(self._points), finished, decided)
 
-    def _top(self, capacity: float) -> int:
-        """The highest grid position to try."""
-        # A probe sees that such a rate is too high only if it is long enough for half the limit of queries to pile up.
-        is_seen = SHARE_OF_PROBE * self._budget >= self._limit / 2 / (MARGIN - 1)
-        return _place(MARGIN * capacity if is_seen else capacity)
-
     def _search(self, place: int, top: int, batching: Batching, known: int | None = None) -> int | None:
-        kept, exceeded = self._bracket(place, top, batching, known)
-        return self._bisect(kept, exceeded, batching)
+        return self._bisect(*self._bracket(place, top, batching, known), batching)
 
     def _bracket(self, place: int, top: int, batching: Batching, known: int | None) -> tuple[int | None, int]:
         """The grid positions of a rate within the limit and of one beyond it, found by growing steps."""
