@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from favor.version import __version__
 
 if TYPE_CHECKING:
-    from favor.api import Records, count, load_records, measure, pareto, recommend, simulate, train
+    from favor.api import Records, TrainingRun, count, load_records, measure, pareto, recommend, simulate, train
     from favor.zoo.fuse import fuse
     from favor.zoo.registry import card, create_model, list_models, load_plugin, register
     from favor.zoo.weights import load_weights
 
 _HOMES = {
     "Records": "favor.api",
+    "TrainingRun": "favor.api",
     "card": "favor.zoo.registry",
     "count": "favor.api",
     "create_model": "favor.zoo.registry",
@@ -39,6 +40,7 @@ _HOMES = {
 
 __all__ = [
     "Records",
+    "TrainingRun",
     "__version__",
     "card",
     "count",

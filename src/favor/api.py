@@ -4,12 +4,14 @@ Each does the same as the command of that name and returns the result. Imports a
 `import favor` stays fast and torch is imported only where it is needed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from favor.errors import RequestError
+from favor.errors import RequestError, WorkError, unknown_name
+from favor.terminal import note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
     from favor.analyze.recommendation import Recommendation
     from favor.records.schema import Record
+    from favor.study.resolved import ResolvedStudy
     from favor.trace.counts import Counts
-    from favor.training.run import Outcome
 
 PhaseWord = Literal["inference", "training", "both"]
 PathLike = str | Path
@@ -65,6 +67,17 @@ class Records(Sequence["Record"]):
         return pd.DataFrame(rows).fillna("").to_html(index=False)
 
 
+@dataclass(frozen=True)
+class TrainingRun:
+    """A finished training run: the record of its last epoch, and the folder of its checkpoints."""
+
+    record: "Record"
+    folder: Path
+
+    def _repr_html_(self) -> str:
+        return Records((self.record,))._repr_html_()
+
+
 def count(
     model: "str | nn.Module",
     *,
@@ -81,13 +94,11 @@ def count(
     >>> favor.count("vit_s16").macs_matmul
     4598882304
     """
-    from favor.trace.conditions import phases_named
+    from favor.trace.conditions import phase_named
     from favor.trace.counts import count as count_operators
 
-    (named,) = phases_named(phase)
-    return count_operators(
-        model, img_size=img_size, num_classes=num_classes, batch_size=batch_size, training=named == "training"
-    )
+    training = phase_named(phase) == "training"
+    return count_operators(model, img_size=img_size, num_classes=num_classes, batch_size=batch_size, training=training)
 
 
 def measure(
@@ -107,12 +118,14 @@ def measure(
     optimizer: str = "lamb",
     threads: int | None = None,
     log: str | Sequence[str] = (),
+    **others: object,
 ) -> Records:
     """Measure time, memory and energy of models on this machine, each model and phase in its own process.
 
     Models are named as for `favor measure`, patterns included. With `study`, the records are kept there, and what it
     already has is not measured again. A model that fails gives a record with its status and reason. `log` names
-    trackers to which the study's records are sent: tensorboard, wandb, mlflow or trackio.
+    trackers to which the study's records are sent: tensorboard, wandb, mlflow or trackio. `others` are the other
+    options of `favor measure`, such as `attention="plain"`, `memory_limit="4GiB"` or `grid_intensity=400.0`.
 
     >>> import favor
     >>> records = favor.measure("vit_xs4", batch_size=1, budget=0.5)  # doctest: +SKIP
@@ -120,7 +133,7 @@ def measure(
     0.0021
     """
     from favor.study.options import study_from_options
-    from favor.study.running import run_request
+    from favor.study.schema import MeasureOptions
     from favor.trace.conditions import phases_named
 
     options = {
@@ -137,15 +150,10 @@ def measure(
         "threads": threads,
         "log": list(_several(log)),
     }
+    _check_names(others, set(MeasureOptions.model_fields) - set(options))
     names = [models] if isinstance(models, str) else list(models)
-    asked = study_from_options("measure", names, phases_named(phase), options)
-    ended = run_request(asked, None if study is None else Path(study))
-    ended.write_rest()
-    if ended.stopped_by is not None:
-        raise KeyboardInterrupt
-    if ended.refused:
-        raise ended.refused[0]
-    return Records(tuple(ended.records))
+    asked = study_from_options("measure", names, phases_named(phase), options | others)
+    return Records(_run(asked, None if study is None else Path(study)))
 
 
 def simulate(
@@ -182,11 +190,11 @@ def simulate(
     ]
     devices = [described(name) for name in _several(device)]
     plan = plan_simulations(_names(models), devices, requests, None if study is None else Path(study))
-    records = list(plan.done)
+    records, refused = list(plan.done), []
     for simulated in plan.run():
-        if simulated.refusal is not None:
-            raise simulated.refusal
         records += simulated.records
+        refused += [] if simulated.refusal is None else [RequestError(f"{simulated.name}: {simulated.refusal}")]
+    _tell_refused(refused, records)
     return Records(tuple(records))
 
 
@@ -204,40 +212,47 @@ def train(
     threads: int | None = None,
     workers: int | None = None,
     log: str | Sequence[str] = (),
-) -> "Outcome":
+    **others: object,
+) -> TrainingRun:
     """Train a model with a recipe; the study gets one record per epoch, and checkpoints below its `runs` folder.
 
-    `recipe` is a name or the path of a YAML file; `data` is a dataset, written `NAME` or `NAME:PATH`. `log` names
-    trackers: tensorboard, wandb, mlflow or trackio.
+    `recipe` is a name or the path of a YAML file; `data` is a dataset, written `NAME` or `NAME:PATH`. With `resume`, a
+    run that was interrupted or failed continues from its last checkpoint. If training fails, WorkError has the reason.
+    `log` names trackers: tensorboard, wandb, mlflow or trackio. `others` are the other options of `favor train`, such
+    as `set=["lr=5e-4", "seed=1"]` or `accumulation=2`.
 
     >>> import favor
-    >>> done = favor.train("vit_xs4", recipe="laptop-digits", epochs=2)  # doctest: +SKIP
-    >>> done.record.metrics["top1"].value  # doctest: +SKIP
-    85.3
+    >>> run = favor.train("vit_xs4", recipe="laptop-digits", epochs=8)  # doctest: +SKIP
+    >>> round(run.record.metrics["top1"].value, 1)  # doctest: +SKIP
+    58.9
     """
-    from favor.training.recipe import load_recipe, pipeline_of
-    from favor.training.request import TrainingRequest
-    from favor.training.run import train as run
+    from favor.study.options import study_from_options, train_options
+    from favor.study.schema import Train
+    from favor.training.distributed import is_one_of_several
 
-    if minutes is not None and epochs is not None:
-        raise RequestError("minutes and epochs both say how long to train; give one of them")
-    minutes = None if minutes is None else float(minutes)
-    resolved = load_recipe(recipe, [] if epochs is None else [f"epochs={epochs}"])
-    request = TrainingRequest(
-        model=model,
-        recipe=resolved,
-        data=data or resolved.data,
-        study=Path(study),
-        pipeline=pipeline_of(resolved, minutes, recipe),
-        resume=resume,
-        init=None if init is None else Path(init),
-        minutes=minutes,
-        device=device,
-        threads=threads,
-        workers=workers,
-        log=tuple(_several(log)),
-    )
-    return run(request)
+    if is_one_of_several():
+        raise RequestError("favor.train starts its own processes: give it processes=N, or use torchrun -m favor train")
+    options = {
+        "recipe": recipe,
+        "data": data,
+        "epochs": epochs,
+        "minutes": minutes,
+        "init": None if init is None else str(init),
+        "workers": workers,
+        "log": list(_several(log)),
+    }
+    _check_names(others, {name for name, field in Train.model_fields.items() if field.description} - set(options))
+    machine, folder = {"device": device, "threads": threads}, Path(study)
+    asked = study_from_options("train", [model], ("accuracy",), machine, train=train_options(options | others))
+    if len(asked.models) > 1:
+        raise RequestError(f"{model!r} stands for {len(asked.models)} models; favor.train trains one")
+    records = _run(asked, folder, repeat="failed" if resume else None, resume=resume)
+    if not records:
+        raise WorkError(f"{model}: the training was interrupted; resume=True continues it")
+    record = records[0]
+    if record.status != "ok":
+        raise WorkError(f"{record.name}: {record.status}: {record.reason}")
+    return TrainingRun(record, folder / "runs" / str(record.environment["run"]))
 
 
 def recommend(
@@ -257,6 +272,8 @@ def recommend(
     among: str | None = None,
     pipeline: str | None = None,
     any_pipeline: bool = False,
+    unfinished: bool = False,
+    seeds: Literal["mean", "best"] = "mean",
     top: int = 5,
     with_weights: bool = False,
     study: Studies = (),
@@ -280,7 +297,7 @@ def recommend(
     from favor.analyze import Limit, Request
     from favor.analyze import recommend as choose
     from favor.analyze.limits import under_load
-    from favor.evidence import load_evidence, published_fronts
+    from favor.evidence import published_fronts
 
     asked = {
         "min_accuracy": min_accuracy,
@@ -302,12 +319,14 @@ def recommend(
         any_pipeline,
         top,
         pipeline,
-        with_weights=with_weights,
+        unfinished,
+        seeds,
+        with_weights,
         also_on=devices[1:],
         runtime=runtime,
         precision=precision,
     ).into(folders)
-    table, _ = load_evidence(folders, devices, with_weights=with_weights, timm=request.of_timm)
+    table = _evidence(folders, devices, with_weights=with_weights, timm=request.of_timm)
     return choose(table, request, published_fronts())
 
 
@@ -320,6 +339,8 @@ def pareto(
     among: str | None = None,
     pipeline: str | None = None,
     any_pipeline: bool = False,
+    unfinished: bool = False,
+    seeds: Literal["mean", "best"] = "mean",
     study: Studies = (),
 ) -> "pd.DataFrame":
     """The Pareto front as a table: the models that no other beats in one metric without losing in another.
@@ -338,11 +359,11 @@ def pareto(
     import pandas as pd
 
     from favor.analyze import Scope, front_of
-    from favor.evidence import load_evidence
 
     wanted = list(metrics) or ["top1", "throughput"]
-    table, _ = load_evidence(_folders(study), () if device is None else (device,))
-    front = front_of(table, wanted, Scope(dataset, pipeline, any_pipeline), device, among, strict=strict)
+    table = _evidence(_folders(study), () if device is None else (device,))
+    scope = Scope(dataset, pipeline, any_pipeline, unfinished, seeds)
+    front = front_of(table, wanted, scope, device, among, strict=strict)
     result = front.result
     others = [point for point in result.points if not point.member] if everyone else []
     further = ("low", "high", "flags", "setting")
@@ -381,6 +402,43 @@ def load_records(*studies: PathLike) -> "pd.DataFrame":
     from favor.records.table import load
 
     return load(*studies)
+
+
+def _run(asked: "ResolvedStudy", study: Path | None, **how: Any) -> tuple["Record", ...]:
+    """Run a request as the commands do; Ctrl-C stops it."""
+    from favor.study.running import run_request
+
+    ended = run_request(asked, study, **how)
+    ended.write_rest()
+    if ended.stopped_by is not None:
+        raise KeyboardInterrupt
+    _tell_refused(ended.refused, ended.records)
+    return tuple(ended.records)
+
+
+def _tell_refused(refused: Sequence[RequestError], records: Sequence["Record"]) -> None:
+    """Raise the first refusal if nothing else was done; else print them, since the records may be nowhere else."""
+    if refused and not records:
+        raise refused[0]
+    for refusal in refused:
+        note(f"error: {refusal}")
+
+
+def _evidence(studies: Sequence[Path], devices: Sequence[str], **which: bool) -> "pd.DataFrame":
+    """The table that the commands decide by, with a warning for every line of a study that cannot be read."""
+    from favor.evidence import load_evidence
+    from favor.records.table import RecordsWarning
+
+    table, problems = load_evidence(studies, devices, **which)
+    for problem in problems:
+        warnings.warn(str(problem), RecordsWarning, stacklevel=3)
+    return table
+
+
+def _check_names(options: Mapping[str, object], known: Collection[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known, "choose from " + ", ".join(sorted(known)))
 
 
 def _several(words: str | Iterable[str]) -> Iterator[str]:

@@ -547,18 +547,6 @@ def test_first_weights_that_changed_since_they_were_asked_for_are_refused(
         train(asked(tmp_path, init=done[1].folder, init_hash="0" * 16))
 
 
-def test_a_recipe_file_is_a_pipeline_of_its_own_in_record_and_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        "name: mine\nversion: 1\ndoc: x\ndata: digits\nimg_size: 32\n"
-        "epochs: 1\nbatch_size: 240\noptimizer: adam\nlr: 0.01\n"
-    )
-    outcome = favor.train("tiny_vit", recipe=str(tmp_path / "mine.yaml"), study=tmp_path, device="cpu", threads=1)
-    assert outcome.record is not None
-    pipeline = str(outcome.record.conditions["pipeline"])
-    assert re.fullmatch("mine@1:[0-9a-f]{8}", pipeline)
-    assert load_model_file(outcome.folder / BEST)[0].pipeline_name == pipeline
-
-
 def test_weights_of_another_model_are_refused(tmp_path: Path, done: tuple[Path, Outcome]) -> None:
     with pytest.raises(RequestError, match="holds tiny_vit, not tiny_performer"):
         train(asked(tmp_path, "tiny_performer", init=done[1].folder / BEST))

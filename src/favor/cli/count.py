@@ -10,7 +10,7 @@ import typer
 from favor.cli.console import emit_json, emit_records, emit_table, examples
 from favor.cli.running import StudyFolder, Wait, end
 from favor.cli.zoo import AsJson, ImgSize, ModelNames, NumClasses, load_plugins
-from favor.errors import FavorError, RequestError, unknown_name
+from favor.errors import FavorError, RequestError
 from favor.terminal import note, progress_bar
 
 if TYPE_CHECKING:
@@ -66,12 +66,11 @@ def count_command(
 
     No weights are allocated. Counts are per image; a multiply-add is two FLOPs.
     """
-    from favor.trace.conditions import PHASES
+    from favor.trace.conditions import phase_named
     from favor.zoo.matching import matching_models
 
-    if phase not in PHASES:
-        raise unknown_name("phase", phase, PHASES, "choose from " + ", ".join(PHASES))
-    if memory and (phase != "training" or by_op or study is not None):
+    is_training = phase_named(phase) == "training"
+    if memory and (not is_training or by_op or study is not None):
         raise RequestError(
             "--memory prints the memory of a training step: add --phase training, and leave out --by-op and --study"
         )
@@ -79,7 +78,7 @@ def count_command(
         raise RequestError("--precision, --optimizer and --attention affect only the memory; add --memory")
     load_plugins()
     if study is not None:
-        if (phase, batch_size or 1, by_op) != ("inference", 1, False):
+        if is_training or by_op or (batch_size or 1) != 1:
             raise RequestError(
                 "--study keeps counts of inference at batch size 1, without operators; leave out --phase, "
                 "--batch-size and --by-op, or --study"
@@ -93,7 +92,7 @@ def count_command(
         _memory(wanted, as_json, img_size=img_size, num_classes=num_classes, **chosen)
         return
     of_pass = {"img_size": img_size, "num_classes": num_classes, "batch_size": 1 if batch_size is None else batch_size}
-    _count(wanted, by_op, as_json, training=phase == "training", **of_pass)
+    _count(wanted, by_op, as_json, training=is_training, **of_pass)
 
 
 def _count(names: list[str], by_op: bool, as_json: bool, **conditions: Any) -> None:
@@ -181,11 +180,10 @@ def _count_into(
 ) -> None:
     """Count as jobs of a study; counts that ship with favor are not repeated."""
     from favor.study.options import study_from_options
+    from favor.study.running import run_request
 
     options = {"img_sizes": None if img_size is None else [img_size], "num_classes": num_classes}
     request = study_from_options("count", names, ("count",), options)
-    from favor.study.running import run_request
-
     ended = run_request(request, study, wait=wait)
     if as_json:
         emit_records(ended.records)

@@ -118,8 +118,6 @@ def simulate_command(
     if not device_names:
         raise RequestError("--device: name a device; `favor devices` lists them")
     devices = list(dict.fromkeys(described(name) for name in device_names))
-    for gpu in devices if precision == "bf16" else ():
-        gpu.peak_flops("bf16")  # refused before any model is traced
     load_plugins()
     from favor.zoo.matching import matching_models
 

@@ -15,7 +15,7 @@ from favor.cli.zoo import AsJson, ModelNames, load_plugins
 from favor.errors import RequestError, WorkError
 from favor.machine.openmp_wait import wait_asleep
 from favor.terminal import note, progress_bar
-from favor.text import plural
+from favor.text import first_few, plural
 from favor.zoo.cards import TIMM
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ PREDICT_EXAMPLES = examples(
 )
 
 PREDICTION_BATCH, PREDICTION_BATCH_ELSEWHERE = {"cpu": 16}, 64
+_MOST_NAMED = 5
 _NORMALIZATION = ("mean=", "std=", "interpolation=")
 
 Study = Annotated[Path, typer.Option("--study", metavar="DIR", help="Study folder for records and checkpoints.")]
@@ -235,6 +236,10 @@ def _count_images(data: str | None) -> int:
     dataset = open_data(data or "folder")
     split = f"{plural(len(dataset.train), 'image')} for training, {len(dataset.evaluation)} for evaluation"
     note(f"{data}: {dataset.num_classes} classes, {split}")
+    evaluated = set(dataset.evaluation.labels.tolist())
+    others = [name for label, name in enumerate(dataset.classes) if label not in evaluated]
+    if others:
+        note(f"warning: the accuracy leaves out {first_few(others, _MOST_NAMED)}: no evaluation images; add some")
     return len(dataset.train)
 
 
@@ -415,7 +420,7 @@ def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: boo
     from favor.study.running import run_request
 
     if is_one_of_several():
-        _train_here(request, study, resume, machine, as_json)
+        _train_here(request, study, resume, wait, machine, as_json)
         return
     ended = run_request(request, study, repeat="failed" if resume else None, wait=wait, resume=resume)
     if ended.refused and len(ended.jobs) == 1:
@@ -439,12 +444,19 @@ def _is_of_own_images(record: "Record", study: Path) -> bool:
     return of_folder and (study / "runs" / str(record.environment["run"]) / "data.json").is_file()
 
 
-def _train_here(resolved: "ResolvedStudy", study: Path, resume: bool, machine: dict[str, Any], as_json: bool) -> None:
+def _train_here(
+    resolved: "ResolvedStudy", study: Path, resume: bool, wait: bool, machine: dict[str, Any], as_json: bool
+) -> None:
     """Train in this process, which torchrun or Slurm started; a model that fails is skipped."""
     from favor.study.plan import jobs_of
     from favor.study.progress import records_of
+    from favor.study.session import extend, working_in
     from favor.study.train_jobs import TrainJob, stage_request
 
+    if os.environ["RANK"] == "0":
+        # Not longer: other GPUs may train other models of the study.
+        with working_in(study, wait):
+            extend(resolved, study)
     records = []
     for job in jobs_of(resolved):
         assert isinstance(job, TrainJob)  # noqa: S101 - the request has no other phase

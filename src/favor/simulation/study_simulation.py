@@ -40,6 +40,8 @@ def plan_simulations(
     """The plan for models on devices; all requests share a precision and a runtime."""
     records = read(study).records if study is not None and has_records(study) else ()
     calibration, first = shipped_calibration(), requests[0]
+    for device in devices if first.precision == "bf16" else ():
+        device.peak_flops("bf16")  # refused before any model is traced
     corrections = local_corrections(records, devices, first.precision, calibration, first.runtime) if records else {}
     done: list[Record] = []
     left: dict[SimulationRequest, tuple[str, ...]] = {}

@@ -163,7 +163,7 @@ def _second_look(
 def _say_what_is_there(session: Session, states: Sequence[JobState], to_do: int) -> None:
     done = [state for state in states if state.status == "done"]
     failed = sum(state.status == "failed" for state in states)
-    flagged = sum(bool(flags_of(state.record)) for state in done)
+    flagged = sum(bool(flags_of(state.record)) and not isinstance(state.job, TrainJob) for state in done)
     doubtful = sum(bool(doubts_of(state.record)) for state in done)
     if not done and not failed:
         return
@@ -172,7 +172,8 @@ def _say_what_is_there(session: Session, states: Sequence[JobState], to_do: int)
         text += f", {doubtful} of them doubtful (`favor resume {session.folder}` repeats these)"
     elif flagged:
         text += f", {flagged} of them with flags (--repeat flagged repeats these)"
-    text += f", {failed} failed (--repeat failed retries these)" if failed else ""
+    retry = "--resume" if session.studies[0].command == "train" else "--repeat failed"
+    text += f", {failed} failed ({retry} retries these)" if failed else ""
     if not to_do:
         note(f"{text}; nothing is left to do")
     elif any(state.job.phase != "count" for state in states if state.status != "left"):

@@ -15,6 +15,14 @@ MOST_IMAGES = 2**31 - 1
 """A larger batch is a typing error: it would overflow the sizes of tensors before it exhausts the memory."""
 
 
+def phase_named(word: str) -> Phase:
+    """The one phase that a word names."""
+    for phase in PHASES:
+        if word == phase:
+            return phase
+    raise unknown_name("phase", word, PHASES, "choose from " + ", ".join(PHASES))
+
+
 def phases_named(word: str) -> tuple[Phase, ...]:
     """The phases that `inference`, `training` or `both` stands for.
 

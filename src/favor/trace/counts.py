@@ -100,8 +100,8 @@ def count(
     """
     check_batch_size(batch_size)
     if isinstance(model, str):
-        known = card(model)
-        name, sides = known.name, _sides(known.image_sizes.default if img_size is None else img_size)
+        model_card = card(model)
+        name, sides = model_card.name, _sides(model_card.image_sizes.default if img_size is None else img_size)
         classes = 1000 if num_classes is None else num_classes
         with torch.device("meta"), SkipInitialization():
             network = create_model(model, num_classes=classes, img_size=sides, in_chans=in_chans)

@@ -64,9 +64,9 @@ def peak_memory(
     True
     """
     check_batch_size(batch_size)
-    known = card(name)
-    side = known.image_sizes.default if img_size is None else img_size
-    known.image_sizes.check(name, (side, side))
+    model_card = card(name)
+    side = model_card.image_sizes.default if img_size is None else img_size
+    model_card.image_sizes.check(name, (side, side))
     types = Precision.named(precision, "cuda")
     with torch.device("meta"), SkipInitialization():
         model = build(name, "training", side, num_classes).to(types.weights)
@@ -89,7 +89,7 @@ def peak_memory(
         # The state is a buffer of the update's trace.
         parts = _parts(update) + Counter(optimizer=state, images=images)
         parts["weights"] -= state
-    return PeakMemory(known.name, side, batch_size, precision, optimizer, attention, dict(parts.most_common()))
+    return PeakMemory(model_card.name, side, batch_size, precision, optimizer, attention, dict(parts.most_common()))
 
 
 def _parts(trace: Trace) -> Counter[str]:

@@ -9,7 +9,7 @@ A rule for an operator of your own goes anywhere that is imported before countin
         return Work(other_flops=call.inputs[0].numel())
 """
 
-from favor.trace.rules import fourier, movement, normalisation, pointwise, products, reductions  # noqa: F401
+from favor.trace.rules import fourier, movement, normalization, pointwise, products, reductions  # noqa: F401
 from favor.trace.rules.registry import NOTHING, Call, Kind, Rule, Work, find_rule, rule
 
 __all__ = ["NOTHING", "Call", "Kind", "Rule", "Work", "find_rule", "rule"]

@@ -5,7 +5,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from favor.trace.rules.normalisation import SOFTMAX
+from favor.trace.rules.normalization import SOFTMAX
 from favor.trace.rules.registry import NOTHING, Call, Work, named, rule
 
 aten = torch.ops.aten
