@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from favor.analyze import Comparison, Limit, Request, Scope, pareto, recommend
+from favor.analyze import front_of as front_of_records
 from favor.analyze.deviations import deviations
 from favor.analyze.guide import GuideEntry
 from favor.analyze.limits import LIMITED, Relaxation
@@ -632,6 +633,76 @@ def test_why_a_model_is_where_it_is_is_told_in_words(visit: Visit, decision_page
     numbers += "return ['top1', 'throughput'].map((name) => favor.valuesOf(name)[index]); }"
     values = {label: tab.evaluate(numbers, label) for label in (off, beaten_by)}
     assert all(theirs >= own for theirs, own in zip(values[beaten_by], values[off], strict=True))
+
+
+def test_a_place_on_or_off_the_front_is_as_certain_as_favor_pareto_says(
+    visit: Visit, decision_page: Path, decision_table: pd.DataFrame
+) -> None:
+    for cost in ("throughput", "inference_memory"):
+        front = front_of_records(decision_table, ["top1", cost], Scope("imagenet-1k"))
+        points = {point.name: point for point in front.result.points if point.flag is None}
+        tab = visit(decision_page, f"x={cost}")
+        shares = "([row, { share }]) => [favor.models[row].name, share]"
+        on_page = dict(tab.evaluate(f"() => [...favor.chancesOnFront(favor.plot.shown)].map({shares})"))
+        expected = {name: point.probability or 0.0 for name, point in points.items()}
+        assert on_page == {name: pytest.approx(chance, abs=0.06) for name, chance in expected.items()}
+        doubts = [name for name, chance in expected.items() if 0.12 < chance < 0.88]
+        sure = [name for name, chance in expected.items() if chance > 0.999 or chance < 0.001]
+        assert doubts
+        kept = [("x", cost), *(("keep", name) for name in (*doubts, *sure))]
+        tab.evaluate("(fragment) => favor.openView(fragment)", urlencode(kept))
+        for told in tab.locator("#why-here li").all_inner_texts():
+            name = told.split()[0]
+            assert ("Given the intervals, it is on the front with a probability of" in told) == (name in doubts)
+            assert ("It is on the front" in told) == points[name].member
+
+
+def test_the_list_of_the_front_says_of_whom_it_is_uncertain(visit: Visit, decision_page: Path) -> None:
+    def widen(data: dict[str, Any]) -> None:
+        column = data["accuracies"][data["opening"]["accuracy"]]["columns"]["top1"]
+        for end, by in (("low", -4.0), ("high", 4.0)):
+            column[end] = [value and value + by for value in column["value"]]
+
+    tab = visit(with_data(decision_page, "wide.html", widen))
+    tab.locator("#front-box summary").click()
+    tab.wait_for_function("document.getElementById('front').textContent")
+    listed = tab.locator("#front").inner_text()
+    chances = dict(
+        tab.evaluate("""() => [...favor.chancesOnFront(favor.plot.front)].map(
+          ([row, { share }]) => [favor.models[row].label, share])""")
+    )
+    assert min(chances.values()) < 0.95
+    for label, chance in chances.items():
+        assert (f"{label} ({100 * chance:.0f} %)" in listed) == (chance < 0.95)
+
+
+def test_only_a_number_that_is_better_beyond_the_intervals_is_bold(visit: Visit, decision_page: Path) -> None:
+    def overlap(data: dict[str, Any]) -> None:
+        columns = data["settings"][data["opening"]["setting"]]["columns"]
+        columns["throughput"]["low"] = [value and value / 2 for value in columns["throughput"]["value"]]
+        columns["throughput"]["high"] = [value and value * 2 for value in columns["throughput"]["value"]]
+        columns["latency_p50"]["low"] = [None for _ in columns["latency_p50"]["value"]]
+
+    def bold(tab: Any, title: str) -> int:
+        row = tab.locator("#comparison-body tr", has=tab.get_by_text(title, exact=True))
+        assert row.locator("td:not(.soft)").count() == 2
+        return row.locator(".best").count()
+
+    tab = visit(decision_page)
+    # Two models with both numbers, the throughputs within a factor of two of each other.
+    both = tab.evaluate("""() => {
+      const [speeds, latencies] = ["throughput", "latency_p50"].map(favor.valuesOf);
+      const rows = speeds.map((_, row) => row).filter((row) => speeds[row] && latencies[row]);
+      rows.sort((a, b) => speeds[a] - speeds[b]);
+      const ratios = rows.slice(1).map((row, at) => speeds[row] / speeds[rows[at]]);
+      const at = ratios.findIndex((ratio) => ratio > 1.2 && ratio < 2);
+      return [rows[at], rows[at + 1]].map((row) => favor.models[row].label);
+    }""")
+    kept = urlencode([("keep", label) for label in both])
+    unsure = with_data(decision_page, "overlapping.html", overlap)
+    titles = ("Throughput", "Latency (median)", "Parameters")
+    assert [bold(visit(decision_page, kept), title) for title in titles] == [1, 1, 1]
+    assert [bold(visit(unsure, kept), title) for title in titles] == [0, 0, 1]
 
 
 def shown_numbers(data: dict[str, Any]) -> dict[str, tuple[float, float]]:

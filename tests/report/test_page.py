@@ -20,7 +20,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from favor.analyze import Comparison, Limit, Request, Scope
+from favor.analyze import Comparison, Limit, Request, Scope, front_of
 from favor.analyze.comparison import RunSettings
 from favor.analyze.guide import GuideEntry
 from favor.analyze.ranking import rank
@@ -430,6 +430,35 @@ def test_the_page_opens_on_the_readers_own_machine_not_on_a_simulated_one() -> N
     data = page_data(replace(gathered, table=table_of(gathered.own)))
     assert data.views.settings[data.opening.setting].setting.device == "cpu"
     assert data.opening.x == "throughput"
+
+
+def test_the_page_opens_with_the_readers_own_trainings_and_in_the_setting_of_favor_pareto() -> None:
+    def ran(count: int, **conditions: str) -> list[Record]:
+        conditions = {"img_size": 224, "num_classes": 1000, "device": "cpu"} | conditions
+        metrics = {"throughput": reading("throughput", 50.0, method="made up")}
+        return [measured(f"net{at}", conditions=conditions, metrics=metrics) for at in range(count)]
+
+    accuracies = [*trained("mine", 3, "measured"), *trained("wtf-deit3", 40, "published")]
+    gathered = own(*accuracies, *ran(6, precision="int8", runtime="openvino"), *ran(3, precision="fp32"))
+    table = table_of(gathered.own)
+    data = page_data(replace(gathered, table=table))
+    front = front_of(table, ["top1", "throughput"], Scope("imagenet-1k"))
+    view = data.views.accuracies[data.opening.accuracy]
+    assert (view.scope.any_pipeline, view.basis) == (False, front.comparison.basis)
+    assert data.views.settings[data.opening.setting].setting == front.run
+    assert data.opening.x == "throughput"
+
+
+def test_the_page_opens_on_a_dataset_on_which_the_reader_trained_two_models() -> None:
+    def on_digits(count: int) -> list[Record]:
+        conditions = {"dataset": "digits", "pipeline": "mine", "img_size": 32}
+        metrics = {"top1": reading("top1", 90.0, method="made up")}
+        return [measured(f"net{at}", task="accuracy", conditions=conditions, metrics=metrics) for at in range(count)]
+
+    for count, dataset in ((1, "imagenet-1k"), (2, "digits")):
+        gathered = own(*on_digits(count), *trained("wtf-deit3", 6, "published"))
+        data = page_data(replace(gathered, table=table_of(gathered.own)))
+        assert data.views.accuracies[data.opening.accuracy].scope.dataset == dataset
 
 
 def test_a_number_that_was_extrapolated_has_this_as_its_source() -> None:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from favor.analyze.comparison import DEFAULT_SCOPE, Scope
+import pandas as pd
+
+from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope
 from favor.analyze.creation import num_classes_of
 from favor.analyze.limits import Limit
+from favor.analyze.setting import Setting
 from favor.analyze.trainings import LEAST_TO_COMPARE, to_be_comparable
 from favor.metrics import METRICS
 from favor.records import Gathered
@@ -57,7 +60,7 @@ def page_data(gathered: Gathered, scope: Scope = DEFAULT_SCOPE, track: Track = u
     views = views_of(gathered.table, texts, scope, track)
     questions = questions_of(gathered.table, views, texts, track)
     command = shlex.join(["favor", "recommend", *(word for path in gathered.paths for word in ("--study", path))])
-    return PageData(views, questions, texts, _opening(views), command)
+    return PageData(views, questions, texts, _opening(views, gathered.table), command)
 
 
 def as_json(data: PageData) -> str:
@@ -147,26 +150,30 @@ def _has(views: Views, name: str) -> bool:
     return any(name in columns for columns in groups)
 
 
-def _opening(views: Views) -> Opening:
-    """The dataset that the reader measured on, else the usual one; the first cost that enough models have with it.
+def _opening(views: Views, table: pd.DataFrame) -> Opening:
+    """The dataset that the reader trained on, else the usual one; the first cost that enough models have with it.
 
-    The machine that the reader measured on goes first, too.
+    Costs are in the setting in which `favor pareto` compares them.
     """
     by_dataset = [
         position
         for position, view in enumerate(views.accuracies)
         if not view.scope.any_pipeline and view.pipeline is None
     ]
-    measured = [
-        position for position in by_dataset if (views.accuracies[position].rows["top1_source"] == "measured").any()
-    ]
-    usual = [position for position in by_dataset if views.accuracies[position].scope.dataset == _USUAL_DATASET]
-    accuracy = next(iter((*measured, *usual, *by_dataset)), -1)
+
+    def order(position: int) -> tuple[bool, bool]:
+        view = views.accuracies[position]
+        return not _is_own(view), view.scope.dataset != _USUAL_DATASET
+
+    accuracy = min(by_dataset, key=order, default=-1)
     shown = _larger_view(views, accuracy)
     trained = _known(views.accuracies[shown].columns, "top1") if shown >= 0 else set()
-    own_first = sorted(enumerate(views.settings), key=lambda entry: not entry[1].is_own)
+    comparison = Comparison(table, metrics=_FIRST_COSTS)
+    positions: dict[Setting | None, int] = {view.setting: at for at, view in enumerate(views.settings)}
     for name in _FIRST_COSTS:
-        for position, view in own_first:
+        position = positions.get(comparison.run_setting([name]))
+        if position is not None:
+            view = views.settings[position]
             least = LEAST_TO_COMPARE if view.is_own else _LEAST_TO_DRAW
             if len(_known(view.columns, name) & trained) >= least:
                 return Opening(shown, accuracy, position, name, "top1")
@@ -175,8 +182,15 @@ def _opening(views: Views) -> Opening:
     return Opening(shown, accuracy, 0 if views.settings else -1, "params", "top1")
 
 
+def _is_own(view: AccuracyView) -> bool:
+    """Whether the reader trained enough of the models to compare them."""
+    return int((view.rows["top1_source"] == "measured").sum()) >= LEAST_TO_COMPARE
+
+
 def _larger_view(views: Views, accuracy: int) -> int:
-    """The view to explore first: all pipelines of the dataset where the deciding one has few of the models."""
+    """The view to explore first: all pipelines of the dataset where others' deciding one has few of the models."""
+    if accuracy < 0 or _is_own(views.accuracies[accuracy]):
+        return accuracy
     for position, view in enumerate(views.accuracies):
         if view.scope.any_pipeline and view.scope.dataset == views.accuracies[accuracy].scope.dataset:
             few = len(_known(views.accuracies[accuracy].columns, "top1")) * _FEW < len(_known(view.columns, "top1"))

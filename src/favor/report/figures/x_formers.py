@@ -63,10 +63,10 @@ def x_formers_of(rows: pd.DataFrame) -> XFormers:
 def _embedding(name: str) -> str:
     """Convolutions are in the hybrids and in the convolutional transformers; the plain ones embed by a linear layer.
 
-    >>> _embedding("vix_vin_rope"), _embedding("vix_hybrid_vin"), _embedding("vix_ccn")
-    ('linear embedding', 'with convolutions', 'with convolutions')
+    >>> _embedding("vix_vin_rope"), _embedding("vix_vin(grid=16)"), _embedding("vix_ccn")
+    ('linear embedding', 'linear embedding', 'with convolutions')
     """
-    stem = name.removeprefix("vix_").partition("_rope")[0]
+    stem = name.removeprefix("vix_").partition("(")[0].removesuffix("_rope")
     return _PLAIN if stem in ("vit", "vip", "vil", "vin", "fnet", "mixer", "pit", "pip", "pin") else _CONVOLUTIONS
 
 
@@ -82,7 +82,7 @@ def x_formers_figure(table: pd.DataFrame, scope: Scope = DEFAULT_SCOPE) -> Figur
         return Figure(*identity, "The X-formers.", None, missing)
     info = x_formers_of(rows)
     caption = (
-        "Accuracy on CIFAR-10 against training memory, by the kind of attention (colour) and of embedding (marker). "
+        "Accuracy on CIFAR-10 against training memory, by the kind of attention (color) and of embedding (marker). "
         f"{sources_sentence(rows, drawn)}"
     )
     return Figure(*identity, caption, one_plot(_chart(info)), None)

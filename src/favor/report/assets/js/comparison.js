@@ -1,5 +1,8 @@
 // The models that the reader keeps, side by side.
 
+const FRONT_DRAWS = 1000; // as in `favor pareto`; fewer with many models
+const MOST_DRAWN = 1e6; // numbers of a metric, in all draws
+
 function drawComparison() {
   drawWhyHere();
   const kept = [...state.kept].map((index) => MODELS[index]);
@@ -21,22 +24,25 @@ function drawComparison() {
 // For each kept model: why it is on the front, or which models keep it off, in words.
 function drawWhyHere() {
   const box = byId("why-here");
-  const told = [...state.kept].filter((row) => plot.places.has(row)).map((row) => whyHere(row));
-  box.hidden = !told.length;
-  box.replaceChildren(...told.map((text) => make("li", {}, text)));
+  const kept = [...state.kept].filter((row) => plot.places.has(row));
+  const chances = chancesOnFront(kept);
+  box.hidden = !kept.length;
+  box.replaceChildren(...kept.map((row) => make("li", {}, whyHere(row, chances.get(row)))));
 }
 
-function whyHere(row) {
+function whyHere(row, chance) {
   const { xs, ys, flags, unequal } = plot.found;
   const [x, y] = [METRICS.get(state.x), METRICS.get(state.y)];
-  const sound = plot.shown.filter((index) => !isDoubtful(index));
-  const doubtful = plot.shown.length - sound.length;
+  const doubtful = plot.shown.filter(isDoubtful).length;
+  const flagged = plot.shown.filter((index) => flags[index] && !isDoubtful(index)).length;
+  const sound = plot.shown.filter((index) => !flags[index] && !isDoubtful(index));
   const { label, style } = MODELS[row];
   const said = (index) => `${formatQuantity(ys[index], y.unit)} and ${formatQuantity(xs[index], x.unit)}`;
   const who = `${label} (${style.title}) has ${y.title.toLowerCase()} ${formatQuantity(ys[row], y.unit)} and ${x.title.toLowerCase()} ${formatQuantity(xs[row], x.unit)}`;
-  const isRanked = (metric) => metric.better !== "neither" && !(unequal && isQuality(metric)) && !isDoubtful(row);
+  const isRanked = (metric) => metric.better !== "neither" && !(unequal && isQuality(metric)) && !isDoubtful(row) && !flags[row];
   const ranks = [[y, ys], [x, xs]].filter(([metric]) => isRanked(metric)).map(([metric, values]) => placeBy(row, metric, values, sound));
-  const left = doubtful ? ` (${doubtful} busy or contradictory left out)` : "";
+  const without = [...(flagged ? [`${flagged} flagged`] : []), ...(doubtful ? [`${doubtful} busy or contradictory`] : [])];
+  const left = without.length ? ` (${without.join(", ")} left out)` : "";
   const start = ranks.length ? `${who}: ${ranks.join(" and ")} of ${countOf(sound.length)} shown${left}.` : `${who}.`;
   if (x.better === "neither" || y.better === "neither") return start;
   if (flags[row]) return `${start} It is never on the front, because its accuracy belongs to another configuration: ${flags[row]}.`;
@@ -45,17 +51,51 @@ function whyHere(row) {
   if (isDoubtful(row)) return `${start} Its place is open: one of the numbers was measured on a busy machine or contradicts others.`;
   const worse = (index, metric, values) => (values[index] - values[row]) * sign(metric.name);
   const beating = sound.filter(
-    (other) => !flags[other] && worse(other, x, xs) <= 0 && worse(other, y, ys) <= 0 && (worse(other, x, xs) < 0 || worse(other, y, ys) < 0),
+    (other) => worse(other, x, xs) <= 0 && worse(other, y, ys) <= 0 && (worse(other, x, xs) < 0 || worse(other, y, ys) < 0),
   );
   if (beating.length) {
     const best = beating.reduce((a, b) => (worse(b, y, ys) < worse(a, y, ys) ? b : a));
     const others = beating.length > 1 ? `, and ${countOf(beating.length - 1)} more` : "";
-    return `${start} It is not on the front: ${MODELS[best].label} is at least as good on both axes (${said(best)})${others}. ${apartText(row, best)}`.trim();
+    return `${start} It is not on the front: ${MODELS[best].label} is at least as good on both axes (${said(best)})${others}.${certaintyText(chance, false)}`;
   }
   if (doubtful && !plot.front.includes(row)) return `${start} Its place is open: only models with a busy or contradictory number are at least as good on both axes.`;
-  const better = (metric, values) => sound.filter((other) => !flags[other] && worse(other, metric, values) < 0).length;
-  return `${start} It is on the front: ${countOf(better(y, ys))} beat it in ${y.title.toLowerCase()} and ${countOf(better(x, xs))} in ${x.title.toLowerCase()}, but none does so in one without being worse in the other.`;
+  const better = (metric, values) => sound.filter((other) => worse(other, metric, values) < 0).length;
+  return `${start} It is on the front: ${countOf(better(y, ys))} beat it in ${y.title.toLowerCase()} and ${countOf(better(x, xs))} in ${x.title.toLowerCase()}, but none does so in one without being worse in the other.${certaintyText(chance, true)}`;
 }
+
+// For each row, the share of draws from the intervals in which it is on the front, and whether that share is a probability.
+function chancesOnFront(rows) {
+  const { xs, ys, flags, unequal } = plot.found;
+  const [x, y] = [METRICS.get(state.x), METRICS.get(state.y)];
+  const among = plot.shown.filter((row) => !flags[row]);
+  const places = new Map(rows.filter((row) => among.includes(row)).map((row) => [row, among.indexOf(row)]));
+  if (!places.size || unequal || x.better === "neither" || y.better === "neither") return new Map();
+  const drawn = [[x, xs], [y, ys]].map(([metric, values]) => uncertaintyOf(metric, current(metric.name), values, among));
+  const [xSign, ySign] = [sign(x.name), sign(y.name)];
+  const draws = Math.max(100, Math.min(FRONT_DRAWS, Math.round(MOST_DRAWN / among.length)));
+  const random = normalNumbers(1);
+  const hits = new Map(rows.map((row) => [row, 0]));
+  for (let round = 0; round < draws; round++) {
+    const [left, low] = drawn.map((metric) => metric.draw(random));
+    for (const [row, at] of places) {
+      const isBeaten = among.some((_, other) => {
+        const [byX, byY] = [(left[other] - left[at]) * xSign, (low[other] - low[at]) * ySign];
+        return byX <= 0 && byY <= 0 && (byX < 0 || byY < 0);
+      });
+      if (!isBeaten) hits.set(row, hits.get(row) + 1);
+    }
+  }
+  return new Map([...places].map(([row, at]) => [row, { share: hits.get(row) / draws, isKnown: drawn.every(({ isKnown }) => isKnown[at]) }]));
+}
+
+// What the intervals say of a place on or off the front; nothing where they leave no doubt.
+function certaintyText(chance, isOnFront) {
+  if (!chance.isKnown) return " How certain that is is unknown, because one of its numbers has no interval.";
+  const share = isOnFront ? chance.share : 1 - chance.share;
+  return share >= CERTAIN ? "" : ` Given the intervals, it is on the front with a probability of ${chanceText(chance)}.`;
+}
+
+const isApart = (a, b, { exact }) => exact || (hasInterval(a) && hasInterval(b) && (a.high < b.low || b.high < a.low));
 
 // A number that was disturbed proves nothing.
 const isDoubtful = (row) => [state.x, state.y].some((metric) => isDisturbed(flagsIn(current(metric), row)));
@@ -64,16 +104,6 @@ const placeBy = (row, metric, values, among) => {
   const place = 1 + among.filter((other) => (values[other] - values[row]) * sign(metric.name) < 0).length;
   return `${ordinal(place)} by ${metric.title.toLowerCase()}`;
 };
-
-// Whether the difference is larger than what the intervals leave open.
-function apartText(row, other) {
-  const apart = [state.x, state.y].map((name) => {
-    const [a, b] = [row, other].map((index) => readingOf(current(name), index));
-    if (METRICS.get(name).exact) return a.value !== b.value;
-    return hasInterval(a) && hasInterval(b) && (a.high < b.low || b.high < a.low);
-  });
-  return apart.some(Boolean) ? "" : "The intervals of the two overlap or are unknown, so this may be chance.";
-}
 
 function comparisonHead(model) {
   const drop = () => {
@@ -89,11 +119,12 @@ function comparisonRow(metric, kept) {
   const flags = flagsOn(name);
   const readings = kept.map(({ index }) => readingOf(current(name), index));
   const isRanked = (reading, at) => reading !== null && !flags[kept[at].index];
-  const values = readings.filter(isRanked).map((reading) => reading.value);
+  const ranked = readings.filter(isRanked);
   const unequal = isQuality(metric) ? unequalLengths(state.accuracy, kept.map(({ index }) => index)) : null;
-  const least = better === "neither" || values.length < 2 || unequal ? null : values.reduce((a, b) => (b * sign(name) < a * sign(name) ? b : a));
-  // Where the best number was disturbed, nobody knows which is the best.
-  const best = readings.some((reading) => reading?.value === least && isDisturbed(reading.flags)) ? null : least;
+  const first = better === "neither" || ranked.length < 2 || unequal ? null : ranked.reduce((a, b) => (b.value * sign(name) < a.value * sign(name) ? b : a));
+  // The best number is better beyond the intervals; a disturbed one proves nothing.
+  const isSure = (other) => !isDisturbed(other.flags) && (other.value === first.value || isApart(first, other, metric));
+  const best = first !== null && ranked.every(isSure) ? first.value : null;
   return make(
     "tr",
     {},

@@ -36,6 +36,7 @@ function setUpExplorer() {
   byId("from").addEventListener("change", (event) => change(() => (state.from = Number(event.target.value) || null)));
   byId("to").addEventListener("change", (event) => change(() => (state.to = Number(event.target.value) || null)));
   byId("more-limits").addEventListener("change", (event) => addLimit(event.target.value));
+  byId("front-box").addEventListener("toggle", drawFrontList);
   byId("reset").addEventListener("click", () => change(resetFilters));
   new ResizeObserver(drawExplorer).observe(box);
 }

@@ -57,6 +57,7 @@ window.favor = {
   openView,
   decide,
   chancesOf,
+  chancesOnFront,
   verdictOf,
   reasons,
   paretoFront,

@@ -207,7 +207,7 @@ function drawStatus({ known, drawn, kept, flags, beyond, unequal }, front, hasFr
   const lacking = MODELS.length - known.length;
   if (lacking) told.push(`${lacking} not drawn: one of the two numbers is unknown here`);
   byId("status").textContent = told.join(" · ");
-  byId("front").textContent = front.map((row) => MODELS[row].label).join(", ");
+  drawFrontList();
   byId("front-box").hidden = !hasFront || !front.length;
   if (!known.length) {
     const words = `No model has both ${METRICS.get(state.x).title} and ${METRICS.get(state.y).title} here.`;
@@ -218,4 +218,13 @@ function drawStatus({ known, drawn, kept, flags, beyond, unequal }, front, hasFr
   byId("unsure-key").hidden = !plot.layers.points.querySelector(".unsure");
   byId("doubtful-key").hidden = !plot.layers.points.querySelector(".doubtful");
   byId("simulated-key").hidden = !["x", "y"].some((axis) => sourcesIn(current(state[axis])).includes("simulated"));
+}
+
+// Who is on the front, with the probability where it is not certain; drawn only where the reader sees it.
+function drawFrontList() {
+  if (!byId("front-box").open) return;
+  const chances = chancesOnFront(plot.front);
+  const doubt = (chance) => (chance.isKnown && chance.share >= CERTAIN ? "" : ` (${chanceText(chance)})`);
+  const told = plot.front.map((row) => `${MODELS[row].label}${doubt(chances.get(row))}`);
+  byId("front").textContent = `${told.join(", ")}. In parentheses: the probability of being on the front, given the intervals, where it is below 95 %.`;
 }
