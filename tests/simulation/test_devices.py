@@ -63,6 +63,9 @@ def test_a_file_of_a_users_own_is_a_device(tmp_path):
     ("change", "told"),
     [
         (("clock_mhz: 1000", "clock_mhz: -1"), "clock_mhz"),
+        (("clock_mhz: 1000", "clock_mhz: 1.0"), "mine.yaml:6: clock_mhz: 2.5e[+]05 float32 products .*check the units"),
+        (("compute_capability: 8.6", "compute_capability: 86"), "mine.yaml:4: compute_capability: .*less than 20"),
+        (("bandwidth_gb_s: 100", "bandwidth_gb_s: 0.1"), "mine.yaml:8: bandwidth_gb_s: 1e[+]05 operations per byte"),
         (("clock_mhz: 1000", "clock: 1000"), "did you mean 'clock_mhz'"),
         (("multiprocessors: 10\n", ""), "multiprocessors: Field required"),
         (('sources: ["its box"]', "sources: []"), "sources"),

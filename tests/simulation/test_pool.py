@@ -2,8 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -44,6 +48,40 @@ def test_a_process_that_is_killed_is_told(calibration, monkeypatch):
     monkeypatch.setattr(pool, "_Job", Broken)
     with pytest.raises(WorkError, match="hydra_xs4: a worker was killed"):
         list(simulate_several(NAMES[:1], [device("a100")], REQUEST, calibration, {}, processes=2))
+
+
+KILLED = """
+import os, psutil, signal
+from favor.simulation.calibration import shipped_calibration
+from favor.simulation.devices import device
+from favor.simulation.pool import simulate_several
+from favor.simulation.simulation import SimulationRequest
+
+next(simulate_several(["vit_xs4"] * 3, [device("t4")], SimulationRequest(), shipped_calibration(), {}, processes=2))
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_when_the_main_process_is_killed():
+    main = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+    # Not to the end of the output, which workers that are left would hold open.
+    workers = [int(pid) for pid in main.stdout.readline().split()]
+    assert workers
+    assert main.wait(timeout=60) == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while (left := [pid for pid in workers if is_running(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_record_is_used_again_only_for_the_image_size_and_the_attention_of_its_request(calibration):

@@ -15,6 +15,9 @@ Positive = Annotated[float, Field(ge=1e-6, le=1e9)]
 _DOUBLED = 96  # float32 products per cycle of a multiprocessor, between 64 and 128
 _LANES = 32  # numbers that a multiprocessor of any generation loads or stores per cycle
 _VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
+_FLOAT32_PER_CYCLE, _FLOPS_PER_BYTE = (16, 512), (2, 2000)
+"""Far outside those of any GPU (64 to 138 products per cycle of a multiprocessor, 14 to 403 half-precision operations
+per byte from memory): a number beyond them is in another unit than its key."""
 # Bounds alone let NaN through: it is neither below nor above any.
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -38,7 +41,7 @@ class Device(BaseModel):
     name: str = Field(min_length=1)
     title: str = Field(min_length=1)
     aliases: tuple[str, ...] = ()
-    compute_capability: Positive
+    compute_capability: float = Field(ge=1, lt=20)  # 8.6, not 86
     multiprocessors: int = Field(ge=1, le=1024)
     clock_mhz: Positive
     tflops: Peaks
@@ -129,8 +132,16 @@ class Device(BaseModel):
     @property
     def has_doubled_lanes(self) -> bool:
         """Whether a multiprocessor has 128 CUDA cores for float32 and not 64, judged by its peak."""
-        per_cycle = self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
-        return self.compute_capability >= _AMPERE and per_cycle > _DOUBLED
+        return self.compute_capability >= _AMPERE and self.float32_per_cycle > _DOUBLED
+
+    @property
+    def float32_per_cycle(self) -> float:
+        """Float32 products per cycle of a multiprocessor, judged by its peak.
+
+        >>> round(device("a100").float32_per_cycle)
+        64
+        """
+        return self.peak_flops("fp32") / (2 * self.multiprocessors * self.clock)
 
     @property
     def has_early_matrix_units(self) -> bool:
@@ -220,8 +231,18 @@ def _checked(source: YamlFile) -> Device:
         if key not in known:
             raise source.error((key,), unknown_name("key of a device", key, known))
     try:
-        return Device.model_validate(content)
+        found = Device.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         given = f", not {shown(first['input'])}" if first["type"] != "missing" else ""
         raise source.error(first["loc"], first["msg"] + given) from error
+    per_byte = found.peak_flops("fp16") / found.bandwidth
+    for key, value, (least, most), what, keys in (
+        ("clock_mhz", found.float32_per_cycle, _FLOAT32_PER_CYCLE, "float32 products per cycle and multiprocessor",
+         "tflops.fp32, multiprocessors and clock_mhz"),
+        ("bandwidth_gb_s", per_byte, _FLOPS_PER_BYTE, "operations per byte", "tflops.fp16 and bandwidth_gb_s"),
+    ):  # fmt: skip
+        if not least <= value <= most:
+            why = f"{value:.3g} {what}, outside {least} to {most}, is no GPU's; check the units of {keys}"
+            raise source.error((key,), why)
+    return found

@@ -2,12 +2,14 @@
 
 import gc
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import torch
 from msgspec.structs import replace
@@ -122,8 +124,16 @@ def already_simulated(
 
 
 def _begin(plugins: Sequence[Path]) -> None:
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     # A trace is a million small, long-lived objects: garbage collection would take a fifth of the time.
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     for file in plugins:
         load_plugin(file)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the main process is killed: it would wait for work forever."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
