@@ -77,6 +77,8 @@ def test_an_option_that_a_command_has_and_a_word_that_is_not_an_option_are_taken
         (["simulate", "vit_s16", "--on", "a100"], "--on is now --device NAME"),
         (["simulate", "vit_s16", "--device", "a100", "--into", "x"], "--into is now --study DIR"),
         (["import", "timm", "results-imagenet.csv", "--into", "x"], "--into is now --study DIR"),
+        (["report", "--study", "x"], "favor report takes the study without an option: favor report DIR"),
+        (["status", "--study=x"], "favor status takes the study without an option: favor status DIR"),
         (["export", "x", "--csv"], f"`favor export` is now `favor {OLD_COMMANDS['export']}`"),
     ],
 )

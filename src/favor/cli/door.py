@@ -55,7 +55,7 @@ class Door(TyperGroup):
 
 
 def _refuse_old_options(command: Any, words: list[str]) -> None:
-    """Refuse an old option if the command has its replacement."""
+    """Refuse an old option if the command has its replacement, and `--study` if the command takes studies as they are."""
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     has = {option for parameter in command.params for option in parameter.opts}
@@ -64,3 +64,9 @@ def _refuse_old_options(command: Any, words: list[str]) -> None:
         new, spelled = OLD_OPTIONS.get(option, ("", ""))
         if option not in has and new in has:
             raise RequestError(f"{option} is now {spelled}")
+        if option == "--study" and option not in has and any(_is_study(parameter) for parameter in command.params):
+            raise RequestError(f"favor {command.name} takes the study without an option: favor {command.name} DIR")
+
+
+def _is_study(parameter: Any) -> bool:
+    return parameter.param_type_name == "argument" and (parameter.help or "").lower().startswith("study folder")
