@@ -53,7 +53,10 @@ def stderr_console() -> "Console":
 
 
 def safe_console(**options: object) -> "Console":
-    """A console that spells out control characters in its input and keeps rich's own styles."""
+    """A console that spells out control characters in its input and keeps rich's own styles.
+
+    It prints `:three:` as it is, where rich would print an emoji: a sentence may have a name between two colons.
+    """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -62,4 +65,4 @@ def safe_console(**options: object) -> "Console":
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
-    return SafeConsole(**options)  # type: ignore[arg-type]
+    return SafeConsole(emoji=False, **options)  # type: ignore[arg-type]

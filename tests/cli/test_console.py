@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from favor.cli import main
-from favor.cli.console import emit_json, emit_table, emit_text
+from favor.cli.console import emit_json, emit_line, emit_table, emit_text
 from favor.terminal import note
 from favor.text import on_one_line, printable
 
@@ -53,6 +53,11 @@ def test_titles_columns_and_cells_are_not_read_as_markup(capsys: pytest.CaptureF
     emit_table("x[/y] on [red]z", ("[/a]", "[bold]b"), [("[/c]", "[link]d")], right=("[bold]b",))
     told = capsys.readouterr().out
     assert all(text in told for text in ("x[/y] on [red]z", "[/a]", "[bold]b", "[/c]", "[link]d"))
+
+
+def test_a_name_between_colons_is_not_printed_as_an_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_line("vit_ti16 after 1 epoch of folder:cat: 1 of 1 correct")
+    assert capsys.readouterr().out == "vit_ti16 after 1 epoch of folder:cat: 1 of 1 correct\n"
 
 
 def test_a_reader_that_stops_reading_gets_no_error() -> None:

@@ -269,6 +269,19 @@ def test_images_in_folders_below_a_class_belong_to_it(tmp_path: Path) -> None:
     assert "ant/2024/june/7.png" in names(data.train) + names(data.evaluation)
 
 
+def test_links_to_folders_and_files_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    photos(tmp_path / "album")
+    photos(tmp_path / "disk", classes=("june",))
+    ant = tmp_path / "album" / "ant"
+    for name, target in (("2024", tmp_path / "disk"), ("all", tmp_path / "album"), ("itself", Path("itself"))):
+        (ant / name).symlink_to(target)
+    (tmp_path / "disk" / "back").symlink_to(ant)
+    (ant / "5.png").symlink_to(ant / "4.png")
+    images, _ = images_below(ant)
+    linked = [f"{place}/{k}.png" for place in ("2024/june", "all/bee") for k in range(5)]
+    assert images == sorted([*linked, *(f"{k}.png" for k in range(6))])
+
+
 def test_the_evaluation_images_of_a_training_stay_its_own_when_more_images_come(tmp_path: Path) -> None:
     before = names(opened(photos(tmp_path)).evaluation)
     photos(tmp_path, 40)

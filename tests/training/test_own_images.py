@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 import favor
 from favor.cli import app
+from favor.cli.train import _count_images
 from favor.data.augment import Normalization
 from favor.data.framing import Framing
 from favor.data.loader import BatchPlan
@@ -119,6 +121,18 @@ def test_a_folder_is_learned_without_a_word_of_configuration(tuned: tuple[Path, 
     assert f"report: {folder / 'report.html'}" in done.stderr
 
 
+def test_a_class_without_evaluation_images_is_named_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = paint(tmp_path / "photos")
+    assert _count_images(f"folder:{photos}") == 16
+    assert "leaves out" not in capsys.readouterr().err
+    for k in range(1, 10):
+        (photos / "röd sky" / f"IMG {k}.JPG").unlink()
+    assert _count_images(f"folder:{photos}") == 9
+    assert "warning: the accuracy leaves out röd sky: no evaluation images" in capsys.readouterr().err
+
+
 def test_the_report_holds_its_pictures_and_reaches_nobody(tuned: tuple[Path, Path, Result]) -> None:
     page = (tuned[1] / "report.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 4
@@ -162,6 +176,21 @@ def test_evaluate_takes_all_images_of_another_folder_and_the_split_of_its_own(
     (others / "green tree").mkdir()
     with pytest.raises(RequestError, match="class 'green tree' is not among .*; remove its folder, or train"):
         images(f"folder:{others}")
+
+
+def test_images_that_were_moved_are_not_evaluated_on_what_was_trained_on(
+    tmp_path: Path, tuned: tuple[Path, Path, Result]
+) -> None:
+    photos, folder, _ = tuned
+    run_folder, moved = shutil.copytree(folder, tmp_path / "run"), shutil.copytree(photos, tmp_path / "moved")
+    kept = json.loads((run_folder / FILE).read_text())
+    (run_folder / FILE).write_text(json.dumps(kept | {"data": f"folder:{tmp_path / 'gone'}"}))
+    with pytest.raises(RequestError, match="the images of this run are not there; name them with --data folder:PATH"):
+        run("evaluate", run_folder, *HERE)
+    _, data, scores = evaluate_checkpoint(run_folder, f"folder:{moved}", CPU, Processes(), 64, 0)
+    assert (scores.images, data.place) == (4, str(moved))
+    paint(moved, 11)  # another set of images
+    assert evaluate_checkpoint(run_folder, f"folder:{moved}", CPU, Processes(), 64, 0)[2].images == 22
 
 
 def test_evaluate_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, tuned: tuple[Path, Path, Result]) -> None:
@@ -402,6 +431,15 @@ def test_weights_of_timm_bring_the_preprocessing_of_the_file_beside_them_or_of_t
         carried_by(file, "vit_ti16")
     beside.unlink()
     assert carried_by(file, "linformer_s16").keys == ()
+
+
+def test_weights_behind_a_link_are_read_by_the_name_of_the_link(tmp_path: Path) -> None:
+    """In the cache of the Hugging Face Hub, a `model.safetensors` is a link to a file that is named by its hash."""
+    blob, file = tmp_path / "a1dec8f1", tmp_path / "model.safetensors"
+    checkpoint_of("tiny_vit", tmp_path / "start.safetensors").rename(blob)
+    file.symlink_to(blob.name)
+    photos = paint(tmp_path / "photos", 2)
+    run("finetune", file, "--data", f"folder:{photos}", *ASKED, "--epochs", "1", "--study", tmp_path / "study")
 
 
 def test_a_mean_of_zero_is_read_from_a_config_and_a_crop_ratio_near_zero_is_refused(tmp_path: Path) -> None:

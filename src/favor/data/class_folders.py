@@ -174,10 +174,23 @@ def _draw(relative: str) -> bytes:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if _is_of_people(name)]
-        below = os.path.relpath(parent, folder)
-        yield from (file if below == os.curdir else os.path.join(below, file) for file in files if _is_of_people(file))  # noqa: PTH118
+    """The files in a folder and below it, in no order; a link to a folder is followed unless it leads back up."""
+    waiting: list[tuple[str, str, tuple[str, ...]]] = [(str(folder), "", ())]
+    while waiting:
+        place, below, above = waiting.pop()
+        real = os.path.realpath(place)
+        if real in above:
+            continue
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if not _is_of_people(entry.name):
+                    continue
+                relative = os.path.join(below, entry.name)  # noqa: PTH118 - a million of them
+                # Unlike `is_dir`, `isdir` raises no error for a link to itself, but it reads every file's status.
+                if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():  # noqa: PTH112
+                    waiting.append((entry.path, relative, (*above, real)))
+                else:
+                    yield relative
 
 
 def _is_image_of_people(name: str) -> bool:

@@ -134,7 +134,7 @@ def _checkpoint(study: StudyFile, names: Sequence[str], source: Source) -> str |
     if "int8" not in study.precisions:
         raise RequestError("only int8 depends on weights; add --precision int8, or leave it out")
     pushed = study.checkpoint.startswith(HUB)
-    path = Path(study.checkpoint) if pushed else (Path(source.place).parent / study.checkpoint).resolve()
+    path = Path(study.checkpoint) if pushed else _absolute(Path(source.place).parent / study.checkpoint)
     trained, _ = load_model_file(checkpoint_file(path))
     if list(names) != [trained.model]:
         raise RequestError(f"{study.checkpoint} holds {trained.model}; measure that model alone")
@@ -250,7 +250,7 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
         ),
     }
     if stage.init is not None and not stage.init.startswith((TIMM, HUB)):
-        changes["init"] = str((folder / stage.init).resolve())
+        changes["init"] = str(_absolute(folder / stage.init))
     resolved = stage.model_copy(update=changes)
     recipe = _checked_recipe(resolved, source, path)
     for model in names:
@@ -310,6 +310,11 @@ def _check_run_folders(
                     "give one of the two a `name:`",
                 )
             seen[key] = number
+
+
+def _absolute(file: Path) -> Path:
+    """The absolute path of a file; a link is not followed, since its name may say more, as in the Hub's cache."""
+    return file.parent.resolve() / file.name
 
 
 def _present_data(text: str, folder: Path) -> str:

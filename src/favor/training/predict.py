@@ -35,7 +35,7 @@ from favor.training.distributed import Processes
 from favor.training.evaluation import Scores, score
 from favor.training.initial_weights import checkpoint_file
 from favor.training.preprocessing import fill_of, framing_for, framing_of, normalization_for, normalization_of
-from favor.training.run_data import RunData, open_run_data, read_run_data
+from favor.training.run_data import RunData, moved_to, open_run_data, read_run_data
 from favor.training.state import Trained, some
 from favor.zoo.checkpoints import (
     Checkpoint,
@@ -146,10 +146,19 @@ def open_classifier(
         normalization_of(trained.recipe),
         device.torch_device,
         _runner(model, Precision.named(precision, device.kind), device),
-        f"after {trained.epochs:g} epochs of {trained.dataset}",
+        _after(trained.epochs, trained.dataset),
         top1=trained.top1,
         precision=precision,
     )
+
+
+def _after(epochs: float, dataset: str) -> str:
+    """How long a model was trained.
+
+    >>> _after(1.0, "digits"), _after(2.5, "digits")
+    ('after 1 epoch of digits', 'after 2.5 epochs of digits')
+    """
+    return f"after {epochs:g} {'epoch' if epochs == 1 else 'epochs'} of {dataset}"
 
 
 def _runner(model: nn.Module, precision: Precision, device: Device) -> Callable[[Tensor], Tensor]:
@@ -256,9 +265,7 @@ def _exported(file: Path, device: Device) -> Classifier:
         Normalization(exported.mean, exported.std),
         torch.device("cpu"),
         run,
-        f"with {exported.source}"
-        if exported.epochs is None
-        else f"after {exported.epochs:g} epochs of {exported.dataset}",
+        f"with {exported.source}" if exported.epochs is None else _after(exported.epochs, exported.dataset),
         exported.class_names,
         precision=exported.precision,
     )
@@ -310,9 +317,16 @@ def _evaluated_on(path: Path, trained: Classifier, data: str | None, published: 
     if data is None:
         return own_data(path, trained.dataset, trained.classes, opened)
     request, kept = parse(data), None if published else run_data_of(path)
-    if kept and request.known.needs_path and request.path and parse(kept.data).path == request.path.resolve():
+    if kept is None or request.path is None or not request.known.needs_path:
+        return opened(data)
+    if parse(kept.data).path == request.path.resolve():
         return open_run_data(kept, trained.classes)
-    return opened(data)
+    found = opened(data)
+    moved = moved_to(data, found, kept)
+    if moved is None:
+        return found
+    _log.warning("%s has the images of this run; evaluating on those that it was not trained on", data)
+    return open_run_data(moved, trained.classes)
 
 
 def own_data(

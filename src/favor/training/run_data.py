@@ -4,6 +4,8 @@ It is a separate file, so that a model file that is given away does not reveal i
 """
 
 import hashlib
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -12,7 +14,7 @@ from favor.atomic_file import write_whole
 from favor.data.archive import is_archive, unpacked
 from favor.data.folder import open_with_evaluation
 from favor.data.image_files import FolderPlaces, ImageFiles
-from favor.data.names import find, parse
+from favor.data.names import parse
 from favor.data.opening import open_data
 from favor.data.sources import DataSet, ImageSource
 from favor.errors import RequestError, path_text
@@ -62,12 +64,25 @@ def open_run_data(kept: RunData, classes: tuple[str, ...]) -> DataSet:
     if kept.evaluation is None:
         return open_data(kept.data)
     request = parse(kept.data)
-    place = find(request)
+    place = request.path if _is_there(kept) else None
     if place is None or not (place.is_dir() or is_archive(place)):
         raise RequestError(f"{kept.data}: the images of this run are not there; name them with --data folder:PATH")
     root = unpacked(place) if is_archive(place) else place
     splits = open_with_evaluation(root, classes, kept.evaluation)
     return DataSet(request.known.name, classes, splits.train, splits.evaluation, str(place))
+
+
+def moved_to(text: str, found: DataSet, kept: RunData) -> RunData | None:
+    """What the file of a run would say of `text`, if its images were moved there; `found` are all images there."""
+    names = _names(found.evaluation)
+    if kept.evaluation is None or names is None or _is_there(kept):
+        return None
+    held_out = set(kept.evaluation)
+    in_order = sorted(names, key=lambda name: name in held_out)  # the training images come first
+    if _digest_of(in_order) != kept.images:
+        return None
+    request = parse(text)
+    return kept.model_copy(update={"data": f"{request.known.name}:{request.path}"})
 
 
 def has_changed(kept: RunData) -> bool:
@@ -88,12 +103,23 @@ def _described(text: str, data: DataSet) -> RunData:
 
 def _digest(data: DataSet, by_name: bool = True) -> str:
     """A hash of the images' names, or of their number if they have no names."""
-    digest = hashlib.sha256()
+    named: list[str] = []
     for source in (data.train, data.evaluation):
-        names = _names(source) if by_name else None
-        for name in names or [str(len(source))]:
-            digest.update(name.encode(errors="surrogateescape") + b"\0")
+        named += (_names(source) if by_name else None) or [str(len(source))]
+    return _digest_of(named)
+
+
+def _digest_of(names: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(name.encode(errors="surrogateescape") + b"\0")
     return digest.hexdigest()
+
+
+def _is_there(kept: RunData) -> bool:
+    """Whether the folder or archive of a run's images exists."""
+    path = parse(kept.data).path
+    return path is not None and os.path.exists(path)  # noqa: PTH110 - Path.exists raises on names that are too long
 
 
 def _names(source: ImageSource) -> list[str] | None:
