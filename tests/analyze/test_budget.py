@@ -136,6 +136,38 @@ def test_own_recipes_of_one_name_and_version_are_told_apart_by_their_values() ->
     }
 
 
+def test_a_run_that_was_resumed_elsewhere_is_one_curve_with_the_costs_of_both_parts() -> None:
+    before = a_run("vit", [40.0, 60.0], of=4, hours=1.0, processes=8, micro_batch_size=12)
+    after = a_run("vit", [0.0, 0.0, 70.0, 80.0], of=4, hours=3.0, processes=4, micro_batch_size=25, host="home")[2:]
+    [curve] = curves_of(before, after).values()
+    assert (curve.finished, curve.seeds, curve.unfinished_seeds) == (True, 1, 0)
+    assert [point.hours for point in curve.points] == [1.0, 2.0, 5.0, 8.0]
+    assert curve.machine.count("host") == 2
+    back = a_run("vit", [0.0] * 3 + [80.0], of=4, hours=1.0, processes=8, micro_batch_size=12)[3:]
+    [curve] = curves_of(before, after[:1], back).values()
+    assert [point.hours for point in curve.points] == [1.0, 2.0, 5.0, 6.0]
+
+
+def test_two_runs_from_the_start_are_two_curves_even_if_one_is_unfinished() -> None:
+    here, there = a_run("vit", [40.0, 60.0], of=4), a_run("vit", [40.0, 60.0, 70.0, 80.0], host="home")
+    assert [len(curve.points) for curve in curves_of(here, there).values()] == [2, 4]
+    mixed = [record for both in zip(here, there, strict=False) for record in both] + there[2:]
+    assert [len(curve.points) for curve in curves_of(mixed).values()] == [2, 4]
+
+
+def test_runs_with_other_micro_batches_cost_other_hours_and_are_named_by_them() -> None:
+    runs = curves_of(
+        a_run("vit", [40.0], hours=1.0, processes=1, micro_batch_size=100),
+        a_run("vit", [40.0], hours=3.0, processes=1, micro_batch_size=10),
+    )
+    assert {name: curve.last.hours for name, curve in runs.items()} == {
+        "vit (micro_batch_size=100)": 1.0,
+        "vit (micro_batch_size=10)": 3.0,
+    }
+    one, two = a_run("vit", [40.0], processes=1), a_run("vit", [40.0], processes=2)
+    assert list(curves_of(one, two)) == ["vit (processes=1)", "vit (processes=2)"]
+
+
 def test_a_short_schedule_that_has_ended_is_compared_with_a_long_one() -> None:
     runs = curves_of(a_run("vit", [60.0, 70.0]), a_run("vit", [50.0, 60.0, 70.0, 80.0]))
     result = over_budget(tuple(runs.values()), "images", margin=1.0).comparison

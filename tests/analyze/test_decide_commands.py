@@ -420,6 +420,41 @@ def test_effects_in_own_trainings_stand_before_those_in_print_and_are_not_mixed_
     assert "+20 points" in told
 
 
+def test_effects_name_the_training_that_counts_and_take_another(tmp_path: Path) -> None:
+    trainings = (("mine@1", 100, 20.0), ("mine@1", 10, 5.0), ("other@1", 10, 9.0))
+    append(
+        tmp_path,
+        [
+            Record(
+                name=name,
+                model=card_fields()[name],
+                task="accuracy",
+                source="measured",
+                conditions={
+                    "dataset": "cifar10",
+                    "pipeline": pipeline,
+                    "img_size": 32,
+                    "epochs": epochs,
+                    "final": True,
+                },
+                metrics={"top1": reading("top1", top1, method="test")},
+            )
+            for pipeline, epochs, gain in trainings
+            for name, top1 in (("vix_vit", 50.0), ("vix_hybrid_vit", 50.0 + gain))
+        ],
+    )
+    study = ("--study", str(tmp_path))
+    for options, mean, named in ((), 20.0, "pipeline mine@1, 100 epochs"), (("--pipeline", "other@1"), 9.0, "other@1"):
+        done = run("effects", *study, *options, "--json")
+        [own] = [entry for entry in json.loads(done.stdout) if entry["source"] == "measured"]
+        assert (own["n"], own["mean"]) == (1, mean)
+        assert named in done.stderr.partition("other pipelines")[0]
+    for options, why in ((study, "unknown pipeline with accuracies"), ((), "no two X-formers of yours form a pair")):
+        refused = CliRunner().invoke(app, ["effects", *options, "--pipeline", "none@1"])
+        assert isinstance(refused.exception, RequestError)
+        assert why in str(refused.exception)
+
+
 def test_effects_take_the_best_seeds_if_asked(tmp_path: Path) -> None:
     trained = {"dataset": "cifar10", "pipeline": "mine@1", "img_size": 32, "final": True}
     records = [

@@ -8,10 +8,13 @@ from scipy import stats
 from favor.analyze.budget import late_flips
 from favor.analyze.effects import (
     PairedDifference,
+    convolutional_embedding_pairs,
     effect_of_condition,
     effect_of_model,
     left_out_of_effects,
+    linear_attention_pairs,
     paired_effect,
+    rotary_position_pairs,
     x_former_effects,
 )
 from favor.analyze.trainings import Scope
@@ -234,3 +237,29 @@ def test_an_effect_says_how_seeds_count_and_the_papers_is_of_the_best() -> None:
     effects = x_former_effects(pd.DataFrame(rows))
     assert [(effect.source, effect.seeds) for effect in effects] == [("measured", "mean"), ("published", "best")]
     assert {effect.seeds for effect in x_former_effects(pd.DataFrame(rows), "train_memory")} == {None}
+
+
+def test_of_several_own_trainings_one_counts_since_two_results_of_a_pair_are_not_two_pairs() -> None:
+    def ran(name: str, pipeline: str, top1: float, epochs: int) -> dict[str, object]:
+        trained = {"dataset": "cifar10", "source": "measured", "status": "ok", "img_size": 32, "final": True}
+        return {"name": name, "pipeline": pipeline, "top1": top1, "epochs": epochs, "recipe.epochs": epochs, **trained}
+
+    table = pd.DataFrame(
+        [
+            ran(name, pipeline, top1 + gain, epochs)
+            for pipeline, epochs, top1 in (("p@1", 5, 40.0), ("p@1", 50, 60.0), ("q@1", 5, 20.0))
+            for name, gain in (("vix_vit", 0.0), ("vix_vin", epochs / 10))
+        ]
+    )
+    assert [pair.base_value for effect in x_former_effects(table) for pair in effect.pairs] == [60.0]
+    [of_q] = x_former_effects(table, scope=Scope(pipeline="q@1"))
+    assert [pair.base_value for pair in of_q.pairs] == [20.0]
+    [of_any] = x_former_effects(table, scope=Scope(any_pipeline=True))
+    assert of_any.n == 3
+
+
+def test_x_formers_with_the_same_settings_are_paired() -> None:
+    names = ["vix_vit(grid=16)", "vix_vin(grid=16)", "vix_hybrid_vit(grid=16)", "vix_vit_rope(grid=16)", "vix_vin"]
+    assert linear_attention_pairs(names, "nystrom") == [("vix_vit(grid=16)", "vix_vin(grid=16)")]
+    assert convolutional_embedding_pairs(names) == [("vix_vit(grid=16)", "vix_hybrid_vit(grid=16)")]
+    assert rotary_position_pairs(names) == [("vix_vit(grid=16)", "vix_vit_rope(grid=16)")]

@@ -249,6 +249,19 @@ def test_a_high_quantile_is_given_with_its_interval_or_not_at_all_and_the_record
     assert not [key for key in found.environment if key.endswith("_missing")]
 
 
+def test_the_budget_that_a_missing_quantile_needs_allows_for_calls_that_other_programs_slow_down():
+    bench, device, findings = fake_bench(budget=1)
+    slow = itertools.cycle((1, 1, 1, 1, 100))
+    measure_inference(bench, FakeWork(device, lambda batch: 0.01, slow), a_job(batch_size=1))
+    why = str(findings.environment["latency_p99_missing"])
+    enough = int(why.partition("--budget ")[2].split()[0])
+    assert enough == 20
+    with_budget, device, found = fake_bench(budget=enough)
+    slow = itertools.cycle((1, 1, 1, 1, 100))
+    measure_inference(with_budget, FakeWork(device, lambda batch: 0.01, slow), a_job(batch_size=1))
+    assert "latency_p99" in found.metrics
+
+
 def test_latency_may_take_four_budgets_where_that_is_enough_for_p99_and_no_longer_where_it_is_not():
     def seconds_of_latency(per_call: float) -> float:
         bench, device, _ = fake_bench(budget=1.0)
@@ -404,6 +417,10 @@ def test_the_update_counts_once_however_often_gradients_are_gathered():
     assert times.accumulated(8) == times.step
     assert times.accumulated(80).value == pytest.approx(10 * 0.8 + 0.2)
     assert times.accumulated(80).high == pytest.approx(10 * 1.0 + 0.2)
+
+
+def test_a_noisy_step_over_many_batches_takes_at_least_as_long_as_over_one():
+    assert StepTime(8, Estimate(1.0, 0.3, 1.5), update=0.5).accumulated(80) == Estimate(5.5, 0.3, 10.5)
 
 
 def test_a_rate_has_the_interval_of_its_time_turned_round():

@@ -17,16 +17,27 @@ import pandas as pd
 from favor.analyze.intervals import CONFIDENCE
 from favor.analyze.reasons import disturbed_rows
 from favor.analyze.selection import complete_rows, require_columns
-from favor.analyze.setting import QUALITY_CONDITIONS, RUN_CONDITIONS, SEEDS, SOURCES, column_of, known_conditions
+from favor.analyze.setting import (
+    QUALITY_CONDITIONS,
+    RUN_CONDITIONS,
+    SEEDS,
+    SOURCES,
+    column_of,
+    known_conditions,
+    numbered_settings,
+)
 from favor.analyze.signed_rank import signed_rank_p
 from favor.analyze.trainings import (
     DEFAULT_SCOPE,
     Scope,
     are_unequal,
+    chosen_setting,
+    has_accuracy,
     is_early,
     results,
     said_lengths,
     timed_epochs,
+    trainings,
 )
 from favor.errors import RequestError
 from favor.metrics import metric as glossary_entry
@@ -293,7 +304,8 @@ def rotary_position_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
 def x_former_effects(table: pd.DataFrame, metric: str = "top1", scope: Scope = DEFAULT_SCOPE) -> list[PairedEffect]:
     """What linear attention, convolutional embedding and rotary positions change, the reader's own results first.
 
-    Results of different sources are not mixed; changes without a pair are left out.
+    Results of different sources are not mixed; changes without a pair are left out. Of several trainings of the same
+    models on a dataset, one counts: two results of a pair are not two pairs.
     """
     table = table[table["name"].astype(str).str.startswith("vix_")]
     names = [str(name) for name in table["name"].unique()]
@@ -310,12 +322,26 @@ def x_former_effects(table: pd.DataFrame, metric: str = "top1", scope: Scope = D
         of_source = table[table["source"] == source]
         # The paper prints the best of three runs.
         is_printed = source == "published"
+        if is_quality and not is_printed and not scope.any_pipeline:
+            of_source = _of_one_training(of_source, scope)
         seeds: Literal["mean", "best"] = "best" if is_printed else scope.seeds
         for change, pairs in changes.items():
             with suppress(RequestError):  # no pair has the metric
                 effect = effect_of_model(of_source, change, pairs, metric, DEFAULT_SCOPE if is_printed else scope)
                 effects.append(replace(effect, source=str(source), seeds=seeds if is_quality else None))
     return effects
+
+
+def _of_one_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
+    """The results of the training that decides on each dataset, of the scope's pipeline where it ran."""
+    table = results(table, scope.unfinished)
+    number, settings = numbered_settings(table, (*QUALITY_CONDITIONS, "img_size"))
+    ranked = [trainings(table, str(name)) for name in table["dataset"].dropna().unique() if has_accuracy(table, name)]
+    deciding = []
+    for of_dataset in ranked:
+        has_run = any(training.setting.pipeline == scope.pipeline for training in of_dataset)
+        deciding.append(settings.index(chosen_setting(of_dataset, scope.pipeline if has_run else None)))
+    return table[np.isin(number, deciding)]
 
 
 def left_out_of_effects(table: pd.DataFrame, metric: str, effects: Sequence[PairedEffect]) -> list[str]:
@@ -328,5 +354,11 @@ def left_out_of_effects(table: pd.DataFrame, metric: str, effects: Sequence[Pair
 
 def _known_pairs(names: Iterable[str], swapped: Callable[[str], str | None]) -> list[tuple[str, str]]:
     known = {name for name in names if name.startswith("vix_")}
-    pairs = ((name, swapped(name)) for name in sorted(known))
-    return [(base, changed) for base, changed in pairs if changed is not None and changed in known and changed != base]
+    found = []
+    for name in sorted(known):
+        stem, *settings = name.partition("(")  # as in vix_vit(grid=16)
+        other = swapped(stem)
+        changed = None if other is None else "".join((other, *settings))
+        if changed in known and changed != name:
+            found.append((name, changed))
+    return found

@@ -5,6 +5,7 @@ Paper: Dehghani et al., "The Efficiency Misnomer", ICLR 2022, section 2.1, Figur
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -35,9 +36,13 @@ BUDGETS: Mapping[BudgetName, Budget] = {
     "money": Budget("Money", "currency", True),
 }
 
+# What may change when a run is resumed. A machine's name includes its host and device.
+_WAYS = ("device", "machine", "processes", "micro_batch_size")
 # Two runs that agree in these and in all values of the recipe but the seed are seeds of one training.
 _OF_TRAINING = tuple(
-    name for name in (*QUALITY_CONDITIONS, "img_size", "batch_size", "processes", *RUN_CONDITIONS) if name != "epochs"
+    name
+    for name in dict.fromkeys((*QUALITY_CONDITIONS, "img_size", "batch_size", *RUN_CONDITIONS, *_WAYS))
+    if name not in ("epochs", "host", "device_name")
 )
 _NOT_OF_RECIPE = (*SEEDS, "recipe.data")
 
@@ -103,7 +108,7 @@ def learning_curves(
     chosen = dataset or names[0]
     if chosen not in names:
         raise RequestError(f"no training run is on {chosen}; training runs are on {', '.join(names)}")
-    trained = trained[trained["dataset"] == chosen]
+    trained = _joined(trained[trained["dataset"] == chosen])
     conditions = _conditions(trained)
     number = conditions.assign(name=trained["name"]).groupby(["name", *conditions], dropna=False, sort=False).ngroup()
     changes = _changes(trained["name"], conditions, number)
@@ -134,10 +139,40 @@ def _trained(table: pd.DataFrame) -> pd.DataFrame:
     return usable[usable["final"].notna() & (column_of(usable, "source") == "measured")]
 
 
+def _joined(trained: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations, those of a run that was resumed in another way labelled with all ways in which it ran.
+
+    Evaluations in another way continue a run that is unfinished and was evaluated at an earlier epoch.
+    """
+    whole = {"processes": 1, "micro_batch_size": column_of(trained, "batch_size")}
+    ways = pd.DataFrame({name: column_of(trained, name).astype(object) for name in _WAYS}).fillna(whole)
+    trained = trained.assign(**ways)
+    way = ways.groupby(list(_WAYS), dropna=False).ngroup()
+    seeds = {name: column_of(trained, name) for name in ("name", *SEEDS)}
+    alike = _conditions(trained).drop(columns=list(_WAYS), errors="ignore").assign(**seeds)
+    for rows in alike.groupby(list(alike), dropna=False, sort=False).groups.values():
+        runs: list[list[int]] = []
+        for of_way, stretch in groupby(rows, lambda row: way[row]):
+            evaluations = list(stretch)
+            same = (run for run in runs if (way[run] == of_way).any())
+            first = trained["epochs"][evaluations].min()
+            begun = (run for run in runs if trained["epochs"][run].min() < first and not trained["final"][run].any())
+            run = next(same, None) or next(begun, None)
+            runs.append(evaluations) if run is None else run.extend(evaluations)
+        for run in runs:
+            for name in _WAYS:
+                names = list(dict.fromkeys(_text(value) for value in ways[name][run]))
+                if len(names) > 1:
+                    trained.loc[run, name] = ", then ".join(names)
+    return trained
+
+
 def _conditions(trained: pd.DataFrame) -> pd.DataFrame:
     """The conditions that make a training, one column each; those that no row has are left out."""
     recipe = [name for name in trained.columns if name.startswith("recipe.") and name not in _NOT_OF_RECIPE]
-    columns = {name: condition_of(trained, name) for name in _OF_TRAINING} | {name: trained[name] for name in recipe}
+    as_they_are = ("processes", "micro_batch_size", *recipe)
+    columns = {name: condition_of(trained, name) for name in _OF_TRAINING}
+    columns |= {name: trained[name] for name in as_they_are}
     known = {name: column for name, column in columns.items() if column.notna().any()}
     return pd.DataFrame(known, index=trained.index)
 

@@ -1,6 +1,6 @@
 """Measuring training: the step, the hours per epoch at the reference batch, memory, energy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from favor.machine.footprint import carbon, money
@@ -35,7 +35,9 @@ class StepTime:
         Estimate(value=1.8, low=1.6, high=2.0)
         """
         repeats = batch_size / self.batch_size
-        return self.step.times(repeats, plus=self.update * (1 - repeats))
+        whole, least = self.step.times(repeats, plus=self.update * (1 - repeats)), self.step.low
+        # With noise, the low end may be below the update; many batches take no less than one.
+        return whole if whole.low is None or least is None else replace(whole, low=max(whole.low, least))
 
     @property
     def tells_the_update_apart(self) -> bool:
