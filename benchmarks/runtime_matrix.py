@@ -199,12 +199,14 @@ def page(cells: dict[tuple[str, str], Cell]) -> str:
     dynamic = sum(cell.batch_size is None for cell in counted if cell.status == "works" and cell.runtime != "compile")
     missing = len(RUNTIMES) * len(models()) - len(counted)
     exported = sum(cell.status == "works" for cell in counted if cell.runtime != "compile")
+    whole = sum(cell.size == "own" for cell in counted)
     footnote = " ² the batch size is fixed in the file." if any(map(_has_fixed_batch, counted)) else ""
     lines = [
         MARK,
         "",
         f"{works} of {len(counted)} cells work ({100 * works / max(len(counted), 1):.0f} %)"
         f"{f'; {missing} have not been run yet' if missing else ''}. "
+        f"The whole model ran in {whole} of them, a small instance of its family (¹) in the others. "
         f"{dynamic} of {exported} working cells of ONNX Runtime and OpenVINO take any batch size.{footnote}",
         "",
         "| model | " + " | ".join(TITLES[runtime] for runtime in RUNTIMES) + " | eager, float64 |",

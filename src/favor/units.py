@@ -118,9 +118,17 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{value:.2f} %"
     if unit == "pp":
         return f"{value:+.2f} pp"
-    # From here on three digits would be written as 1e+03.
-    number = f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
-    return f"{number} {unit}"
+    return f"{format_number(value)} {unit}"
+
+
+def format_number(value: float) -> str:
+    """A number with three digits, or all of its integer part.
+
+    >>> format_number(0.01234), format_number(1891.3)
+    ('0.0123', '1,891')
+    """
+    # From 999.5 on three digits would be written as 1e+03.
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def format_difference(size: float, unit: str) -> str:

@@ -304,6 +304,8 @@ def test_a_table_of_several_runtimes_says_which_is_which(capsys: pytest.CaptureF
     assert re.search(r"a .* openvino .* 20 img/s", shown)
     print_loads([one], as_json=False)
     assert "Load on cpu, eager, fp32, server" in capsys.readouterr().out
+    print_loads([a_load("fast", {1891.0: 0.02}, {1: 1891.0})], as_json=False)
+    assert "1,890 to 1,892 img/s" in capsys.readouterr().out
 
 
 def test_no_batch_beyond_the_limit_is_tried() -> None:

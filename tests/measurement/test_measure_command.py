@@ -85,6 +85,8 @@ def test_a_missing_p99_is_told_with_the_reason(app, pretended):
     pretended["environment"] = {"latency_p99_missing": "40 of the 368 calls that its interval needs"}
     told = run(app, "measure", "vit_ti16").stderr
     assert "no p99 of vit_ti16: 40 of the 368 calls that its interval needs" in told
+    several = run(app, "measure", "vit_ti16", "--precision", "fp32", "--precision", "bf16").stderr
+    assert all(f"no p99 of vit_ti16 {precision}: 40" in several for precision in ("fp32", "bf16"))
     pretended["environment"] = {}
     assert "p99" not in run(app, "measure", "vit_ti16").stderr
 

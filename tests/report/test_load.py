@@ -56,6 +56,8 @@ def test_a_section_has_the_loads_the_breakpoints_and_a_chart() -> None:
         "At 24 img/s, batched overtakes single: a lower p99.",
     )
     assert section.drawing.spec is not None
+    (fast,) = load_sections([a_load("fast", {1891.0: 0.02}, {1: 1891.0})])
+    assert fast.rows[0][1:3] == ("1,891 img/s", "1,890 to 1,892")
     assert "not results of MLPerf" in section.drawing.caption
 
 

@@ -47,6 +47,8 @@ def test_a_section_has_the_speeds_of_every_way_to_run_and_who_changes_places() -
     assert section.speeds == (("swin", "40", "44 (1.10)", "missing"), ("vit", "30", "60 (2.00)", "90 (3.00)"))
     assert section.changes == (("eager", "openvino", "1 of 1", "1", "swin and vit"),)
     assert section.gains[0].startswith("openvino: 1.48 times the speed of eager mode (geometric mean); vit gains most")
+    (fast,) = runtimes_sections([ran("vit", "eager", 9675.0), ran("vit", "openvino", 24136.0)])
+    assert fast.speeds == (("vit", "9,675", "24,136 (2.49)"),)
 
 
 def test_the_answer_of_a_study_names_the_models_that_change_places_in_one_line(

@@ -60,7 +60,7 @@ def test_int8_is_calibrated_on_the_checkpoints_own_images_and_its_change_of_top1
     file = tmp_path / FILES[form]
     card = export(ExportRequest(str(checkpoint), file, form, "int8", dynamic_batch=True))
     test = card.self_test
-    assert (card.calibration, test.data, test.images) == ("digits", "digits", 360)
+    assert (card.calibration, test.data, test.images) == ("128 of digits", "digits", 360)
     assert test.top1_agreement > 80
     assert test.top1_change is not None
     assert test.top1_change_low < test.top1_change < test.top1_change_high  # type: ignore[operator]
@@ -71,7 +71,8 @@ def test_images_without_classes_calibrate_and_give_an_agreement_only(image: Path
     photos = f"folder:{image.parent}"
     request = ExportRequest("mixer_xs4", tmp_path / "a.onnx", precision="int8", calibration=photos, data=photos)
     card = export(request)
-    assert card.calibration == card.self_test.data == f"folder:{image.parent.name}"
+    assert card.self_test.data == f"folder:{image.parent.name}"
+    assert card.calibration == f"1 of {card.self_test.data}"
     assert (card.self_test.images, card.self_test.top1, card.self_test.top1_change) == (1, None, None)
 
 
@@ -154,6 +155,7 @@ def test_a_run_on_own_images_is_compared_on_them(checkpoint: Path, tmp_path: Pat
             ["vit_xs4", "-o", "a.onnx", "--precision", "int8", "--calibration", "folder:nowhere"],
             "--calibration: dataset 'folder:nowhere': no such folder or file",
         ),
+        (["vit_xs4", "-o", "a.onnx", "--img-size", "0"], "vit_xs4 cannot take an image of 0 x 0 px"),
         (["vit_xs4", "-o", "a.onnx", "--data", "folder:nowhere"], "--data: dataset 'folder:nowhere': no such folder"),
     ],
 )
@@ -189,6 +191,12 @@ def exported(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory:
     file = tmp_path_factory.mktemp("exported") / FILES[request.param]
     export(ExportRequest(str(checkpoint), file, request.param, dynamic_batch=True))
     return file
+
+
+def test_a_file_may_be_renamed_together_with_its_card(exported: Path, tmp_path: Path) -> None:
+    for part in exported.parent.iterdir():
+        shutil.copy(part, tmp_path / part.name.replace("model", "digits"))
+    assert open_classifier(tmp_path / f"digits{exported.suffix}", find_device("cpu")).model == "tiny_vit"
 
 
 @pytest.mark.parametrize("kind", ["mps", "cuda"])

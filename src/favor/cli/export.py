@@ -94,7 +94,8 @@ def _print(file: Path, card: "ExportCard") -> None:
     row = {
         "file": str(file),
         "size": format_quantity(float(sum(part.stat().st_size for part in files_of(file))), "B"),
-        "images": f"{test.images} of {test.data}",
+        **({"calibrated on": card.calibration} if card.calibration else {}),
+        "compared on": f"{test.images} of {test.data}",
         "largest deviation": f"{test.largest_deviation:.2g} ({test.relative_deviation:.1e} of the largest output)",
         "top-1 agreement": f"{test.top1_agreement:.1f} %",
     }

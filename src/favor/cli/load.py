@@ -110,16 +110,17 @@ def _why_none(record: "Record") -> str:
 
 def _cells(record: "Record") -> tuple[str, str, str, str, str]:
     from favor.analyze.load_curves import gains_end
-    from favor.units import format_quantity
+    from favor.units import format_number, format_quantity
 
     reading = record.metrics.get("max_qps")
     if reading is None:
         return "", "", "", "", ""
-    has_interval = reading.low is not None and reading.high is not None
     wait = float(record.conditions.get("longest_wait", 0.0))
     return (
         format_quantity(reading.value, reading.unit),
-        f"{reading.low:.3g} to {reading.high:.3g} {reading.unit}" if has_interval else "unknown",
+        "unknown"
+        if reading.low is None or reading.high is None
+        else f"{format_number(reading.low)} to {format_quantity(reading.high, reading.unit)}",
         f"up to {record.conditions.get('largest_batch')}",
         format_quantity(wait, "s") if wait else "none",
         str(gains_end(record.load.batches if record.load else ()) or "not reached"),

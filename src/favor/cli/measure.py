@@ -349,9 +349,10 @@ def _print(records: "list[Record]", as_json: bool) -> None:
             ],
             right=("px", *titles),
         )
-    for record in records:
-        if "latency_p99_missing" in record.environment:
-            note(f"no p99 of {record.name}: {record.environment['latency_p99_missing']}")
+        for record in rows:
+            if "latency_p99_missing" in record.environment:
+                way = "".join(f" {record.conditions.get(key)}" for key in several)
+                note(f"no p99 of {record.name}{way}: {record.environment['latency_p99_missing']}")
 
 
 def _spread_data(spread: "Spread") -> dict[str, object]:

@@ -18,7 +18,7 @@ from favor.report.figure_specs import Drawing, drawing_of
 from favor.report.figures.figure import Figure
 from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
 from favor.report.setting_text import setting_text
-from favor.units import format_quantity
+from favor.units import format_number, format_quantity
 
 _QUANTILES = {"p50": "median", "p90": "p90", "p99": "p99"}
 _GROUP = "Load"
@@ -86,7 +86,8 @@ def _section(number: int, compared: LoadComparison) -> LoadSection:
 
 
 def _row(curve: LoadCurve) -> tuple[str, str, str, str, str]:
-    interval = "unknown" if curve.low is None or curve.high is None else f"{curve.low:.3g} to {curve.high:.3g}"
+    low, high = curve.low, curve.high
+    interval = "unknown" if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
     wait = f", waiting {format_quantity(curve.longest_wait, 's')}" if curve.longest_wait else ""
     ends = curve.gains_end_at
     largest = max((point.batch_size for point in curve.batches), default=1)
@@ -147,9 +148,9 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
         tooltip=[
             alt.Tooltip("model:N", title="Model"),
             alt.Tooltip("quantile:N", title="Quantile"),
-            alt.Tooltip("rate:Q", title="Rate [img/s]", format=".3g"),
+            alt.Tooltip("rate:Q", title="Rate [img/s]", format=",.3r"),
             alt.Tooltip("batch:Q", title="Largest batch"),
-            alt.Tooltip("ms:Q", title="Latency [ms]", format=".3g"),
+            alt.Tooltip("ms:Q", title="Latency [ms]", format=",.3r"),
         ],
     )
     dashes = alt.StrokeDash(
@@ -188,8 +189,8 @@ def _batches(compared: LoadComparison) -> alt.LayerChart:
         tooltip=[
             alt.Tooltip("model:N", title="Model"),
             alt.Tooltip("batch:Q", title="Batch size"),
-            alt.Tooltip("throughput:Q", title="Throughput [img/s]", format=".3g"),
-            alt.Tooltip("ms:Q", title="Time of the batch [ms]", format=".3g"),
+            alt.Tooltip("throughput:Q", title="Throughput [img/s]", format=",.3r"),
+            alt.Tooltip("ms:Q", title="Time of the batch [ms]", format=",.3r"),
             alt.Tooltip("ends:N", title="Breakpoint"),
         ],
     )

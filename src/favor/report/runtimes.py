@@ -10,6 +10,7 @@ from favor.records.repeated import that_counts
 from favor.records.schema import EAGER, Record
 from favor.report.setting_text import setting_text
 from favor.text import first_few, plural
+from favor.units import format_number
 
 METRIC = "throughput"
 _SHOWN = 4
@@ -97,7 +98,7 @@ def _speed_text(speeds: Speeds, way: str, name: str) -> str:
     if found is None:
         return "missing"
     ratio = "" if way == EAGER or eager is None else f" ({found.value / eager.value:.2f})"
-    return f"{found.value:.3g}{ratio}"
+    return f"{format_number(found.value)}{ratio}"
 
 
 def change_row(change: RankChange) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The card beside an exported file: its inputs and outputs, where the model is from, and how it was tested."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -91,7 +91,7 @@ def read_card(file: Path) -> ExportCard:
         first = error.errors()[0]
         where = path_text(first["loc"]) or "the file"
         raise RequestError(f"{beside}: {where}: {first['msg']}; export the model again") from error
-    if card.sha256 != checksums(file):
+    if _by_ending(card.sha256) != _by_ending(checksums(file)):
         raise RequestError(f"{file}: not the file that {beside.name} was written for; export the model again")
     wrong = next((names for names in (card.classes, card.class_names) if len(names) not in (0, card.num_classes)), None)
     if wrong is not None:
@@ -125,6 +125,11 @@ def _agree(shape: Sequence[int | None], other: Sequence[int | None]) -> bool:
 
 def _shape_text(shape: Sequence[int | None]) -> str:
     return " x ".join("any" if size is None else str(size) for size in shape)
+
+
+def _by_ending(sums: Mapping[str, str]) -> dict[str, str]:
+    """The checksums without the rest of the names: a file may be renamed together with its card."""
+    return {Path(name).suffix: digest for name, digest in sums.items()}
 
 
 def checksums(file: Path) -> dict[str, str]:

@@ -142,6 +142,7 @@ def export(request: ExportRequest) -> ExportCard:
     tested_on = _test_set(request, subject)
     images, labels = subject.images(tested_on.evaluation, test_images)
     example = images[:1].repeat(2 if request.dynamic_batch else 1, 1, 1, 1)  # a batch of one is never dynamic
+    batches = subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else ()
     # The file is tested in a folder beside its place and then moved: one that fails must not replace an older one.
     with tempfile.TemporaryDirectory(dir=request.file.parent, prefix=f".{request.file.stem}-") as beside:
         untested = replace(request, file=Path(beside) / request.file.name)
@@ -152,7 +153,7 @@ def export(request: ExportRequest) -> ExportCard:
             request.form,
             request.precision,
             dynamic_batch=request.dynamic_batch,
-            calibration=subject.images(calibration.train, CALIBRATION_IMAGES)[0].split(1) if calibration else (),
+            calibration=batches,
         )
         expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
         outputs = _outputs(_opened(untested), images, _BATCH if request.dynamic_batch else 1)
@@ -163,7 +164,8 @@ def export(request: ExportRequest) -> ExportCard:
                 f"{request.file}: not written, since its outputs would differ from eager mode by "
                 f"{comparison.relative:.1e} of the largest one, more than rounding explains; use another --runtime"
             )
-        described = _card(untested, subject, tested_on, calibration, comparison, num_classes=expected.shape[1])
+        calibrated_on = f"{len(batches)} of {calibration.name}" if calibration else None
+        described = _card(untested, subject, tested_on, calibrated_on, comparison, num_classes=expected.shape[1])
         card_file(untested.file).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
         _move(untested.file, request.file)
     return described
@@ -201,7 +203,9 @@ def _subject(request: ExportRequest) -> Subject:
         tag = None if request.pretrained is True else request.pretrained
         return _published(request.source, tag, request.img_size)
     torch.manual_seed(SEED)
-    framing = Framing(request.img_size or known.image_sizes.default)
+    side = known.image_sizes.default if request.img_size is None else request.img_size
+    known.image_sizes.check(known.name, (side, side))
+    framing = Framing(side)
     network = create_model(known.name, img_size=framing.img_size)
     return Subject(network, known.name, framing, Normalization(), f"fresh weights, seed {SEED}")
 
@@ -286,7 +290,7 @@ def _card(
     request: ExportRequest,
     subject: Subject,
     tested_on: DataSet,
-    calibration: DataSet | None,
+    calibration: str | None,
     comparison: Comparison,
     num_classes: int,
 ) -> ExportCard:
@@ -312,7 +316,7 @@ def _card(
         dataset=subject.dataset,
         epochs=trained.epochs if trained else None,
         source=subject.source,
-        calibration=calibration.name if calibration else None,
+        calibration=calibration,
         versions={"torch": str(torch.__version__), **versions(runtime)},
         self_test=SelfTest(
             data=tested_on.name,
