@@ -22,7 +22,7 @@ from favor.cli.study import add_commands
 from favor.errors import RequestError, WorkError
 from favor.machine import environment
 from favor.machine.device import Cpu
-from favor.machine.locks import measuring
+from favor.machine.locks import measuring, training
 from favor.machine.messages import Channel, Findings
 from favor.machine.process import InterruptedJob
 from favor.machine.stopping import Estimate
@@ -126,7 +126,7 @@ def world(monkeypatch, tmp_path):
 def working(world, monkeypatch):
     """The same world without an answer, which takes longer than all the rest and has tests of its own."""
     blank = Answer(favored={}, undecided={}, figures={}, standing=(), disagreement=None, models=3)
-    monkeypatch.setattr(study, "_answer", lambda study, folder: blank)
+    monkeypatch.setattr(study, "answer_of", lambda study, folder: blank)
     return world
 
 
@@ -367,7 +367,6 @@ def test_own_models_are_counted_by_the_study_and_one_that_cannot_be_is_a_record(
         assert working["pages"] == []
     finally:
         registry.unregister(["own_broken"])
-        del registry._plugins[tmp_path / "own.py"]
 
 
 @pytest.mark.parametrize(
@@ -483,6 +482,23 @@ def test_a_device_is_measured_by_one_process_at_a_time_whatever_the_folder(app, 
         run(app, *words)
     assert working["calls"] == []
     assert run(app, *words).exit_code == 0
+
+
+def test_nobody_measures_on_a_device_that_a_training_run_uses_but_another_one_may_train_on_it(app, working, tmp_path):
+    with training("cpu", tmp_path / "elsewhere", wait=False):
+        with pytest.raises(
+            RequestError, match=f"cpu is used for training by process {os.getpid()} in .*elsewhere since"
+        ):
+            run(app, "measure", "vit_s16")
+        with training("cpu", None, wait=False):
+            pass
+    with (
+        measuring("cpu", None, wait=False),
+        pytest.raises(RequestError, match=f"cpu is being measured by process {os.getpid()} since"),
+        training("cpu", None, wait=False),
+    ):
+        pass
+    assert run(app, "measure", "vit_s16").exit_code == 0
 
 
 HOLD = (

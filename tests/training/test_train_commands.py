@@ -16,6 +16,7 @@ from favor import load_records
 from favor.analyze.comparison import Comparison, Scope
 from favor.cli import app
 from favor.errors import RequestError
+from favor.machine.locks import measuring
 from favor.machine.messages import Findings
 from favor.records.store import read
 from favor.study import local_executor
@@ -181,6 +182,15 @@ def test_a_wrong_request_is_refused_before_anything_is_done(
         favor(*arguments)
     assert not list(tmp_path.rglob("*.safetensors"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_nobody_trains_on_a_device_that_is_being_measured(tmp_path: Path) -> None:
+    with (
+        measuring("cpu", tmp_path / "other", wait=False),
+        pytest.raises(RequestError, match="cpu is being measured by process .*--wait waits for it"),
+    ):
+        favor("train", "tiny_vit", *QUICK, "--study", tmp_path / "mine")
+    assert not (tmp_path / "mine" / "records.jsonl").exists()
 
 
 def test_sigterm_ends_the_command_with_0_and_a_checkpoint(tmp_path: Path) -> None:

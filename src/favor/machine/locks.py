@@ -4,12 +4,12 @@ import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, ReadWriteLock, Timeout
 
 from favor.errors import RequestError
 from favor.regular_file import open_regular, read_text
@@ -19,22 +19,37 @@ LOOKING_SECONDS = 0.25
 """`is_locked` holds a lock for an instant; a process that wants the lock waits this long before it gives up."""
 
 
+Lock = Callable[[Path, float], AbstractContextManager[object]]
+"""Takes a lock within so many seconds; a negative number waits for it."""
+
+
+def _alone(file: Path, seconds: float) -> AbstractContextManager[object]:
+    return FileLock(file).acquire(timeout=seconds)
+
+
+def _against_all(file: Path, seconds: float) -> AbstractContextManager[object]:
+    return ReadWriteLock(file, timeout=seconds, is_singleton=False).write_lock()
+
+
+def _against_measuring(file: Path, seconds: float) -> AbstractContextManager[object]:
+    return ReadWriteLock(file, timeout=seconds, is_singleton=False).read_lock()
+
+
 @contextmanager
-def locked(file: Path, taken: str, purpose: str, wait: bool = False) -> Iterator[None]:
-    """Hold a lock. If another process has it, wait, or raise `taken`, where `{holder}` stands for that process."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file)
-        lock.acquire(timeout=-1 if wait else LOOKING_SECONDS)
-    except Timeout:
-        raise RequestError(taken.replace("{holder}", _holder(file))) from None
-    except OSError as error:
-        raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
-    try:
-        _tell_holder(file, f"process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
+def locked(
+    file: Path, taken: str, purpose: str, wait: bool = False, role: str = "", lock: Lock = _alone
+) -> Iterator[None]:
+    """Hold a lock. If another process has it, wait, or raise `taken`, where `{holder}` stands for its role and name."""
+    with ExitStack() as held:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock(file, -1 if wait else LOOKING_SECONDS))
+        except Timeout:
+            raise RequestError(taken.replace("{holder}", _holder(file, role))) from None
+        except OSError as error:
+            raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
+        _tell_holder(file, f"{role}process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
         yield
-    finally:
-        lock.release()
 
 
 def is_locked(file: Path) -> bool:
@@ -60,12 +75,19 @@ def device_lock(device: str) -> Path:
     return folder / f"{device.replace(':', '')}.lock"
 
 
-@contextmanager
-def measuring(device: str, folder: Path | None, wait: bool) -> Iterator[None]:
-    """Keep other processes of this user from timing on the device: two measurements at once disturb each other."""
-    taken = f"{device} is being measured by {{holder}}; --wait waits for it"
-    with locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait):
-        yield
+def measuring(device: str, folder: Path | None, wait: bool) -> AbstractContextManager[None]:
+    """Keep other processes of this user from measuring and training on the device: they disturb each other."""
+    return _using(device, folder, wait, "being measured by ", _against_all)
+
+
+def training(device: str, folder: Path | None, wait: bool) -> AbstractContextManager[None]:
+    """Keep other processes of this user from measuring on the device; they may train on it, too."""
+    return _using(device, folder, wait, "used for training by ", _against_measuring)
+
+
+def _using(device: str, folder: Path | None, wait: bool, role: str, lock: Lock) -> AbstractContextManager[None]:
+    taken = f"{device} is {{holder}}; --wait waits for it"
+    return locked(device_lock(device), taken, f" in {folder.resolve()}" if folder else "", wait, role, lock)
 
 
 def _holder_file(lock: Path) -> Path:
@@ -83,8 +105,8 @@ def _tell_holder(lock: Path, text: str) -> None:
         raise RequestError(f"{file}: cannot write: {error.strerror}; choose another folder") from error
 
 
-def _holder(lock: Path) -> str:
+def _holder(lock: Path, role: str) -> str:
     try:
         return read_text(_holder_file(lock), _LONGEST_HOLDER).strip()
     except RequestError:
-        return "another process"
+        return f"{role}another process"

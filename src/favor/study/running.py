@@ -23,7 +23,7 @@ from favor.study.resolved import ResolvedStudy
 from favor.study.runner import Keeper, UnwrittenError, Watcher, run_jobs
 from favor.study.second_look import SecondLook
 from favor.study.sent_results import send_results
-from favor.study.session import Session, extend, measuring_alone, working_in
+from favor.study.session import Session, extend, using_devices, working_in
 from favor.study.train_jobs import TrainJob
 from favor.terminal import note, progress_bar
 from favor.text import plural
@@ -114,12 +114,12 @@ def run_session(
     seconds_left = None if len(jobs) == 1 and isinstance(jobs[0], TrainJob) else forecast.seconds_left
     asked_at = clock.now()
     # Killed by SIGTERM, favor would leave exported models in the temporary folder.
-    with measuring_alone(jobs, session.folder, wait), progress_bar(seconds_left) as bar, sigterm_interrupts():
+    with using_devices(jobs, session.folder, wait), progress_bar(seconds_left) as bar, sigterm_interrupts():
         forecast.postpone(clock.now() - asked_at)
         try:
             executor = LocalExecutor(session.folder, resume)
             display = Display(bar, forecast, session.folder, len(jobs), clock)
-            look = _second_look(session, keeper, executor, forecast, display, clock)
+            look = second_look_of(session, keeper, executor, forecast, display, clock)
             if look is None:
                 run = run_jobs(jobs, keeper, executor, forecast, display)
             else:
@@ -132,7 +132,7 @@ def run_session(
     return Ended(session, before, jobs, keeper, run.refused, run.out_of_time)
 
 
-def _second_look(
+def second_look_of(
     session: Session,
     keeper: Keeper,
     executor: LocalExecutor,

@@ -9,13 +9,14 @@ import torch
 
 from favor.errors import RequestError
 from favor.machine.device import find_device
-from favor.machine.locks import measuring
+from favor.machine.locks import measuring, training
 from favor.measurement.job import MeasureJob
 from favor.study.folder import has_requests, locked, save_requests, saved_requests
 from favor.study.plan import Job
 from favor.study.progress import JobState, records_of, states_of_all
 from favor.study.resolve import machine_of
 from favor.study.resolved import ResolvedStudy
+from favor.study.train_jobs import TrainJob
 from favor.zoo.registry import loaded_plugins
 
 
@@ -96,9 +97,11 @@ def working_in(folder: Path | None, wait: bool) -> Iterator[None]:
 
 
 @contextmanager
-def measuring_alone(jobs: tuple[Job, ...], folder: Path | None, wait: bool) -> Iterator[None]:
-    """Lock the devices that the jobs measure on, across all folders of this user."""
+def using_devices(jobs: tuple[Job, ...], folder: Path | None, wait: bool) -> Iterator[None]:
+    """Lock the devices that the jobs measure or train on, across all folders of this user."""
+    measured = {job.device for job in jobs if isinstance(job, MeasureJob)}
+    trained = {job.device for job in jobs if isinstance(job, TrainJob)} - measured
     with ExitStack() as locks:
-        for device in sorted({job.device for job in jobs if isinstance(job, MeasureJob)}):
-            locks.enter_context(measuring(device, folder, wait))
+        for device in sorted(measured | trained):
+            locks.enter_context((measuring if device in measured else training)(device, folder, wait))
         yield
