@@ -23,6 +23,7 @@ from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
+from favor.text import first_few, plural
 
 GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
 """Goal -> the preference of `favor recommend`; None stands for accuracy."""
@@ -89,14 +90,24 @@ def answer(
 ) -> Answer:
     """The answer from a table of the records in the study's folder and those that ship with favor."""
     of_study = _of_study(study, table)
+    rows = _compared(of_study, study)
+    flagged = deviations(of_study, rows) if "top1" in rows.columns else {}
+    untried = _untried(study, of_study, rows, flagged)
     favored, undecided = {}, {}
     for goal, preference in GOALS.items():
         try:
-            favored[goal] = recommend(of_study, _request(study, preference).into([folder]), published_fronts)
+            best = recommend(of_study, _request(study, preference).into([folder]), published_fronts)
         except RequestError as error:
             undecided[goal] = str(error)
-    rows = _compared(of_study, study)
-    flagged = deviations(of_study, rows) if "top1" in rows.columns else {}
+            continue
+        if preference is not None and best.favored is not None and untried:
+            undecided[goal] = (
+                f"{len(untried)} of {plural(len(study.models), 'model')} may be better, but are not measured yet "
+                f"({first_few(untried, 3)}); of the others, {best.favored.called} is the best; `favor resume {folder}` "
+                "measures the rest"
+            )
+        else:
+            favored[goal] = best
     return Answer(
         favored=favored,
         undecided=undecided,
@@ -110,6 +121,19 @@ def answer(
 def compared_models(study: ResolvedStudy, table: pd.DataFrame) -> pd.DataFrame:
     """One row per model of the study, with the numbers that its answer compares."""
     return _compared(_of_study(study, table), study)
+
+
+def _untried(
+    study: ResolvedStudy, table: pd.DataFrame, rows: pd.DataFrame, flagged: Collection[str]
+) -> tuple[str, ...]:
+    """The models that may be favored for a cost, but that the study has not tried to measure yet."""
+    if "inference" not in study.phases:
+        return ()
+    is_own = (table["source"] == "measured") & (table["task"] == "inference")
+    least = study.report.min_accuracy
+    too_low = () if least is None or "top1" not in rows.columns else rows["name"][rows["top1"] < least]
+    done = {*table["name"][is_own], *too_low, *flagged}
+    return tuple(model.name for model in study.models if model.name not in done)
 
 
 def _figures(choice: Choice, rows: pd.DataFrame) -> dict[str, Reading]:
