@@ -51,9 +51,9 @@ class TracedNetwork(Network):
 
     traces: dict[int, Trace] = field(default_factory=dict)
 
-    def _trace(self, batch_size: int) -> Trace:
+    def trace(self, batch_size: int) -> Trace:
         if batch_size not in self.traces:
-            self.traces[batch_size] = self._built._trace(batch_size)
+            self.traces[batch_size] = self._built.trace(batch_size)
         return self.traces[batch_size]
 
     @property

@@ -41,7 +41,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
     finally:
         registry.unregister(favor.list_models("crossmean_*"))
-        registry._plugins.pop((tmp_path / "crossmean.py").resolve(), None)
 
 
 @pytest.mark.usefixtures("folder")

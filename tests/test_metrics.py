@@ -32,3 +32,8 @@ def test_every_metric_has_a_unit_a_direction_and_a_sentence() -> None:
 def test_an_unknown_metric_says_what_is_close() -> None:
     with pytest.raises(RequestError, match="unknown metric 'thruput'; did you mean 'throughput'"):
         metric("thruput")
+
+
+def test_the_costs_of_training_are_of_that_phase() -> None:
+    of_training = {name for name, entry in METRICS.items() if entry.phase == "training"}
+    assert of_training == {name for name in METRICS if name.startswith(("train_", "finetune_", "pipeline_idle_"))}

@@ -115,7 +115,7 @@ def test_a_pushed_run_comes_back_as_it_was(tmp_path: Path, login: FakeHub) -> No
 def test_finetune_starts_from_a_pushed_model(tmp_path: Path, login: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     push(made_run(tmp_path / "mine"), "--to", "hub:me/my-vit")
     asked: list[tuple[list[str], dict[str, object]]] = []
-    monkeypatch.setattr("favor.cli.train._train", lambda names, *rest: asked.append((names, rest[-1])))
+    monkeypatch.setattr("favor.cli.train.train_models", lambda names, *rest: asked.append((names, rest[-1])))
     assert CliRunner().invoke(app, ["finetune", "hub:me/my-vit", "--recipe", "laptop-digits"]).exit_code == 0
     assert (asked[0][0], asked[0][1]["init"]) == (["vit_xs4"], "hub:me/my-vit")
 

@@ -297,7 +297,7 @@ def recommend(
     from favor.analyze import Limit, Request
     from favor.analyze import recommend as choose
     from favor.analyze.limits import under_load
-    from favor.evidence import published_fronts
+    from favor.evidence import published_fronts, run_folders
 
     asked = {
         "min_accuracy": min_accuracy,
@@ -325,7 +325,7 @@ def recommend(
         also_on=devices[1:],
         runtime=runtime,
         precision=precision,
-    ).into(folders)
+    ).into(folders, run_folders(folders))
     table = _evidence(folders, devices, with_weights=with_weights, timm=request.of_timm)
     return choose(table, request, published_fronts())
 

@@ -1,7 +1,8 @@
 """Errors that a user can act on: one line that says what, where, why, and what to do."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
 
 from favor.text import cut_to_line
 
@@ -14,8 +15,32 @@ class RequestError(FavorError, ValueError):
     """The request was wrong and nothing was done; the message says what to do instead. Exit code 2."""
 
 
+class MissingHereError(RequestError):
+    """The request is right, but this machine lacks what it needs; a dry run only mentions it."""
+
+
 class WorkError(FavorError, RuntimeError):
     """The request was valid but the work failed. Exit code 1."""
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def if_here(
+    missing_here: list[str] | None,
+    function: Callable[Arguments, Result],
+    *arguments: Arguments.args,
+    **named: Arguments.kwargs,
+) -> Result | None:
+    """Call a function; with a list, as in a dry run, what this machine lacks for it goes there and gives None."""
+    try:
+        return function(*arguments, **named)
+    except MissingHereError as error:
+        if missing_here is None:
+            raise
+        missing_here.append(str(error))
+        return None
 
 
 Step = str | int

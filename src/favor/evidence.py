@@ -73,6 +73,11 @@ def _with_accuracies_of_weights(table: "pd.DataFrame") -> "pd.DataFrame":
     return pd.concat([others, table_of(records)], ignore_index=True)
 
 
+def run_folders(studies: Sequence[Path]) -> list[Path]:
+    """The folders of the training runs in studies."""
+    return [folder for study in studies for folder in sorted(study.glob("runs/*/"))]
+
+
 @dataclass(frozen=True)
 class BestWeights:
     """The most accurate pretrained weights for a model; `top1` is None if their accuracy is not published."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from favor.errors import unknown_name
+from favor.trace.conditions import Phase
 
 Better = Literal["lower", "higher", "neither"]
 Group = Literal["counted", "speed", "memory", "energy", "money", "fidelity", "quality"]
@@ -22,6 +23,7 @@ class Metric:
     `exact`: the same in every run, so a value without an interval is certain.
     `signed`: a change, which may be below zero.
     `extrapolated`: from smaller batches, unless the interval has no width: then it was measured as it is.
+    `phase`: whose cost it is; counts and accuracies belong to inference.
     """
 
     group: Group
@@ -35,6 +37,7 @@ class Metric:
     exact: bool = False
     signed: bool = False
     extrapolated: bool = False
+    phase: Phase = "inference"
 
     @property
     def sign(self) -> int:
@@ -53,6 +56,9 @@ class Metric:
 
 _counted, _speed, _memory, _energy, _money, _fidelity, _quality = (
     partial(Metric, group, exact=group == "counted") for group in get_args(Group)
+)
+_training_speed, _training_memory, _training_energy, _training_money, _training_quality = (
+    partial(of_group, phase="training") for of_group in (_speed, _memory, _energy, _money, _quality)
 )
 
 _GLOSSARY = (
@@ -136,7 +142,7 @@ _GLOSSARY = (
         "lower",
         "Time to get a model ready in its runtime, once: compiling, or exporting, quantizing and opening the file.",
     ),
-    _speed(
+    _training_speed(
         "train_throughput",
         "Training throughput",
         "img/s",
@@ -145,7 +151,7 @@ _GLOSSARY = (
         conditions=("batch_size", "reference_batch", "processes", "micro_batch_size", "optimizer"),
         at_best_batch=True,
     ),
-    _speed(
+    _training_speed(
         "train_step_time",
         "Training step",
         "s",
@@ -153,7 +159,7 @@ _GLOSSARY = (
         "Time of forward pass, backward pass and optimizer step, at the given or the reference batch size.",
         conditions=("batch_size", "reference_batch", "processes", "micro_batch_size", "optimizer"),
     ),
-    _speed(
+    _training_speed(
         "train_step_time_end_to_end",
         "Training step with data",
         "s",
@@ -161,7 +167,7 @@ _GLOSSARY = (
         "Time of a training step including data loading and augmentation.",
         conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
-    _speed(
+    _training_speed(
         "pipeline_idle_time",
         "Pipeline idle time",
         "s",
@@ -169,7 +175,7 @@ _GLOSSARY = (
         "Time per step spent waiting for data: end-to-end step time minus step time.",
         conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
     ),
-    _speed(
+    _training_speed(
         "train_hours_per_epoch",
         "Training hours per epoch",
         "h",
@@ -177,7 +183,7 @@ _GLOSSARY = (
         "Wall-clock hours of one pass over the training set.",
         conditions=("epoch_images", "processes", "optimizer"),
     ),
-    _speed(
+    _training_speed(
         "train_device_hours_per_epoch",
         "Device hours per epoch",
         "h",
@@ -185,7 +191,7 @@ _GLOSSARY = (
         "Hours of one pass over the training set, summed over all devices that train.",
         conditions=("epoch_images", "optimizer"),
     ),
-    _speed(
+    _training_speed(
         "train_device_hours",
         "Training, device hours",
         "h",
@@ -193,7 +199,7 @@ _GLOSSARY = (
         "Hours of the whole training, summed over all devices that train.",
         conditions=("dataset", "pipeline"),
     ),
-    _speed(
+    _training_speed(
         "finetune_time",
         "Fine-tuning time",
         "h",
@@ -225,7 +231,7 @@ _GLOSSARY = (
         "Bytes of the file that ONNX Runtime or OpenVINO opens.",
         exact=True,
     ),
-    _memory(
+    _training_memory(
         "train_memory",
         "Training memory",
         "B",
@@ -234,7 +240,7 @@ _GLOSSARY = (
         conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
         exact=True,
     ),
-    _memory(
+    _training_memory(
         "train_memory_total",
         "Training memory, all processes",
         "B",
@@ -243,7 +249,7 @@ _GLOSSARY = (
         conditions=("batch_size", "processes", "micro_batch_size", "optimizer"),
         exact=True,
     ),
-    _memory(
+    _training_memory(
         "train_memory_reference_batch",
         "Training memory, reference batch",
         "B",
@@ -260,7 +266,7 @@ _GLOSSARY = (
         "Peak memory that the allocator has reserved on the device.",
         conditions=("batch_size",),
     ),
-    _memory(
+    _training_memory(
         "train_memory_reserved",
         "Reserved memory of training",
         "B",
@@ -276,7 +282,7 @@ _GLOSSARY = (
         "Peak resident memory of the process: host memory, even if the model runs on a GPU.",
         conditions=("batch_size",),
     ),
-    _memory(
+    _training_memory(
         "train_memory_process",
         "Process memory of training",
         "B",
@@ -293,7 +299,7 @@ _GLOSSARY = (
         conditions=("fit_memory",),
         exact=True,
     ),
-    _memory(
+    _training_memory(
         "train_max_batch_size",
         "Largest training batch",
         "img",
@@ -311,7 +317,7 @@ _GLOSSARY = (
         conditions=("batch_size",),
         at_best_batch=True,
     ),
-    _energy(
+    _training_energy(
         "train_energy_per_image",
         "Training energy per image",
         "J",
@@ -320,7 +326,7 @@ _GLOSSARY = (
         conditions=("batch_size", "optimizer"),
         at_best_batch=True,
     ),
-    _energy(
+    _training_energy(
         "train_energy",
         "Training energy",
         "J",
@@ -328,7 +334,7 @@ _GLOSSARY = (
         "Energy of all steps of a training run.",
         conditions=("dataset", "pipeline"),
     ),
-    _energy(
+    _training_energy(
         "train_carbon",
         "Training carbon",
         "gCO2e",
@@ -345,7 +351,7 @@ _GLOSSARY = (
         conditions=("grid_intensity", "batch_size"),
         at_best_batch=True,
     ),
-    _energy(
+    _training_energy(
         "train_carbon_per_epoch",
         "Training carbon per epoch",
         "gCO2e",
@@ -362,7 +368,7 @@ _GLOSSARY = (
         conditions=("price_per_hour", "batch_size"),
         at_best_batch=True,
     ),
-    _money(
+    _training_money(
         "train_money",
         "Training money",
         "currency",
@@ -370,7 +376,7 @@ _GLOSSARY = (
         "Device hours of the whole training times the price of a device per hour.",
         conditions=("price_per_hour", "dataset", "pipeline"),
     ),
-    _money(
+    _training_money(
         "train_money_per_epoch",
         "Training money per epoch",
         "currency",
@@ -399,7 +405,7 @@ _GLOSSARY = (
         "top5", "Top-5 accuracy", "%", "higher", "Share of test images whose class is among the top five predictions."
     ),
     _quality("loss", "Loss", "nat", "lower", "Mean cross entropy over the test images."),
-    _quality("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
+    _training_quality("train_loss", "Training loss", "nat", "lower", "Mean of the training objective over an epoch."),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _GLOSSARY}

@@ -387,9 +387,14 @@ def test_the_suggested_training_can_be_compared_with_those_that_are_there(tmp_pa
         }
 
 
-def test_no_training_is_suggested_where_the_first_weights_are_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "unknown", [{"pretraining": "imagenet-1k"}, {"pipeline": "mine@1:1f3a"}, {"pipeline": "my own@1:1f3a lr=0.1"}]
+)
+def test_no_training_is_suggested_where_the_first_weights_or_the_recipe_file_are_unknown(
+    tmp_path: Path, unknown: dict[str, str]
+) -> None:
     records = [
-        trained(name, top1, seed, pretraining="imagenet-1k")
+        trained(name, top1, seed, **unknown)
         for name in ("vit_s16", "swin_ti")
         for seed, top1 in enumerate((80.0, 82.0))
     ]
@@ -573,6 +578,11 @@ def test_a_part_of_a_devices_name_suggests_the_device() -> None:
         favor.recommend(prefer="throughput", device="jetson")
 
 
+def test_a_file_that_describes_a_device_is_not_a_device_of_the_records() -> None:
+    with pytest.raises(favor.errors.RequestError, match="mine.yaml is a file; simulate models on its device first"):
+        favor.recommend(prefer="throughput", device="mine.yaml")
+
+
 def test_published_times_of_another_machine_do_not_stand_in_for_ones_own(tmp_path: Path) -> None:
     training = [
         Record(
@@ -618,7 +628,7 @@ def test_classes_and_test_images_are_those_of_the_data_sets() -> None:
     from favor.analyze.intervals import TEST_IMAGES
     from favor.data import names
 
-    known = {one.name: one for one in names._KNOWN}
+    known = names.SETS
     for name, classes in CLASSES.items():
         assert name not in known or known[name].num_classes == classes
     for name, images in TEST_IMAGES.items():

@@ -356,7 +356,7 @@ def example_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {"vit_s16": (50.0, 0.3, 22_059_496), "swin_ti": (70.0, 0.4, 28_288_354)}
     measured = [_measured(name, *numbers, host="ours") for name, numbers in figures.items()]
     (tmp_path / "cpu.jsonl").write_bytes(b"".join(to_line(example.as_example(record, "cpu")) for record in measured))
-    monkeypatch.setattr(example, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(example, "FOLDER", tmp_path)
 
 
 @pytest.mark.usefixtures("example_cpu")

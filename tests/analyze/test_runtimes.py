@@ -153,6 +153,8 @@ def test_a_quantized_model_without_a_known_accuracy_never_decides() -> None:
     assert answer.favored is not None
     assert (answer.favored.called, answer.favored.precision) == ("vit_s16 in openvino", "fp32")
     assert any("2 models in int8, whose accuracy is unknown" in note for note in answer.notes)
+    in_another = recommend(table([*INT8, ran("vit_s16", "onnxruntime", "int8", throughput=97.0)]), FAST)
+    assert any("not considered: 2 models in int8" in note for note in in_another.notes), "each model counts once"
 
 
 def _with_change(change: float, **training: object) -> Record:

@@ -24,7 +24,7 @@ def no_plugin_stays() -> Iterator[None]:
     before = registry.loaded_plugins()
     yield
     for file in set(registry.loaded_plugins()) - set(before):
-        registry.unregister(registry._plugins.pop(file))
+        registry.unregister(registry.load_plugin(file))
     formats._tiny.cache_clear()
 
 

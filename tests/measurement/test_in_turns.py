@@ -8,7 +8,7 @@ from favor.machine import timing
 from favor.machine.environment import Glance
 from favor.machine.messages import END_OF_ROUNDS, TURN, Channel, Findings, Round
 from favor.measurement.bench import Bench
-from favor.measurement.head_to_head import _RoundsEnd, order_is_known
+from favor.measurement.head_to_head import RoundsEnd, order_is_known
 from favor.measurement.in_turns import measure_in_turns
 from measurement.fakes import FakeClock, FakeDevice, FakeWork
 from measurement.test_phases import a_job
@@ -87,7 +87,7 @@ def rounds(*values, others=0.0):
 
 def test_rounds_end_when_the_fastest_is_known_and_not_before_six_quiet_ones():
     fast, slow = [12.0, 12.5, 11.8, 12.1, 12.2, 12.0], [10.0, 10.4, 9.8, 10.1, 10.2, 10.0]
-    end = _RoundsEnd(100.0, FakeClock(), processors=2)
+    end = RoundsEnd(100.0, FakeClock(), processors=2)
     assert not end([rounds(*fast[:5]), rounds(*slow[:5])])
     assert end([rounds(*fast), rounds(*slow)])
     assert not end([rounds(*fast, others=1.0), rounds(*slow)])
@@ -95,7 +95,7 @@ def test_rounds_end_when_the_fastest_is_known_and_not_before_six_quiet_ones():
 
 def test_rounds_that_leave_the_order_open_end_with_their_time():
     clock = FakeClock()
-    end = _RoundsEnd(30.0, clock, processors=2)
+    end = RoundsEnd(30.0, clock, processors=2)
     open_order = [rounds(12.0, 10.0, 12.0, 10.0, 12.0, 10.0), rounds(10.0, 12.0, 10.0, 12.0, 10.0, 12.0)]
     assert not end(open_order)
     clock.sleep(29.0)
@@ -119,4 +119,4 @@ def test_load_that_slows_all_models_for_some_rounds_does_not_hide_their_order():
 def test_with_one_model_left_the_rounds_end():
     failed = rounds(12.0)
     failed.status = "failed"
-    assert _RoundsEnd(100.0, FakeClock(), processors=2)([failed, rounds(10.0)])
+    assert RoundsEnd(100.0, FakeClock(), processors=2)([failed, rounds(10.0)])

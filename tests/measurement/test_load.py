@@ -14,7 +14,7 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 from favor.cli import app
-from favor.cli.load import _print as print_loads
+from favor.cli.load import print_loads
 from favor.errors import RequestError
 from favor.machine import timing
 from favor.machine.clock import WallClock
@@ -26,7 +26,7 @@ from favor.measurement.bench import Bench
 from favor.measurement.job import MeasureJob
 from favor.measurement.load import batchings, measure_load, rate_of, time_batches
 from favor.measurement.load_search import Batching, LargestRate
-from favor.measurement.loadgen_traffic import LoadgenTraffic, Served, _Query, require_loadgen
+from favor.measurement.loadgen_traffic import LoadgenTraffic, Query, Served, require_loadgen
 from favor.records.schema import BatchPoint, LoadCurves, RatePoint, from_line, reading
 from favor.records.store import read
 from favor.trace.workload import Call
@@ -75,11 +75,11 @@ def test_queries_of_the_load_generator_come_at_the_rate_and_are_all_answered(tra
 def test_all_probes_get_the_same_arrivals_scaled_by_the_rate(traffic, monkeypatch: pytest.MonkeyPatch) -> None:
     came: list[float] = []
 
-    def query(at: float, found_empty: bool, samples: int) -> _Query:
+    def query(at: float, found_empty: bool, samples: int) -> Query:
         came.append(at)
-        return _Query(at, found_empty, samples)
+        return Query(at, found_empty, samples)
 
-    monkeypatch.setattr(loadgen_traffic, "_Query", query)
+    monkeypatch.setattr(loadgen_traffic, "Query", query)
 
     def arrivals(rate: float, pattern: int = loadgen_traffic.PATTERN) -> list[float]:
         """When the queries came, in mean times between two of them."""
@@ -111,7 +111,7 @@ def test_a_probe_ends_soon_after_it_is_decided(traffic) -> None:
 
 
 def test_more_queries_than_can_be_answered_are_given_up(traffic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loadgen_traffic, "_LEAST_PATIENCE", 0.01)
+    monkeypatch.setattr(loadgen_traffic, "LEAST_PATIENCE", 0.01)
     assert not traffic.poisson(5000.0, Batching(1), 30.0, 0.01, lambda latency, found_empty: False)
 
 
@@ -263,6 +263,9 @@ class Streams:
         self.served = [Served(samples, latency) for latency in latencies]
         return latencies
 
+    def close(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize(
     ("queries", "p99", "low", "high", "flags"),
@@ -274,13 +277,15 @@ class Streams:
     ],
 )
 def test_the_interval_of_a_stream_reaches_from_what_surely_meets_the_limit_to_what_may(
-    queries: int, p99: float, low: float, high: float, flags: list[str]
+    queries: int, p99: float, low: float, high: float, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findings = Findings()
     bench = Bench(Cpu(), WallClock(), Channel(findings.take), 3.0)
     job = MeasureJob("a", "load", 32, "fp32", "cpu", "cpu", 1, scenario="multi-stream", p99=p99)
-    batches = [BatchPoint(batch_size=size, throughput=size / 0.01, latency=0.01) for size in (1, 2)]
-    load._multi_stream(bench, Streams({1: 10.0, 2: 20.0}, queries), job, batches)  # type: ignore[arg-type]
+    batches = tuple(BatchPoint(batch_size=size, throughput=size / 0.01, latency=0.01) for size in (1, 2))
+    monkeypatch.setattr(load, "time_batches", lambda *_: batches)
+    monkeypatch.setattr(load, "LoadgenTraffic", lambda *_: Streams({1: 10.0, 2: 20.0}, queries))
+    measure_load(bench, FixedBatches(), job)
     rate = findings.metrics["max_qps"]
     assert (rate.low, rate.high) == (pytest.approx(low), pytest.approx(high))
     assert rate.low <= rate.value <= rate.high  # type: ignore[operator]

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from favor.measurement.load_search import GRID, Batching, OutOfTimeError, RateSearch, _place
+from favor.measurement import sequential_test
+from favor.measurement.load_search import GRID, Batching, OutOfTimeError, RateSearch
 from favor.measurement.sequential_test import LateAnswers
 from favor.queueing import TOLERATED, batch_taken, largest_load, late_share
 from measurement.fake_traffic import FakeTraffic
@@ -147,25 +148,25 @@ def test_one_answer_in_time_at_the_end_of_the_budget_does_not_show_that_a_rate_i
     left: float, tried: bool
 ) -> None:
     clock = FakeClock()
-    searched = RateSearch(traffic := FakeTraffic(clock, {1: 0.001}), 10.0, 100.0, clock)
+    search = RateSearch(traffic := FakeTraffic(clock, {1: 0.001}), 10.0, 100.0, clock)
     clock.sleep(85.0 - left)
-    with pytest.raises(OutOfTimeError):
-        searched._is_kept(_place(10.0), Batching(1))
-    assert bool(traffic.rates) == tried
+    found = search.run(10.0, 10.0, [Batching(1)])
+    assert (found.rate.value, found.finished) == (0.0, False)
+    assert len(traffic.rates) == tried
 
 
 def test_a_batching_that_serves_more_is_kept_where_the_budget_ends_soon_after() -> None:
-    class EndsSoon(RateSearch):
+    class EndsSoon(FakeTraffic):
         probes = 0
 
-        def _is_kept(self, place: int, batching: Batching) -> bool:
+        def poisson(self, rate: float, batching: Batching, *rest) -> bool:
             self.probes += batching == Batching(8)
             if self.probes == 2:
                 raise OutOfTimeError
-            return super()._is_kept(place, batching)
+            return super().poisson(rate, batching, *rest)
 
     clock = FakeClock()
-    found = EndsSoon(FakeTraffic(clock, BATCHES), LIMIT, 800.0, clock).run(50.0, 320.0, [Batching(1), Batching(8)])
+    found = RateSearch(EndsSoon(clock, BATCHES), LIMIT, 800.0, clock).run(50.0, 320.0, [Batching(1), Batching(8)])
     assert not found.finished
     assert found.batching == Batching(8)
     alone, _, _ = search(BATCHES, 800.0, [Batching(1)])
@@ -205,12 +206,12 @@ def test_the_sequential_test_errs_in_few_cases_although_late_answers_come_in_bur
     assert wrong <= 2
 
 
-def test_a_test_that_took_bursts_for_single_answers_would_err_more_often() -> None:
+def test_a_test_that_took_bursts_for_single_answers_would_err_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation that must fail: independent answers are assumed, as the plain test of Wald does."""
+    monkeypatch.setattr(sequential_test, "MOST_ASSUMED", 1.0)
     rate, kept = 1.2 * exact_rate(), 0
     for seed in range(40):
         answers = LateAnswers(LIMIT, rate)
-        answers._assumed = 1.0
         traffic = FakeTraffic(FakeClock(), {1: SERVICE}, seed)
         traffic.poisson(rate, Batching(1), 400.0, 10.0, lambda *each, told=answers: told.add(*each) != "open")
         kept += answers.verdict == "kept"

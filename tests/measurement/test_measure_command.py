@@ -102,6 +102,39 @@ def test_a_failure_is_shown_with_its_reason_and_the_others_go_on(app, pretended)
     assert "12 img/s" in rows[1]
 
 
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            {"metric": "latency_p50", "value": -0.5, "low": None, "high": None, "method": "t"},
+            "metrics.latency_p50: value -0.5, low None: no metric is below zero",
+        ),
+        ({"metric": "latency_p50", "value": 1.0, "low": 2.0, "high": 3.0, "method": "t"}, "not within low 2.0"),
+        ({"environment": {"calls": 10**20}}, "environment.calls"),
+        ({"environment": {"node": "\ud800"}}, "not valid Unicode"),
+    ],
+)
+def test_a_result_that_no_record_can_hold_fails_its_model_only(app, pretended, monkeypatch, tmp_path, message, why):
+    pretend = measuring.supervise
+
+    def supervise(command, request, **options):
+        findings = pretend(command, request, **options)
+        if json.loads(request)["name"] == "vit_ti16":
+            findings.take(json.dumps(message))
+        return findings
+
+    monkeypatch.setattr(measuring, "supervise", supervise)
+    result = run(app, "measure", "vit_ti16", "vit_s16", "--study", str(tmp_path / "s"))
+    assert result.exit_code == 1
+    failed, other = read(tmp_path / "s").records
+    assert (failed.name, failed.status, failed.metrics) == ("vit_ti16", "failed", {})
+    assert failed.reason is not None
+    assert failed.reason.startswith("recording: ")
+    assert why in failed.reason
+    assert (other.name, other.status) == ("vit_s16", "ok")
+    assert f"failed: {failed.reason}" in result.stderr
+
+
 def test_the_options_reach_the_child(app, pretended):
     options = (
         *(

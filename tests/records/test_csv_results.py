@@ -39,6 +39,18 @@ def test_a_row_gives_a_record_for_each_kind_of_number_with_the_conditions_of_tha
     assert accuracy.provenance == {"file": "results.csv", "row": "vit_s16", "source": "Table 4"}
 
 
+@pytest.mark.parametrize("metric", ["train_step_time", "finetune_time", "pipeline_idle_time"])
+def test_a_cost_of_training_is_of_training(tmp_path: Path, metric: str) -> None:
+    [record] = imported(tmp_path, f"model,device,{metric},source\nvit_s16,a100,0.5,Table 4\n").records
+    assert (record.task, record.metrics[metric].value) == ("training", 0.5)
+
+
+@pytest.mark.parametrize("source", ["Müller et al., Table 4", "我们的实验室 2026"])
+def test_sources_are_named_in_any_language(tmp_path: Path, source: str) -> None:
+    found = imported(tmp_path, HEADER + ROW.replace("Table 4", f'"{source}"'))
+    assert {record.provenance["source"] for record in found.records} == {source}
+
+
 def test_the_seed_may_be_zero(tmp_path: Path) -> None:
     found = imported(tmp_path, HEADER + ROW.replace(",800,2,", ",800,0,"))
     assert not found.skipped
@@ -57,6 +69,7 @@ def test_the_seed_may_be_zero(tmp_path: Path) -> None:
         (("81.4", "eighty"), "top1 'eighty' is not a number above zero"),
         (("vit_s16", "=cmd|x"), "model '=cmd|x' is empty, too long, or has characters"),
         (("Table 4", ""), "source '' is empty"),
+        (("Table 4", "Table\u202e4"), "source 'Table\\u202e4' is empty, too long, or has characters"),
         ((",22e6,", ","), "13 cells where the header has 14"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from favor.records import append, gather, store
+from favor.records import append, gather
 from favor.records.schema import CardFields, Record, reading
 
 
@@ -24,10 +24,12 @@ def test_each_study_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     append(tmp_path / "a", [counted("mine", 1e6)])
     append(tmp_path / "b", [counted("yours", 2e6)])
     opened: list[Path] = []
-    chunks = store._chunks
-    monkeypatch.setattr(store, "_chunks", lambda file: opened.append(file) or chunks(file))
+    open_file = Path.open
+    monkeypatch.setattr(Path, "open", lambda file, *how, **more: opened.append(file) or open_file(file, *how, **more))
     gathered = gather([tmp_path / "a", tmp_path / "b"])
-    assert [file.parent.name for file in opened] == ["a", "b"]
+    assert [file for file in opened if file.is_relative_to(tmp_path)] == [
+        tmp_path / name / "records.jsonl" for name in ("a", "b")
+    ]
     assert [record.name for record in gathered.own] == ["mine", "yours"]
     assert set(gathered.table["name"]) > {"mine", "yours", "vit_s16"}
     assert not {"mine", "yours"} & {record.name for record in gathered.shipped}

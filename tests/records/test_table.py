@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import favor.records
 from favor.errors import RequestError
+from favor.records.loading import with_shipped
 from favor.records.schema import TABLE_COLUMNS, Record, from_line, from_lines, reading, to_data, to_line
 from favor.records.store import FILE_NAME, append, read
 from favor.records.table import RecordsWarning, load, load_reporting, table_of
@@ -131,6 +132,11 @@ def test_a_machine_is_told_in_short_and_none_is_told_where_none_is_known() -> No
     table = table_of([a_record(environment=MACHINE), a_record(environment={}), a_record("other", environment=MACHINE)])
     text = "a processor, host lab-3, 2 threads, torch 2.15.0"
     assert [None if pd.isna(machine) else machine for machine in table["machine"]] == [text, None, text]
+
+
+def test_a_machine_with_one_thread_is_one_machine_and_has_no_plural() -> None:
+    records = [a_record(environment=MACHINE | {"threads": 1}), a_record("other", environment=MACHINE | {"threads": 1})]
+    assert set(table_of(records)["machine"]) == {"a processor, host lab-3, 1 thread, torch 2.15.0"}
 
 
 def test_ordinary_lines_are_taken_at_once() -> None:
@@ -338,3 +344,11 @@ def test_appending_and_reading_need_neither_pandas_nor_torch() -> None:
 
 def test_a_line_holds_the_data_of_its_record() -> None:
     assert to_data(a_record()) == json.loads(LINE)
+
+
+def test_columns_are_added_to_a_wide_table_without_warnings() -> None:
+    wide = {f"recipe.{key}": float(key) for key in range(150)}
+    own = [a_record("one", conditions=wide), a_record("other", conditions=wide)]
+    for table in (table_of(own), with_shipped(own)):
+        with warnings.catch_warnings(action="error"):
+            assert "one" in table.assign(one=1, two=2)

@@ -56,7 +56,7 @@ def test_the_answer_of_a_study_names_the_models_that_change_places_in_one_line(
 ) -> None:
     told = "Between runtimes, models change places in 1 of 1 comparison, 1 beyond intervals: swin and vit between "
     assert runtimes_finding(RECORDS) == f"{told}eager and openvino"
-    study_text._print_runtimes([JobState(CountJob(record.name, 224, 1000), "done", None, record) for record in RECORDS])
+    study_text.print_runtimes([JobState(CountJob(record.name, 224, 1000), "done", None, record) for record in RECORDS])
     assert capsys.readouterr().out.replace("\n", " ").strip() == f"{told}eager and openvino"
 
 

@@ -50,4 +50,3 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     save_model(file, model, known)
     yield file
     registry.unregister(names)
-    registry._plugins.pop(PLUGIN.resolve())

@@ -270,16 +270,16 @@ def test_a_file_whose_outputs_rounding_does_not_explain_is_not_written_and_an_ol
     form: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / FILES[form]
-    opened = exporting._opened
+    opened = exporting.open_exported
     with monkeypatch.context() as patched:
-        patched.setattr(exporting, "_opened", lambda request: lambda x: 1.03 * opened(request)(x))
+        patched.setattr(exporting, "open_exported", lambda request: lambda x: 1.03 * opened(request)(x))
         with pytest.raises(WorkError, match="not written, .* differ from eager mode by 3.0e-02 of the largest one"):
             export(ExportRequest(str(checkpoint), file, form))
         assert not list(tmp_path.iterdir())
     card = export(ExportRequest(str(checkpoint), file, form))
     before = {part.name: part.read_bytes() for part in tmp_path.iterdir()}
     assert before.keys() == {*card.sha256, card_file(file).name}
-    monkeypatch.setattr(exporting, "_opened", lambda request: lambda x: 1.03 * opened(request)(x))
+    monkeypatch.setattr(exporting, "open_exported", lambda request: lambda x: 1.03 * opened(request)(x))
     with pytest.raises(WorkError, match="not written"):
         export(ExportRequest(str(checkpoint), file, form, dynamic_batch=True))
     assert {part.name: part.read_bytes() for part in tmp_path.iterdir()} == before

@@ -138,7 +138,7 @@ def test_the_change_of_top1_belongs_to_the_pipeline_of_the_training_its_minutes_
     in_minutes = known.model_copy(update={"minutes": 5.0}).model_dump_json()
     save_file(weights, tmp_path / "best.safetensors", {"favor.trained": in_minutes})
     job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(tmp_path))
-    training = export_worker._Images.of(job, subject_of(tmp_path)).training
+    training = export_worker.ComparisonImages.of(job, subject_of(tmp_path)).training
     named = {"dataset": "digits", "pipeline": "laptop-digits@1 minutes=5.0", "pretraining": "none"}
     assert training == named | {"minutes": 5.0}
 
@@ -151,10 +151,10 @@ def test_int8_of_a_checkpoint_whose_images_are_not_here_is_compared_on_the_calib
     copied = tmp_path / "copied.safetensors"
     save_file(weights, copied, {"favor.trained": elsewhere})
     job = ExportJob("tiny_vit", 32, 10, "onnxruntime", "int8", "cpu", 1, "fused", "", checkpoint=str(copied))
-    found = export_worker._Images.of(replace(job, calibration="digits"), subject_of(copied))
+    found = export_worker.ComparisonImages.of(replace(job, calibration="digits"), subject_of(copied))
     assert (found.name, found.labels, len(found.calibration), len(found.test)) == ("digits", None, 128, 360)
     with pytest.raises(RequestError, match=r"--calibration NAME\[:PATH\]\Z") as refused:
-        export_worker._Images.of(job, subject_of(copied))
+        export_worker.ComparisonImages.of(job, subject_of(copied))
     assert "--data" not in str(refused.value)
 
 

@@ -70,7 +70,7 @@ def test_a_model_that_is_known_to_fail_is_refused_with_what_works(monkeypatch: p
         ("a", "openvino"): Cell("a", "openvino", "fails", reason="no operator X"),
         ("a", "onnxruntime"): Cell("a", "onnxruntime", "works", deviation=1e-7),
     }
-    monkeypatch.setattr("favor.runtime.matrix._shipped", lambda: cells)
+    monkeypatch.setattr("favor.runtime.matrix.shipped_cells", lambda: cells)
     refuse_known_failure("a", "onnxruntime")
     refuse_known_failure("b", "openvino")
     with pytest.raises(RequestError, match="a does not run in openvino: no operator X; use --runtime eager or onnx"):

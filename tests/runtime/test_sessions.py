@@ -274,7 +274,7 @@ def test_a_batch_that_onnx_runtime_has_no_memory_for_is_out_of_memory(
 
     x = images(2, 3, 8, 8)
     session = session_of(model, x, Choice("onnxruntime", threads=1), tmp_path)
-    monkeypatch.setattr(session, "_session", SimpleNamespace(run=full))
+    monkeypatch.setattr("onnxruntime.InferenceSession.run", full)
     with pytest.raises(WorkError, match="ONNX Runtime: not enough memory: ") as refused:
         session.run(x)
     assert is_out_of_memory(refused.value)

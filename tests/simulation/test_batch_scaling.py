@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from favor.errors import WorkError
-from favor.simulation.batch_scaling import MARK, Batches, _Between, _Lines
+from favor.simulation.batch_scaling import MARK, Batches
 from favor.simulation.kernels import kernels_of
 from favor.simulation.networks import Network, network
 from favor.trace.fake_device import trace_on
@@ -148,7 +148,7 @@ class InTurn(nn.Module):
 
 @pytest.mark.parametrize("model", [OneByOne(), InTurn()], ids=["iterator", "index"])
 def test_a_network_that_loops_over_its_images_is_traced_at_every_batch(model, monkeypatch):
-    monkeypatch.setattr("favor.trace.fake_device._MANY_TENSORS", 1000)  # it would be seconds until the usual limit
+    monkeypatch.setattr("favor.trace.fake_device.MANY_TENSORS", 1000)  # it would be seconds until the usual limit
     batches = Batches(lambda batch_size: trace_on("cuda", model, (batch_size, 3, 4, 4)))
     assert not batches.are_lines
     assert batches.at(3).steps == batches.trace_at(3).steps
@@ -199,9 +199,16 @@ class TwoOfOneForm(nn.Module):
 
 
 def test_what_is_alike_at_one_batch_size_alone_is_told_apart():
+    asked = []
+
     def at(batch_size):
+        asked.append(batch_size)
+        if batch_size == MARK:
+            raise WorkError("too many images, so that the lines are those of multiples of eight")
         return trace_on("cuda", TwoOfOneForm(), (batch_size, 3, 4, 4))
 
     relu = [op for op in at(8).ops if op.name == "aten.relu.default"]
     assert relu[0] is relu[1]
-    assert _Lines((at(8), at(16)), _Between, step=8).trace(24).steps == at(24).steps
+    made = Batches(at).at(24)
+    assert 24 not in asked
+    assert made.steps == at(24).steps

@@ -12,7 +12,6 @@ import pytest
 from msgspec import structs
 
 from favor.errors import WorkError
-from favor.simulation import pool
 from favor.simulation.devices import device
 from favor.simulation.pool import Simulated, already_simulated, simulate_several
 from favor.simulation.simulation import SimulationRequest
@@ -35,19 +34,16 @@ def test_two_processes_give_what_one_gives_and_a_refusal_stops_none(calibration)
     assert "unknown model 'nothing_xs4'" in str(two[-1].refusal)
 
 
-def killed(name: str) -> Simulated:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return Simulated(name)
+class Killing:
+    """Kills the process that receives it."""
+
+    def __reduce__(self):
+        return signal.raise_signal, (signal.SIGKILL,)
 
 
-def test_a_process_that_is_killed_is_told(calibration, monkeypatch):
-    class Broken:
-        def __init__(self, *_):
-            self.of = killed
-
-    monkeypatch.setattr(pool, "_Job", Broken)
+def test_a_process_that_is_killed_is_told(calibration):
     with pytest.raises(WorkError, match="hydra_xs4: a worker was killed"):
-        list(simulate_several(NAMES[:1], [device("a100")], REQUEST, calibration, {}, processes=2))
+        list(simulate_several(NAMES[:1], [device("a100")], REQUEST, calibration, {"a100": Killing()}, processes=2))
 
 
 KILLED = """

@@ -49,9 +49,9 @@ def traced(monkeypatch) -> list[int]:
         subject = whole(*arguments)
 
         class Counting(type(subject)):
-            def _trace(self, batch_size: int) -> Trace:
+            def trace(self, batch_size: int) -> Trace:
                 traced.append(batch_size)
-                return super()._trace(batch_size)
+                return super().trace(batch_size)
 
         return Counting(**vars(subject))
 
@@ -226,10 +226,10 @@ def test_a_network_that_fails_at_one_batch_size_only_is_a_failed_record(monkeypa
         subject = whole(*arguments)
 
         class Single(type(subject)):
-            def _trace(self, batch_size: int) -> Trace:
+            def trace(self, batch_size: int) -> Trace:
                 if batch_size == 1:
                     raise WorkError("an image alone has no neighbors")
-                return super()._trace(batch_size)
+                return super().trace(batch_size)
 
         return Single(**vars(subject))
 

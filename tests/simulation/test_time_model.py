@@ -10,12 +10,12 @@ from favor.simulation.calibration import shipped_calibration
 from favor.simulation.devices import device
 from favor.simulation.kernels import Kernel, kernels_of
 from favor.simulation.time_model import (
-    _FIT_PRODUCTS,
-    _product_exponent,
+    FIT_PRODUCTS,
     demands_on,
     estimate,
     estimate_counted,
     kernel_seconds,
+    product_exponent,
 )
 
 BIG_PRODUCT = Kernel("gemm", macs=10**12, blocks=10**5, reads=((10**6, float("inf")),), written=10**6)
@@ -134,7 +134,7 @@ def test_products_of_float32_run_on_matrix_units_where_these_take_them_and_on_la
         assert demands_on(device("a100"), [convolution]).groups == ("conv_tf32",)
     rounded = demands_on(device("rtx4090"), [full("gemm_full", "tf32")])
     assert rounded.groups == ("gemm_tf32",)
-    assert rounded.exponents[0] == _product_exponent(device("rtx4090"))
+    assert rounded.exponents[0] == product_exponent(device("rtx4090"))
     assert demands_on(device("a100"), [full("gemm_full")]).groups == ("gemm_full",), "PyTorch rounds no plain product"
 
 
@@ -188,7 +188,7 @@ def test_matrix_units_that_hold_more_products_are_fed_less_of_them():
         product = replace(BIG_PRODUCT, unit=unit, blocks=place.multiprocessors)
         return 2 * product.macs / place.peak_flops(unit) / demands_on(place, [product]).matrix[0]
 
-    assert device(shipped_calibration().device).products_per_cycle == pytest.approx(_FIT_PRODUCTS, rel=0.01)
+    assert device(shipped_calibration().device).products_per_cycle == pytest.approx(FIT_PRODUCTS, rel=0.01)
     assert share("rtx3090") == pytest.approx(1.08)
     assert share("rtx4090") == pytest.approx(1.08)
     assert share("a100") == pytest.approx(1.1 / 2, rel=0.01)
@@ -223,9 +223,9 @@ def test_a_lane_kernel_in_float32_is_no_product_and_a_pointwise_convolution_is_o
 
 
 def test_only_a_large_cache_hides_what_products_write():
-    assert _product_exponent(device("rtx3090")) == _product_exponent(device("t4")) == 1.2
-    assert _product_exponent(device("rtx4090")) > 2.0
-    assert _product_exponent(device("rtx5090")) == 1.2, "as its table has it, in spite of its cache"
+    assert product_exponent(device("rtx3090")) == product_exponent(device("t4")) == 1.2
+    assert product_exponent(device("rtx4090")) > 2.0
+    assert product_exponent(device("rtx5090")) == 1.2, "as its table has it, in spite of its cache"
 
 
 def test_the_last_round_of_tiles_is_as_long_as_a_full_one(calibration):

@@ -173,7 +173,7 @@ def test_a_cache_is_refused_to_a_table_under_other_conditions(tmp_path):
 def test_a_cache_is_refused_to_other_rules(tmp_path, monkeypatch):
     rows = rows_of(table(tmp_path, "infer-amp-nchw-pt240-cu124-rtx4090"))[:1]
     list(trace_all(rows, tmp_path / "cache"))
-    monkeypatch.setattr(timm_tables, "_MADE_BY", ("simulation/kernels.py",))
+    monkeypatch.setattr(timm_tables, "TRACING_CODE", ("simulation/kernels.py",))
     with pytest.raises(RequestError, match="by the rules [0-9a-f]{12}; choose another folder"):
         list(trace_all(rows, tmp_path / "cache"))
 

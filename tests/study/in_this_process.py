@@ -15,7 +15,7 @@ from favor.machine.messages import Channel, Findings
 from favor.measurement import measure, worker
 from favor.measurement.job import MeasureJob
 from favor.study import local_executor, running
-from favor.training.local_ranks import _free_port, _rank
+from favor.training.local_ranks import free_port, variables_of_rank
 from favor.training.request import TrainingRequest
 from favor.training.run import train
 from favor.zoo import registry
@@ -28,10 +28,9 @@ def in_this_process(place: Path, sizes: Mapping[str, Size]) -> Iterator[pytest.M
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAVOR_DATA", str(place / "data"))
         patch.setenv("XDG_RUNTIME_DIR", str(place))  # for the lock of the device
-        patch.setattr(running, "_second_look", lambda *_: None)  # it waits for a quiet machine, and has its own tests
+        patch.setattr(running, "second_look_of", lambda *_: None)  # it waits for a quiet machine, and has its own tests
         for name, size in sizes.items():
-            entry = registry.find_entry(name)
-            patch.setitem(registry._entries, name, replace(entry, settings={**entry.settings, "size": size}))
+            patch.setitem(registry.find_entry(name).settings, "size", size)
         patch.setattr(local_executor, "supervise", _trained)
         patch.setattr(measure, "supervise", _measured)
         patch.setattr(environment, "is_busy", lambda *_: False)  # other tests may be running at the same time
@@ -53,9 +52,9 @@ def _other_processes(request: TrainingRequest) -> Iterator[None]:
     if request.processes == 1:
         yield
         return
-    group = {"WORLD_SIZE": str(request.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    group = {"WORLD_SIZE": str(request.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (group | _rank(0)).items():
+        for name, value in (group | variables_of_rank(0)).items():
             patch.setenv(name, value)
         ranks = range(1, request.processes)
         forks = [get_context("fork").Process(target=_take_part, args=(request, rank), daemon=True) for rank in ranks]
@@ -68,7 +67,7 @@ def _other_processes(request: TrainingRequest) -> Iterator[None]:
 
 
 def _take_part(request: TrainingRequest, rank: int) -> None:
-    os.environ |= _rank(rank)
+    os.environ |= variables_of_rank(rank)
     train(request)
 
 

@@ -1,4 +1,4 @@
-"""Few images for training runs that only have to run: `monkeypatch.setitem(opening._INSIDE, "digits", some_digits)`."""
+"""Few images for training runs that only have to run: `setitem(opening.INSIDE_PACKAGE, "digits", some_digits)`."""
 
 from favor.data.digits import open_digits
 from favor.data.in_memory import InMemory

@@ -82,7 +82,7 @@ def test_a_training_uses_the_attention_that_is_asked_for_says_it_and_is_a_run_of
         return attend(*arguments, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
-    monkeypatch.setitem(opening._INSIDE, "digits", some_digits)
+    monkeypatch.setitem(opening.INSIDE_PACKAGE, "digits", some_digits)
     recipe = load_recipe("laptop-digits", ["epochs=1", "batch_size=40", "warmup_epochs=0"])
     folders = []
     for attention, has_fused in (("plain", False), ("fused", True)):

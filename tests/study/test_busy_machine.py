@@ -1,8 +1,10 @@
 """The benchmark of answers on a busy machine: what it calls agreement."""
 
 import importlib.util
+import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "busy_machine.py"
@@ -33,7 +35,9 @@ def test_an_answer_agrees_is_undecided_or_wrong(quiet, loaded, expected):
 
 
 def test_load_comes_in_stretches_and_leaves_nothing_behind():
+    before = set(threading.enumerate())
     with busy_machine.Load(seed=0, stretch=(0.2, 0.4), cores=1) as load:
         busy_machine.time.sleep(1.5)
     assert 0 < load.share < 1
-    assert not load._thread.is_alive()
+    assert set(threading.enumerate()) <= before
+    assert not psutil.Process().children()

@@ -122,7 +122,7 @@ def test_squeue_is_asked_once_and_read_with_and_without_arrays(tmp_path: Path, m
         of_array = f"{array.name}|12_1|RUNNING|n2|None\n{array.name}|12_0|PENDING||Resources"
         return f"{of_array}\n{alone.name}|13|COMPLETING|n3|None"
 
-    monkeypatch.setattr(slurm_executor, "_ask", ask)
+    monkeypatch.setattr(slurm_executor, "ask_slurm", ask)
     known = queue_of([array, alone])
     assert len(asked) == 1
     assert known[array.name] == {

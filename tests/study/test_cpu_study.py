@@ -127,7 +127,7 @@ def test_an_example_is_named_wherever_a_study_is_and_recommend_says_whose_figure
 ):
     records = maker.shipped(measured())
     (tmp_path / "cpu.jsonl").write_bytes(b"".join(to_line(record) for record in records))
-    monkeypatch.setattr(example, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(example, "FOLDER", tmp_path)
     assert len(read("example:cpu").records) == len(records)
     assert set(load("example:cpu")["source"]) == {"imported"}
     asked = ["recommend", "--study", "example:cpu", "--prefer", "throughput", "--min-accuracy", "80", "--json"]
@@ -141,7 +141,7 @@ def test_an_example_is_named_wherever_a_study_is_and_recommend_says_whose_figure
 
 def test_what_was_measured_on_ones_own_machine_goes_before_an_example(maker, monkeypatch, tmp_path):
     (tmp_path / "cpu.jsonl").write_bytes(b"".join(to_line(record) for record in maker.shipped(measured())))
-    monkeypatch.setattr(example, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(example, "FOLDER", tmp_path)
     jobs = jobs_of(a_study(names=("vit_s16", "cvt_13"), phases=("inference",)))
     (tmp_path / "records.jsonl").write_bytes(b"".join(to_line(a_record(job)) for job in jobs))
     asked = ["recommend", "--study", "example:cpu", "--study", str(tmp_path), "--prefer", "throughput", "--json"]

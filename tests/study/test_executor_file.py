@@ -12,7 +12,7 @@ from favor.study.plan import jobs_of
 from favor.study.ray_executor import RayExecutor, Resources
 from favor.study.resolve import cluster_machine
 from favor.study.schema import ExecutorOptions, Train, study_in
-from favor.study.slurm_executor import SlurmExecutor
+from favor.study.slurm_executor import SlurmExecutor, array_size
 from favor.yaml_file import YamlFile
 from study.made_up import a_study
 
@@ -139,6 +139,7 @@ def test_a_ray_task_fits_a_node_that_has_all_it_asks_for(asked: Resources, fits:
 
 
 def test_a_site_without_job_arrays_gets_one_job_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_executor, "_ask", lambda *command: "MaxArraySize            = 0\n")
+    monkeypatch.setattr(slurm_executor, "ask_slurm", lambda *command: "MaxArraySize            = 0\n")
     executor = SlurmExecutor(Path("/study"), a_study(), ExecutorOptions(kind="slurm"))
-    assert [len(batch) for batch in executor.batches(allocations_of((COUNT, MEASURE), 2))] == [1, 1]
+    allocations = allocations_of((COUNT, MEASURE), 2)
+    assert [len(batch) for batch in executor.batches(allocations, array_size())] == [1, 1]

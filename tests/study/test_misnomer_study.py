@@ -43,7 +43,7 @@ def miniature(folder: Path) -> Path:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("misnomer")
     with in_this_process(folder, {}) as patch:
-        patch.setitem(opening._INSIDE, "digits", some_digits)
+        patch.setitem(opening.INSIDE_PACKAGE, "digits", some_digits)
         done = CliRunner().invoke(app, ["run", str(miniature(folder)), "--study", str(folder / "study"), "--wait"])
     assert done.exit_code == 0, done.output
     return folder / "study"

@@ -143,7 +143,6 @@ def test_plugins_recipes_and_images_are_looked_for_beside_the_study_file(tmp_pat
         assert study.train[0].data == f"folder:{tmp_path / 'photos'}"
     finally:
         registry.unregister(["minevit_s16"])
-        del registry._plugins[tmp_path / "mine.py"]
 
 
 @pytest.mark.parametrize("name", ["quick", "full", "vix", "misnomer", "misnomer-imagenet", "laptop"])

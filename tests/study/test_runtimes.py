@@ -120,7 +120,7 @@ def test_a_model_that_is_known_to_fail_is_refused_with_the_runtimes_that_run_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cell = Cell("vit_xs4", "openvino", "fails", reason="no operator")
-    monkeypatch.setattr(matrix, "_shipped", lambda: {("vit_xs4", "openvino"): cell})
+    monkeypatch.setattr(matrix, "shipped_cells", lambda: {("vit_xs4", "openvino"): cell})
     with pytest.raises(RequestError, match="vit_xs4 does not run in openvino: no operator; use --runtime eager"):
         asked(runtimes=["openvino"])
 

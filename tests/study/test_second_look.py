@@ -198,7 +198,7 @@ def test_a_disturbed_stretch_replaces_what_was_doubtful_at_the_same_image_size_o
     look = Look(tmp_path, monkeypatch, [a_record(small), a_record(large, environment=BUSY)], study=study)
     disturbed = lambda jobs, *_: tuple(a_record(job, environment=BUSY) for job in jobs)  # noqa: E731
     monkeypatch.setattr(second_look, "measure_head_to_head", disturbed)
-    look.looking()._head_to_head([small, large])
+    look.looking().head_to_head([small, large])
     assert [record.conditions["img_size"] for record in read(tmp_path).records] == [224, 384, 384]
 
 

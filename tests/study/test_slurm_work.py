@@ -24,13 +24,14 @@ STUDY = a_study(names=("vit_s16",), phases=("inference",))
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     pytest.importorskip("submitit")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     allocations = allocations_of(jobs_of(STUDY), 1)
     submission = new_submission(tmp_path, "slurm", allocations, repeats=False)
     return Work(tmp_path, submission, 0, allocations[0], STUDY.machine, (), None)
 
 
 def test_a_running_job_asks_its_worker_to_save_and_comes_back(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_executor, "_state_of_this_job", lambda: "RUNNING")
+    monkeypatch.setattr(slurm_executor, "ask_slurm", lambda *command: "RUNNING")
     progress = ProgressFile.of(work.study, work.submission, 0)
     progress.write(Progress(node="n1", job="some job", step="epoch 3"))
     saving = (
@@ -42,10 +43,11 @@ def test_a_running_job_asks_its_worker_to_save_and_comes_back(work: Work, monkey
     worker.stdout.readline()
     began = time.monotonic()
     monkeypatch.setattr(slurm_executor.psutil, "Process", _parent_of(worker))
-    again = SlurmWork(work).checkpoint()
+    slurm_work = SlurmWork(work)
+    again = slurm_work.checkpoint()
     assert time.monotonic() - began < 30
     assert worker.poll() == 7  # it was given the time to save
-    assert again.function._work == work
+    assert again.function is slurm_work
     assert progress.read() == Progress(node="n1")  # status no longer says that it runs
 
 
@@ -59,17 +61,18 @@ def test_a_worker_that_ends_on_its_own_at_that_moment_does_not_keep_the_job_from
         def is_running(self) -> bool:
             return False
 
-    monkeypatch.setattr(slurm_executor, "_state_of_this_job", lambda: "RUNNING")
+    monkeypatch.setattr(slurm_executor, "ask_slurm", lambda *command: "RUNNING")
     monkeypatch.setattr(slurm_executor.psutil, "Process", lambda: SimpleNamespace(children=lambda: [Ended()]))
-    assert SlurmWork(work).checkpoint().function._work == work
+    slurm_work = SlurmWork(work)
+    assert slurm_work.checkpoint().function is slurm_work
 
 
 @pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED", "PENDING", ""])
 def test_a_job_that_was_canceled_or_requeued_by_slurm_only_ends(
     work: Work, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(slurm_executor, "_state_of_this_job", lambda: state)
-    monkeypatch.setattr(slurm_executor, "_stop_workers", lambda: None)
+    monkeypatch.setattr(slurm_executor, "ask_slurm", lambda *command: state)
+    monkeypatch.setattr(slurm_executor.psutil, "Process", lambda: SimpleNamespace(children=list))
     with pytest.raises(SystemExit):
         SlurmWork(work).checkpoint()
 

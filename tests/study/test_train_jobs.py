@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from favor.errors import RequestError, WorkError
+from favor.machine.messages import Findings
 from favor.records.schema import CardFields, Record, reading
 from favor.records.store import append, read
 from favor.study import local_executor
@@ -244,11 +245,11 @@ def test_a_refused_fine_tuning_is_left_out_by_the_followers_as_by_the_leader(mon
     append(tmp_path, [final_of(TREE_JOB.lineages[0])])
     tried = []
 
-    def refused(request, threads, on_step, on_note):
-        tried.append(request.recipe.img_size)
+    def refused(command, request, **_):
+        tried.append(TrainingRequest.from_json(request).recipe.img_size)
         raise RequestError("another recipe")
 
-    monkeypatch.setattr(local_executor, "_supervised", refused)
+    monkeypatch.setattr(local_executor, "supervise", refused)
     failures = local_executor.train(TREE_JOB, tmp_path, print, print)
     assert [record.reason for record in failures] == ["training: another recipe"] * 2
     local_executor.follow_training(TREE_JOB, tmp_path, None)
@@ -296,13 +297,14 @@ def test_fine_tunings_of_two_checkpoints_of_one_pretraining_are_two_trainings():
     assert key_of(first) != key_of(second)
 
 
-def test_a_named_training_is_not_done_by_one_without_the_name_nor_the_other_way_round():
+def test_a_named_training_is_not_done_by_one_without_the_name_nor_the_other_way_round(monkeypatch, tmp_path):
     plain, named = of_a_study(Train(recipe="laptop-digits"), Train(recipe="laptop-digits", name="again"))
     records = [the_record_of(plain, plain.lineages[0]), the_record_of(named, named.lineages[0], training_name="again")]
     for record in records:
         done = [final_record(job, job.lineages[0], [record]) is record for job in (plain, named)]
         assert done == [record is records[0], record is records[1]]
-    failure = local_executor._failure(named, named.lineages[0], "failed", "training: killed")
+    monkeypatch.setattr(local_executor, "supervise", lambda *_, **__: Findings(status="failed", reason="killed"))
+    (failure,) = local_executor.train(named, tmp_path, print, print)
     assert [is_of(job, job.lineages[0], failure) for job in (plain, named)] == [False, True]
 
 

@@ -58,7 +58,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     (place / "study.yaml").write_text(yaml.safe_dump(miniature(request.param)))
     (place / "data" / names.SETS[dataset].places[0]).mkdir(parents=True)
     with in_this_process(place, dict.fromkeys(MODELS, TINY)) as patch:
-        patch.setitem(opening._READERS, dataset, lambda _: some_images(side, classes))
+        patch.setitem(opening.READERS, dataset, lambda _: some_images(side, classes))
         patch.setattr(names, "SETS", {**names.SETS, dataset: replace(names.SETS[dataset], size=None)})
         done = CliRunner().invoke(app, ["run", str(place / "study.yaml"), "--study", str(place / "study"), "--wait"])
     assert done.exit_code == 0, done.output[-3000:]

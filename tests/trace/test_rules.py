@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from favor.errors import WorkError
 from favor.trace.operator_trace import Op, trace
 from favor.trace.rules import Call, Work, find_rule, rule
-from favor.trace.rules.registry import _RULES
+from favor.trace.rules.registry import RULES
 
 aten = torch.ops.aten
 
@@ -402,7 +402,7 @@ def test_a_rule_of_ones_own_makes_an_operator_count():
         with pytest.raises(ValueError, match="has a rule already"):
             rule(operator, kind="copy")(_twist)
     finally:
-        _RULES.pop(operator, None)
+        RULES.pop(operator, None)
 
 
 def test_an_error_in_the_backward_pass_is_strict_too():

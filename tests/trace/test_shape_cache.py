@@ -13,7 +13,7 @@ import favor
 from favor.simulation.batch_scaling import MARK
 from favor.trace import shape_cache
 from favor.trace.fake_device import trace_on
-from favor.trace.shape_cache import _BY_META_KERNEL, _DIRECT, ShapeCache
+from favor.trace.shape_cache import BY_META_KERNEL, DIRECT, ShapeCache
 
 aten = torch.ops.aten
 HALF, FULL = torch.float16, torch.float32
@@ -104,7 +104,7 @@ CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = [
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shape_cache, "_CACHE", {})
+    monkeypatch.setattr(shape_cache, "CACHE", {})
 
 
 def described(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
@@ -137,7 +137,7 @@ def test_outputs_are_those_of_pytorch_at_the_first_call_and_at_the_next(operator
 
 
 def test_every_operator_that_is_made_at_once_is_compared_with_pytorch():
-    assert {operator for operator, _ in CALLS} >= _BY_META_KERNEL | _DIRECT.keys()
+    assert {operator for operator, _ in CALLS} >= BY_META_KERNEL | DIRECT.keys()
 
 
 def test_the_second_call_asks_nobody_below(monkeypatch):
@@ -235,11 +235,11 @@ def test_a_constant_keeps_its_value():
 
 
 def test_a_full_memory_is_emptied(monkeypatch):
-    monkeypatch.setattr(shape_cache, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(shape_cache, "MAX_ENTRIES", 3)
     with FakeTensorMode(), ShapeCache():
         for length in range(1, 9):
             on_gpu(length).relu()
-            assert len(shape_cache._CACHE) <= 3
+            assert len(shape_cache.CACHE) <= 3
 
 
 NETWORKS = ["vit_xs4", "swin_ti", "tome_xs4", "fastvit_t8", "gfnet_xs4"]

@@ -40,4 +40,3 @@ def tiny_models() -> Iterator[list[str]]:
     names = favor.load_plugin(PLUGIN)
     yield names
     registry.unregister(names)
-    registry._plugins.pop(PLUGIN.resolve())

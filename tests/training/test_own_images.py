@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 import favor
 from favor.cli import app
-from favor.cli.train import _count_images
+from favor.cli.train import count_images
 from favor.data.augment import Normalization
 from favor.data.framing import Framing
 from favor.data.loader import BatchPlan
@@ -125,11 +125,11 @@ def test_a_class_without_evaluation_images_is_named_before_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = paint(tmp_path / "photos")
-    assert _count_images(f"folder:{photos}") == 16
+    assert count_images(f"folder:{photos}") == 16
     assert "leaves out" not in capsys.readouterr().err
     for k in range(1, 10):
         (photos / "röd sky" / f"IMG {k}.JPG").unlink()
-    assert _count_images(f"folder:{photos}") == 9
+    assert count_images(f"folder:{photos}") == 9
     assert "warning: the accuracy leaves out röd sky: no evaluation images" in capsys.readouterr().err
 
 
@@ -395,7 +395,7 @@ def test_preprocessing_travels_with_a_checkpoint_into_its_fine_tuning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_models: list[str]
 ) -> None:
     asked: list[dict[str, object]] = []
-    monkeypatch.setattr("favor.cli.train._train", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr("favor.cli.train.train_models", lambda *given: asked.append(given[-1]))
     changes = ("mean=[0.1, 0.2, 0.3]", "eval_crop_ratio=0.8")
     file, photos = (
         checkpoint_of("tiny_vit", tmp_path / "a.safetensors", *changes, img_size=40),

@@ -292,7 +292,7 @@ def test_finetune_starts_from_published_weights_with_their_preprocessing_unless_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[list[str], dict[str, object]]] = []
-    monkeypatch.setattr("favor.cli.train._train", lambda names, *rest: asked.append((names, rest[-1])))
+    monkeypatch.setattr("favor.cli.train.train_models", lambda names, *rest: asked.append((names, rest[-1])))
     run("finetune", "vit_ti16", "--pretrained", "--img-size", "32", "--set", "mean=[0.1, 0.2, 0.3]")
     ((names, options),) = asked
     assert (names, options["init"]) == (["vit_ti16"], f"timm:{VIT}")
@@ -302,7 +302,7 @@ def test_finetune_starts_from_published_weights_with_their_preprocessing_unless_
 
 def test_train_starts_from_the_weights_of_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
-    monkeypatch.setattr("favor.cli.train._train", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr("favor.cli.train.train_models", lambda *given: asked.append(given[-1]))
     run("train", "vit_s16", "--weights", "augreg_in1k")
     assert asked[0]["init"] == "timm:vit_small_patch16_224.augreg_in1k"
     assert not asked[0]["set"]

@@ -1,5 +1,7 @@
 """Ranks and the meeting point of several processes, from Slurm's variables."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from favor.training import slurm_step
@@ -19,7 +21,16 @@ STEP = {
 
 @pytest.fixture(autouse=True)
 def _address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_step, "_address", lambda node: f"address of {node}")
+    """Only Slurm knows the nodes' addresses."""
+
+    def unknown(node: str, port: None) -> None:
+        raise OSError
+
+    def scontrol(command: list[str], **_: object) -> SimpleNamespace:
+        return SimpleNamespace(stdout=f"NodeName={command[-1]} NodeAddr=10.0.0.1-{command[-1]} Port=1\n")
+
+    monkeypatch.setattr(slurm_step.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(slurm_step.subprocess, "run", scontrol)
 
 
 def test_a_task_of_a_step_has_the_variables_that_torchrun_would_set() -> None:
@@ -28,7 +39,7 @@ def test_a_task_of_a_step_has_the_variables_that_torchrun_would_set() -> None:
         "WORLD_SIZE": "16",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "8",
-        "MASTER_ADDR": "address of gpu07",
+        "MASTER_ADDR": "10.0.0.1-gpu07",
         "MASTER_PORT": "13456",
     }
 

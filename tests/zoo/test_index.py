@@ -61,12 +61,12 @@ def test_an_index_of_another_source_is_not_used(tmp_path: Path, content: str) ->
 def test_without_an_index_the_zoo_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     names = set(registry.list_models())
     monkeypatch.setattr(registry, "read_index", lambda: None)
-    registry._index.cache_clear()
+    registry.shipped_index.cache_clear()
     try:
         assert set(registry.list_models()) == names
         assert registry.card("ViT-S/16").name == "vit_s16"
     finally:
-        registry._index.cache_clear()
+        registry.shipped_index.cache_clear()
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ def test_a_plugin_s_models_are_models_like_all_others(tmp_path: Path) -> None:
         registry.unregister(favor.list_models("meanmixer_*"))
 
 
+def test_a_plugin_whose_models_were_taken_out_can_be_loaded_again(tmp_path: Path) -> None:
+    file = plugin(tmp_path, "meanmixer")
+    for _ in range(2):
+        names = favor.load_plugin(file)
+        try:
+            assert favor.list_models("meanmixer_*") == names
+        finally:
+            registry.unregister(favor.list_models("meanmixer_*"))
+        assert file.resolve() not in registry.loaded_plugins()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -4,9 +4,10 @@ Numbers measured on the device come first, then imported from a similar device, 
 comes from a device of another kind, and an accuracy only from the dataset and pipeline that are compared. Each
 `<metric>` has the columns `<metric>_source`, `_setting` (a `Setting`) and `_provenance`; `_flags` if any
 row is flagged; `_rounds` and `_stretch` if models took turns; `_budget` in seconds if a record tells it. A quality also
-has `_pipeline`, `_images` if a record tells how many it was evaluated on, and `_overrides` if a study gave values of
-their own to some models; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and
-`_epochs_high`, the shortest and the longest of these training runs; and `_unfinished` (its epochs).
+has `_pipeline`, `_images` if a record tells how many it was evaluated on, `_overrides` if a study gave values of their
+own to some models, `_published_weights` if it was fine-tuned from such, and `_run`, the folder of the best run if a
+record tells it; over the seeds of its training `_seeds`, `_mean`, `_std` and `_best`; `_epochs_low` and `_epochs_high`,
+the shortest and the longest of these training runs; and `_unfinished` (its epochs).
 """
 
 from collections.abc import Collection, Sequence
@@ -19,13 +20,16 @@ import pandas as pd
 from pandas.api.extensions import take
 
 from favor.analyze.flags import flags_on
+from favor.analyze.published_weights import PREPROCESSING
 from favor.analyze.selection import numbers
 from favor.analyze.setting import (
+    PUBLISHED_WEIGHTS,
     QUALITY_CONDITIONS,
     RUN_CONDITIONS,
     SEEDS,
     Setting,
     column_of,
+    condition_of,
     given_batch,
     in_run_setting,
     numbered_settings,
@@ -39,12 +43,14 @@ from favor.metrics import METRICS
 _CARD = ("family", "title", "where", "how", "year", "origin")
 _MODEL = ["name", "img_size"]
 _OVERRIDES = "overrides"
-_IMAGES, _BUDGET = "environment.evaluation_images", "environment.budget"
+_IMAGES, _BUDGET, _RUN = "environment.evaluation_images", "environment.budget", "environment.run"
+# What is known of the training behind a quality, and the suffix of its column.
+_OF_TRAINING = {_OVERRIDES: "_overrides", PUBLISHED_WEIGHTS: "_published_weights", _RUN: "_run"}
 _ORIGIN = ("source", "provenance", "pipeline", "flags", "stretch")
 # What assembling reads besides numbers; a table has many more columns, and selecting rows takes longer with each.
 _READ = {
     *(*_MODEL, *_ORIGIN, "final", "epochs", "recipe.epochs", "recipe.optimizer", "recipe.batch_size", "batch"),
-    *(*SEEDS, _OVERRIDES),
+    *(*SEEDS, *_OF_TRAINING, PREPROCESSING),
     *(*QUALITY_CONDITIONS, *RUN_CONDITIONS, "environment.host", "environment.device_name", _IMAGES, _BUDGET),
     *(condition for metric in METRICS.values() for condition in metric.conditions),
 }
@@ -270,14 +276,15 @@ def _comparable_qualities(
         _order=source_order(candidates["source"]),
         _setting=code,
         _early=early,
-        **{name: column_of(candidates, name) for name in (*SEEDS, _OVERRIDES)},
+        **{name: column_of(candidates, name) for name in (*SEEDS, *_OF_TRAINING, PREPROCESSING)},
     )
     if basis is not None:
         on_basis = np.array([setting == replace(basis, img_size=None) for setting in settings], dtype=bool)[code]
+        sizes = condition_of(candidates, "img_size")
         if basis.img_size is None:
-            on_basis &= candidates["img_size"].isna().to_numpy()
+            on_basis &= sizes.isna().to_numpy()
         elif not scope.all_sizes:
-            on_basis &= (candidates["img_size"] == basis.img_size).to_numpy()
+            on_basis &= (sizes == basis.img_size).to_numpy()
         candidates = candidates[on_basis]
     runs = _over_seeds(candidates, metric, scope.seeds)
     return (runs if basis is not None else _of_best_training(runs, metric)), settings
@@ -286,16 +293,19 @@ def _comparable_qualities(
 def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "best"]) -> pd.DataFrame:
     """One row for runs that differ only in the seed, each with its latest value; unfinished ones if none is finished.
 
-    Of training runs of a model that differ in their overrides, the latest one counts.
+    Of training runs of a model that differ in their overrides, the latest one counts; of those from different published
+    weights, the best one.
     """
     models = [*_MODEL, "_order", "_setting"]
-    training = [*models, _OVERRIDES]
+    start = [*models, PUBLISHED_WEIGHTS, PREPROCESSING]
+    training = [*start, _OVERRIDES]
     latest = _latest_first(candidates, "_early").drop_duplicates([*training, *SEEDS])
     counts = ~latest["_early"] | latest.groupby(training, dropna=False)["_early"].transform("all")
     latest = latest[counts.to_numpy(dtype=bool)]
     groups = latest.groupby(training, dropna=False, sort=False)[metric]
     best = groups.transform("max" if METRICS[metric].better == "higher" else "min")
     count = groups.transform("count")
+    best_at = groups.transform("idxmax" if METRICS[metric].better == "higher" else "idxmin")
     several = count > 1
     mean = groups.transform("mean")
     value = mean if seeds == "mean" else best
@@ -305,15 +315,17 @@ def _over_seeds(candidates: pd.DataFrame, metric: str, seeds: Literal["mean", "b
         _epochs=column_of(latest, "epochs").astype(float),
         _reached=column_of(latest, "epochs").astype(float).where(latest["_early"]),
     ).groupby(training, dropna=False, sort=False)
-    return latest.assign(
+    combined = latest.assign(
         **{metric: latest[metric].where(~several, value), **{end: latest[end].mask(several) for end in ends}},
         **{f"{metric}_seeds": count, f"{metric}_mean": mean, f"{metric}_best": best},
         **{f"{metric}_std": groups.transform("std")},
         **{f"{metric}_epochs_low": by_training["_epochs"].transform("min")},
         **{f"{metric}_epochs_high": by_training["_epochs"].transform("max")},
         **{f"{metric}_unfinished": by_training["_reached"].transform("min")},
+        **{_RUN: latest[_RUN].reindex(best_at).to_numpy()},
         _error=-by_training["_top1"].transform("mean"),
-    ).drop_duplicates(models)
+    ).drop_duplicates(start)
+    return combined.sort_values(["_early", "_error"], kind="stable").drop_duplicates(models)
 
 
 def _of_best_training(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -343,8 +355,9 @@ def _renamed_columns(
         named[f"{metric}_flags"] = [flags_on(metric, flags) for flags in named["flags"]]
     if is_quality(metric) and _IMAGES in named.columns:
         named[f"{metric}_images"] = named[_IMAGES]
-    if is_quality(metric) and named[_OVERRIDES].notna().any():
-        named[f"{metric}_overrides"] = named[_OVERRIDES]
+    for column, suffix in _OF_TRAINING.items() if is_quality(metric) else ():
+        if named[column].notna().any():
+            named[f"{metric}{suffix}"] = named[column]
     if not is_quality(metric) and _BUDGET in named.columns:
         named[f"{metric}_budget"] = named[_BUDGET]
     if f"{metric}_rounds" in named.columns:
@@ -366,7 +379,7 @@ def _own_columns(metric: str, table: pd.DataFrame) -> list[str]:
         "_provenance",
         "_pipeline",
         "_images",
-        "_overrides",
+        *_OF_TRAINING.values(),
         "_budget",
         "_flags",
         "_rounds",

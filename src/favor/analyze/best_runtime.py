@@ -13,7 +13,6 @@ from favor.analyze.intervals import says_nothing
 from favor.analyze.ranking import Ranking, Request, candidates
 from favor.analyze.selection import numbers
 from favor.analyze.setting import EAGER, QUANTIZED, RUN_CONDITIONS, Setting, column_of, condition_of
-from favor.analyze.verdict import OF_TRAINING
 from favor.errors import RequestError, unknown_name
 from favor.metrics import DEVICE_METRICS, METRICS
 from favor.runtime.names import ALL_PRECISIONS, RUNTIMES
@@ -72,10 +71,10 @@ def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) 
             left = ", ".join(sorted({setting.runtime_name for setting in others if setting not in alike}))
             remarks.append(f"not considered: {left}, whose memory is measured in another way (choose with --runtime)")
         others = alike
-    rows, unknown = [_named(ranking.rows, ranking.setting)], 0
+    rows, unknown = [_named(ranking.rows, ranking.setting)], set[str]()
     for setting in others:
         if setting.is_quantized:
-            unknown += _without_accuracy(of_candidates, setting, ranking)
+            unknown |= _without_accuracy(of_candidates, setting, ranking)
         try:
             of_setting = candidates(of_candidates, request, setting)
         except RequestError:
@@ -84,7 +83,7 @@ def in_best_runtime(ranking: Ranking, comparison: Comparison, request: Request) 
             of_setting = of_setting[column_of(of_setting, ranking.objective).notna()]
         rows.append(_named(of_setting, setting))
     if unknown:
-        left_out = f"not considered: {plural(unknown, 'model')} in int8, whose accuracy is unknown"
+        left_out = f"not considered: {plural(len(unknown), 'model')} in int8, whose accuracy is unknown"
         remarks.append(f"{left_out}; favor measure --precision int8 --checkpoint RUN measures it")
     everywhere = pd.concat(rows, ignore_index=True)
     if len(precisions := _float_precisions(everywhere, ranking)) > 1:
@@ -115,15 +114,16 @@ def _differs_by_runtime(setting: Setting, ranking: Ranking) -> bool:
     same = all(getattr(setting, name) == getattr(base, name) for name in RUN_CONDITIONS if name not in _MAY_DIFFER)
     same_precision = setting.precision == base.precision or setting.is_quantized
     # Training in another precision is another training run.
-    may_differ = None not in (setting.precision, base.precision) and not ranking.objective.startswith(OF_TRAINING)
+    may_differ = None not in (setting.precision, base.precision) and METRICS[ranking.objective].phase != "training"
     return same and (same_precision or may_differ)
 
 
-def _without_accuracy(comparison: Comparison, setting: Setting, ranking: Ranking) -> int:
-    """How many models ran in int8 without a known accuracy there."""
+def _without_accuracy(comparison: Comparison, setting: Setting, ranking: Ranking) -> set[str]:
+    """The models that ran in int8 without a known accuracy there."""
     rows = comparison.compare_in(setting).rows
     ran = [name for name in DEVICE_METRICS if name in rows.columns]
-    return int((rows[ran].notna().any(axis=1) & rows["top1"].isna() & rows["name"].isin(ranking.rows["name"])).sum())
+    without = rows[ran].notna().any(axis=1) & rows["top1"].isna() & rows["name"].isin(ranking.rows["name"])
+    return set(rows.loc[without, "name"])
 
 
 def _named(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:

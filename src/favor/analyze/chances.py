@@ -8,6 +8,7 @@ import pandas as pd
 
 from favor.analyze.intervals import draw, has_known_uncertainty, says_nothing
 from favor.analyze.limits import Limit
+from favor.analyze.metric_column import MetricColumn
 from favor.metrics import METRICS
 
 
@@ -56,7 +57,7 @@ def _open_shares(
     is_open = np.logical_or.reduce(list(in_doubt.values()))
     if not is_open.any():
         return np.zeros(len(rows))
-    perfect = {column: np.inf if METRICS[column.partition("@")[0]].better == "higher" else 0.0 for column in drawn}
+    perfect = {column: np.inf if MetricColumn.named(column).metric.better == "higher" else 0.0 for column in drawn}
     at_best = {column: np.where(in_doubt[column], perfect[column], values) for column, values in drawn.items()}
     least = _costs_within(drawn, objective, limits).min(axis=1, keepdims=True)
     costs = _costs_within(at_best, objective, limits)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from favor.analyze.assembling import Assembler, assemble, comparable, is_quality, with_metrics
 from favor.analyze.intervals import with_quality_intervals
+from favor.analyze.published_weights import with_own_weights
 from favor.analyze.quantized import with_quantized_accuracy
 from favor.analyze.run_settings import RunSettings
 from favor.analyze.selection import fitting
@@ -16,6 +17,7 @@ from favor.analyze.setting import Setting, column_of, recorded_devices
 from favor.analyze.trained_as import with_benchmark_rows
 from favor.analyze.trainings import (
     DEFAULT_SCOPE,
+    LEAST_TO_COMPARE,
     Scope,
     Training,
     chosen_setting,
@@ -69,7 +71,7 @@ class Comparison:
         metrics: Collection[str] | None = None,
         of: pd.DataFrame | None = None,
     ) -> None:
-        self.scope, self.whole, self.metrics = scope, with_benchmark_rows(table), metrics
+        self.scope, self.whole, self.metrics = scope, with_own_weights(with_benchmark_rows(table)), metrics
         self.table = with_metrics(results(self.whole, scope.unfinished), metrics)
         self.models = self.table if of is None else self.table[self.table["name"].isin(of["name"])]
         self.trainings: list[Training] = []
@@ -165,9 +167,9 @@ class Comparison:
     def accuracy_note(self, sources: str) -> str:
         """Which accuracies are compared, for how many models, which pipelines can be chosen, and what is left out."""
         if self.basis is None:
-            return f"accuracy: {sources}; several pipelines, which are hardly comparable{self._overrides()}"
+            return f"accuracy: {sources}; several pipelines, which are hardly comparable{self._own_starts()}"
         used = next(training for training in self.trainings if training.setting == self.basis)
-        note = f"accuracy: {sources}; {self.basis} ({plural(used.models, 'model')}){self._overrides()}"
+        note = f"accuracy: {sources}; {self.basis} ({plural(used.models, 'model')}){self._own_starts()}"
         others: dict[str, str] = {}
         left_out: list[str] = []
         for training in self.trainings:
@@ -181,12 +183,35 @@ class Comparison:
             note += f"; other pipelines: {pipelines} (choose with --pipeline NAME)"
         return f"{note}; left out, not comparable: {first_few(left_out, _MOST_NAMED, '; ')}" if left_out else note
 
-    def _overrides(self) -> str:
-        """Which of the compared models a study trained with values of their own."""
+    def _own_starts(self) -> str:
+        """The published weights that each of the compared models was fine-tuned from, and a study's overrides."""
         rows = self._assemble(None)
+        own = rows[column_of(rows, "top1_published_weights").notna()]
+        starts = zip(own["name"], own.get("top1_published_weights", ()), own["img_size"], strict=True)
+        each = [f"{name} ({weights}, {size:g} px)" for name, weights, size in starts]
+        said = "; initial weights, their preprocessing and image size are each model's own: "
+        return f"{said}{first_few(each, _MOST_NAMED)}{self._overrides(rows)}" if each else self._overrides(rows)
+
+    def _overrides(self, rows: pd.DataFrame) -> str:
+        """Which of the compared models a study trained with values of their own."""
         values = column_of(rows, "top1_overrides").dropna()
         named = [f"{name} ({value})" for name, value in zip(rows["name"][values.index], values, strict=True)]
         return f"; overrides of the study: {first_few(named, _MOST_NAMED)}" if named else ""
+
+
+def alone_in_its_training(comparison: Comparison) -> str | None:
+    """Why accuracies are not compared although several models have one; None if some were trained alike."""
+    used = next((training for training in comparison.trainings if training.setting == comparison.basis), None)
+    models = comparison.models
+    names = models["name"][
+        column_of(models, "top1").notna() & (column_of(models, "dataset") == comparison.scope.dataset)
+    ]
+    if used is None or used.models >= LEAST_TO_COMPARE or names.nunique() < LEAST_TO_COMPARE:
+        return None
+    return (
+        f"accuracies cannot be compared: only one model has one with {used.setting}; train others in the same way, or "
+        "add --any-pipeline"
+    )
 
 
 def comparable_rows(

@@ -24,7 +24,7 @@ CLASSES = {
     "synthetic": 10,
 }
 AUTOCAST = {"amp-fp16": "torch.float16", "amp-bf16": "torch.bfloat16"}
-_USUAL_CLASSES, _USUAL_IMG_SIZE = 1000, 224
+USUAL_CLASSES, _USUAL_IMG_SIZE = 1000, 224
 
 
 def default_img_size(name: str, origin: str | None) -> int | None:
@@ -72,7 +72,7 @@ def creation(
     of_timm = name.startswith(TIMM)
     arguments = [f'"{name}.{weights}"' if of_timm and weights else f'"{name}"']
     classes = num_classes_of(dataset)
-    if classes != _USUAL_CLASSES:
+    if classes != USUAL_CLASSES:
         arguments.append(f"num_classes={classes}")
     if img_size is not None and (img_size != default or weights is not None):
         arguments.append(f"img_size={img_size}")
@@ -88,11 +88,12 @@ def deployment(
     precision: str | None,
     weights: str | None = None,
     img_size: int | None = None,
+    run: str | None = None,
 ) -> str | None:
     """The line that gets a model into its runtime and precision, given the call that creates it; None if it is all.
 
     An export of a name has published weights if a tag is given, and then names the image size; else random ones at the
-    model's default size: other sizes and classes are those of a run.
+    model's default size: other sizes and classes are those of a `run`, whose weights the user trained.
 
     >>> deployment("vit_s16", 'favor.create_model("vit_s16")', "compile", "fp32")
     'torch.compile(favor.create_model("vit_s16"))'
@@ -120,7 +121,8 @@ def deployment(
         return None
     file = name.removeprefix(TIMM).partition("(")[0] + ENDINGS[form]
     options = "" if precision in (None, "fp32") else f" --precision {precision}"
-    return f"favor export {_exported(name, call, precision, weights, img_size)} -o {file} --runtime {form}{options}"
+    source = _exported(name, call, precision, weights, img_size) if run is None else shlex.quote(run)
+    return f"favor export {source} -o {file} --runtime {form}{options}"
 
 
 def _exported(name: str, call: str, precision: str | None, weights: str | None, img_size: int | None) -> str:

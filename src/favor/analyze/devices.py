@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from favor.errors import unknown_name
+from favor.errors import RequestError, unknown_name
 
 Kind = Literal["cpu", "gpu", "tpu", "unknown"]
 
@@ -53,5 +53,10 @@ def require_known(device: str | None, of_the_records: Iterable[str]) -> None:
     recorded = list(dict.fromkeys(of_the_records))
     if device is None or has_place(device, recorded):
         return
+    if device.endswith((".yaml", ".yml")):
+        raise RequestError(
+            f"{device} is a file; simulate models on its device first (`favor simulate NAME... --device {device} "
+            "--study DIR`), then use --study DIR and the name in the file"
+        )
     remedy = f"the records have {', '.join(recorded) or 'no device'}; `favor devices` lists the GPUs that are simulated"
     raise unknown_name("device", device, [*recorded, *KNOWN_DEVICES], remedy)

@@ -22,11 +22,7 @@ UNSTEADY = math.log(1.05)
 
 _UNSTEADY = {"drift", "unsettled"}
 _TIMED = ("speed", "energy", "money")
-_OF_TRAINING = tuple(
-    name
-    for name, metric in METRICS.items()
-    if metric.group in _TIMED and name.startswith(("train_", "finetune_", "pipeline_"))
-)
+_OF_TRAINING = tuple(name for name, metric in METRICS.items() if metric.group in _TIMED and metric.phase == "training")
 # Flags name the step or the metric that was measured; they concern all metrics whose names start with it, and these,
 # which are derived from it.
 _DERIVED = {

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.flags import DISTURBED, UNSTEADY, is_contradictory, is_disturbed, is_unsteady, marked
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.selection import numbers, numbers_or_nan
 from favor.analyze.setting import Setting, column_of
 from favor.errors import RequestError, shown
@@ -27,7 +28,6 @@ SIMULATED_OWN, COMPILED_OWN, TRAINING_OWN = 0.10, 0.135, 0.165
 """The deviation of the logarithm of simulated times that models do not share, in eager mode, compiled and in training:
 the spread of residuals within a card (docs/simulation-accuracy.md). The rest of an interval is the card's and the
 host's."""
-_OF_TRAINING = ("train_", "finetune_")
 
 LEAST_ROUNDS = 6  # fewer rounds in turns tell neither an order nor a correlation
 SAME_IMAGES = 0.4
@@ -86,7 +86,7 @@ def _with_both_ends(table: pd.DataFrame, metric: str) -> np.ndarray:
 
 def _metric(column: str) -> Metric | None:
     """The metric of a column; `throughput@t4` is the throughput on another device."""
-    return METRICS.get(column.partition("@")[0])
+    return METRICS.get(MetricColumn.named(column).name)
 
 
 def _is_exact(column: str) -> bool:
@@ -166,7 +166,8 @@ def _is_simulated(table: pd.DataFrame, metric: str) -> np.ndarray:
 
 def _simulated_own(table: pd.DataFrame, metric: str) -> np.ndarray:
     """The deviation of each row that is its model's own, if it is simulated."""
-    if metric.startswith(_OF_TRAINING):
+    described = _metric(metric)
+    if described is not None and described.phase == "training":
         return np.full(len(table), TRAINING_OWN)
     settings = column_of(table, f"{metric}_setting")
     compiled = [isinstance(setting, Setting) and setting.runtime == "compile" for setting in settings]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.intervals import Z, deviations, is_linear
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.selection import numbers_or_nan
 from favor.errors import RequestError
 from favor.metrics import METRICS
@@ -74,7 +75,7 @@ class Limit:
     @property
     def column(self) -> str:
         """The column of the numbers that the limit is about."""
-        return self.metric if self.device is None else f"{self.metric}@{self.device}"
+        return str(MetricColumn(self.metric, self.device))
 
     @property
     def tested(self) -> str | None:

@@ -12,7 +12,7 @@ from favor.analyze.limits import Limit
 from favor.analyze.ranking import PREFERENCES, Ranking, Request
 from favor.analyze.run_options import names_by_options, options_in, settings_like
 from favor.analyze.setting import Setting, column_of, on_device
-from favor.analyze.verdict import BUDGET, LOAD_MINUTES, OF_TRAINING, minutes_to_measure
+from favor.analyze.verdict import BUDGET, LOAD_MINUTES, minutes_to_measure
 from favor.machine.stopping import BUDGETS_FOR_WANTED_CALLS, least_count
 from favor.metrics import METRICS
 from favor.units import option_text
@@ -45,7 +45,7 @@ def next_steps(rows: pd.DataFrame, ranking: Ranking, request: Request, table: pd
     if latency is not None and len(lacking := _not_measured(rows, ["max_qps"])):
         asked = f"--p99 {option_text(latency, 's')} --study {request.study}"
         usual = _setting_of(["max_qps"], ranking, Setting(runtime=request.runtime, precision=request.precision))
-        by_options = names_by_options(lacking, settings_like(usual, lacking), table)
+        by_options = names_by_options(lacking, settings_like(usual, lacking), table, request)
         commands += [f"favor load {' '.join(names)} {asked}{options}" for options, names in by_options.items()]
         minutes += LOAD_MINUTES * sum(map(len, by_options.values()))
     if not commands:
@@ -93,7 +93,7 @@ def _measuring(
     rows: pd.DataFrame, running: Sequence[str], ranking: Ranking, request: Request, table: pd.DataFrame
 ) -> NextSteps:
     """The commands that measure models; timm's networks are too many to name, so that `--for` chooses."""
-    phases = {"training" if metric.startswith(OF_TRAINING) else "inference" for metric in running}
+    phases = {METRICS[metric].phase for metric in running}
     asked = Setting(runtime=request.runtime, precision=request.precision) if phases == {"inference"} else Setting()
     usual = _setting_of(running, ranking, asked)
     if phases == {"inference"} and rows["name"].str.startswith(TIMM).any():
@@ -111,7 +111,7 @@ def _measuring(
     repeat = " --repeat all" if len(done) else ""
     budget = _budget_for_p99(done) if "latency_p99" in running else BUDGET
     longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
-    by_options = names_by_options(rows, settings_like(usual, rows), table)
+    by_options = names_by_options(rows, settings_like(usual, rows), table, request)
     commands = tuple(
         f"favor measure {' '.join(names)} --study {request.study}{phase}{options}{longer}{repeat}"
         for options, names in by_options.items()

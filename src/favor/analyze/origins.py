@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.setting import Setting, column_of, models_by_machine
 from favor.analyze.trainings import LEAST_TO_COMPARE
 from favor.metrics import METRICS
@@ -45,7 +46,7 @@ def shown_source(metric: str, source: str | None, low: float | None, high: float
     >>> shown_source("train_memory_reference_batch", "measured", 9e9, 9e9)
     'measured'
     """
-    known = METRICS.get(metric.partition("@")[0])
+    known = METRICS.get(MetricColumn.named(metric).name)
     is_extrapolated = known is not None and known.extrapolated and source == "measured"
     return EXTRAPOLATED if is_extrapolated and (low is None or low != high) else source
 

@@ -1,7 +1,7 @@
 """Who is compared and by what: the candidates of a request, and the number (or published front) that orders them."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,10 +12,11 @@ from favor.analyze.comparison import Comparison
 from favor.analyze.devices import has_place
 from favor.analyze.guide import Constraint, GuideEntry, Phase
 from favor.analyze.limits import Limit
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.origins import left_out_devices, left_out_machines, origin_notes
 from favor.analyze.selection import fitting
 from favor.analyze.setting import EAGER, Setting, column_of
-from favor.analyze.trainings import LEAST_TO_COMPARE, Scope
+from favor.analyze.trainings import LEAST_TO_COMPARE, Scope, own_on_other_datasets
 from favor.errors import RequestError, unknown_name
 from favor.metrics import METRICS
 from favor.units import option_text
@@ -51,7 +52,8 @@ class Request:
 
     With `with_weights`, or among networks of timm, the table holds the accuracies of pretrained weights, each of a
     pipeline of its own. Models are ranked on `device` and meet the limits on the devices in `also_on`, too. `study` is
-    where measurements would go. Without a `runtime` or a `precision` each model is considered in its best one.
+    where measurements would go; `run_folders` are those of training runs. Without a `runtime` or a `precision` each
+    model is considered in its best one.
     """
 
     prefer: str | None = None
@@ -69,6 +71,7 @@ class Request:
     study: str = "my-study"
     runtime: str | None = None
     precision: str | None = None
+    run_folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prefer == _ACCURACY:
@@ -88,10 +91,18 @@ class Request:
                 "leave out --dataset, --pipeline and --any-pipeline"
             )
 
-    def into(self, studies: Sequence[Path]) -> "Request":
+    def into(self, studies: Sequence[Path], run_folders: Iterable[Path] = ()) -> "Request":
         """The same request, with measurements suggested for the first of the user's own studies."""
         own = [str(study) for study in studies if not str(study).startswith("example:")]
-        return replace(self, study=shlex.quote(own[0])) if own else self
+        return replace(self, study=shlex.quote(own[0]), run_folders=tuple(map(str, run_folders))) if own else self
+
+    def folder_of(self, run: str) -> str:
+        """The folder of a training run, or its bare name if it is not in the studies.
+
+        >>> Request(run_folders=("a/runs/vit_s16-seed0",)).folder_of("vit_s16-seed0")
+        'a/runs/vit_s16-seed0'
+        """
+        return next((folder for folder in self.run_folders if Path(folder).name == run), run)
 
     @property
     def of_timm(self) -> bool:
@@ -133,7 +144,7 @@ class Request:
         words += [f"--device {shlex.quote(device)}" for device in devices if device]
         words += [f"--runtime {self.runtime}"] if self.runtime else []
         words += [f"--precision {self.precision}"] if self.precision else []
-        words += [f"--dataset {self.dataset}"] if self.dataset != Request.dataset else []
+        words += [f"--dataset {shlex.quote(self.dataset)}"] if self.dataset != Request.dataset else []
         words += [f"--among {shlex.quote(self.among)}"] if self.among else []
         words += ["--any-pipeline"] if self.any_pipeline else []
         words += ["--with-weights"] if self.with_weights else []
@@ -180,7 +191,8 @@ def _untrained(comparison: Comparison, rows: pd.DataFrame, request: Request, run
     failed = failures.dropna(subset=["reason"]) if "reason" in failures.columns else failures[:0]
     tried = f"; {failed['name'].iloc[0]} failed: {failed['reason'].iloc[0]}" if len(failed) else ""
     remedy = "" if request.scope.any_pipeline else "; --any-pipeline includes accuracies of other pipelines"
-    return RequestError(f"no model{matching} has an accuracy on {where}{tried}{remedy}")
+    why = f"no model{matching} has an accuracy on {where}{tried}{remedy}"
+    return RequestError("; ".join([why, *own_on_other_datasets(table, request.dataset)]))
 
 
 @dataclass(frozen=True)
@@ -256,7 +268,8 @@ def _require_a_run(comparison: Comparison, request: Request) -> None:
         return
     if not has_place(device, comparison.run_settings.devices) and device in comparison.devices:
         where = f"no model with an accuracy on {request.dataset} has run on {device}"
-        raise RequestError(f"{where}; measure or simulate one that has an accuracy, such as vit_s16, in the study")
+        remedy = "measure or simulate one that has an accuracy, such as vit_s16, in the study"
+        raise RequestError("; ".join([where, remedy, *own_on_other_datasets(comparison.table, request.dataset)]))
 
 
 def _in_one_setting(comparison: Comparison, request: Request, objective: str) -> Ranking:
@@ -289,7 +302,8 @@ def with_further_devices(ranking: Ranking, comparison: Comparison, request: Requ
             for metric in metrics:
                 for end in ("", "_low", "_high", "_source", "_setting", "_flags"):
                     if f"{metric}{end}" in compared.columns:
-                        columns[f"{metric}@{device}{end}"] = compared[f"{metric}{end}"].reindex(ranking.rows.index)
+                        there = compared[f"{metric}{end}"].reindex(ranking.rows.index)
+                        columns[f"{MetricColumn(metric, device)}{end}"] = there
             notes = [f"{note} (limits only)" for note in origin_notes(compared, metrics)]
         ranking = replace(
             ranking,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from favor.analyze.best_runtime import in_best_runtime, in_precision, in_runtime
-from favor.analyze.comparison import Comparison
+from favor.analyze.comparison import Comparison, alone_in_its_training
 from favor.analyze.creation import AUTOCAST, creation, deployment
 from favor.analyze.deviations import deviations_by_row
 from favor.analyze.flags import disturbance
@@ -39,7 +39,7 @@ from favor.analyze.reasons import dominated_by, given_up, undisturbed, without_i
 from favor.analyze.recommendation import Binding, Choice, Recommendation, ToDecide, Why, reading_of, text_in, weights_of
 from favor.analyze.selection import fitting, numbers
 from favor.analyze.setting import column_of
-from favor.analyze.trainings import in_training, not_comparable, unequal_lengths
+from favor.analyze.trainings import in_training, not_comparable, own_on_other_datasets, unequal_lengths
 from favor.analyze.verdict import LIKELY, Verdict, judge, what_decides
 from favor.metrics import METRICS
 from favor.text import first_few, plural
@@ -70,7 +70,7 @@ def recommend(
     ranking = with_further_devices(ranked, comparison, request)
     if ranking.ranked_by == "published front":
         draws = 0  # a published front has no numbers to draw from; its first model is favored
-    decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request)
+    decision = _Decision(ranking, deviations_by_row(table, ranking.rows), request, comparison)
     missing = decision.undecided()
     pool = decision.eligible[:0] if missing else decision.keeping(decision.eligible, decision.limits)
     verdict = decision.verdict(pool, draws)
@@ -106,8 +106,9 @@ def recommend(
 class _Decision:
     """A ranking with its flags, under a request."""
 
-    def __init__(self, ranking: Ranking, flags: Sequence[str | None], request: Request) -> None:
+    def __init__(self, ranking: Ranking, flags: Sequence[str | None], request: Request, comparison: Comparison) -> None:
         self.ranking, self.request, self.limits = ranking, request, ranking.limits
+        self.trained_alone = alone_in_its_training(comparison)
         self.flags = dict(zip(ranking.rows.index, flags, strict=True))
         self.objective = ranking.objective
         ordered = self._best_first(ranking.rows)
@@ -140,7 +141,8 @@ class _Decision:
         ]
         why = not_comparable(self.eligible) if self._accuracy_decides else None
         uncompared = [why] if why else []
-        return (*([self.ranking.undecided] if self.ranking.undecided else []), *unchecked, *uncompared)
+        alone = [self.trained_alone] if self.trained_alone else []
+        return (*([self.ranking.undecided] if self.ranking.undecided else []), *alone, *unchecked, *uncompared)
 
     @property
     def _accuracy_decides(self) -> bool:
@@ -245,6 +247,8 @@ class _Decision:
             name, runtime, precision = str(row["name"]), text_in(row, "runtime"), text_in(row, "run_precision")
             # Published and simulated numbers of GPUs are in autocast; it is named where precisions compete.
             in_line = precision if bool(row.get("names_precision", False)) or precision not in AUTOCAST else None
+            run = text_in(row, "top1_run")
+            folder = None if run is None else self.request.folder_of(run)
             command = creation(name, img_size, self.request.dataset, text_in(row, "origin"), tag)
             return Choice(
                 name=name,
@@ -259,9 +263,10 @@ class _Decision:
                 runtime=runtime,
                 precision=precision,
                 command=command,
-                deployment=deployment(name, command, runtime, in_line, tag, img_size),
+                deployment=deployment(name, command, runtime, in_line, tag, img_size, folder),
                 weights=weights,
                 names_precision=bool(row.get("names_precision", False)),
+                training_run=folder,
             )
 
         return choice
@@ -353,6 +358,7 @@ class _Decision:
             notes.append("accuracy is not limited; --min-accuracy sets a limit")
         sources = " and ".join(sorted(self.eligible["top1_source"].dropna().unique())) or "of no eligible model"
         notes.append(_OF_WEIGHTS if self.request.by_weights else comparison.accuracy_note(sources))
+        notes += own_on_other_datasets(comparison.whole, self.request.dataset)
         notes += self._sources_note()
         notes += self._seed_notes()
         notes += self._unfinished_note(comparison)
@@ -403,7 +409,7 @@ class _Decision:
                 what, name = ", ".join(unknown), favored["name"].iloc[0]
                 why = f"no interval of {what} is known" if nobody_has else f"{name} has no interval of {what}"
                 notes.append(f"certainty unknown: {why}")
-        if verdict.chances and not (self.eligible["top1_seeds"] > 1).any():
+        if verdict.chances and _count(self.eligible) > 1 and not (self.eligible["top1_seeds"] > 1).any():
             notes.append("probabilities cover test images and measurement noise, not variation between training runs")
         doubts = {
             (str(name), disturbance(flags))

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from favor.analyze.limits import Limit, Relax
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.ranking import PUBLISHED_DEVICE
 from favor.analyze.setting import EAGER, QUANTIZED, Setting
-from favor.metrics import METRICS
 from favor.units import format_quantity
 from favor.zoo.cards import TIMM
 
@@ -71,7 +71,8 @@ class Choice:
     and into bf16.
     `runtime` and `precision` are those of its costs; None where no cost is compared. `weights` are those that its
     accuracy belongs to, where it is the accuracy of published weights. With `names_precision` the candidates ran in
-    several precisions besides int8.
+    several precisions besides int8. `training_run` is the folder of the user's training run that its accuracy is from,
+    of several seeds the best one.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Choice:
     weights: TrainedWeights | None = None
     deployment: str | None = None
     names_precision: bool = False
+    training_run: str | None = None
 
     @property
     def run(self) -> str:
@@ -245,7 +247,7 @@ def reading_of(row: pd.Series, metric: str) -> Reading:
     low, high = own("_low"), own("_high")
     return Reading(
         value=float(row[metric]),
-        unit=METRICS[metric.partition("@")[0]].unit,
+        unit=MetricColumn.named(metric).metric.unit,
         low=None if high is None else low,
         high=None if low is None else high,
         source=text_in(row, f"{metric}_source"),

@@ -18,6 +18,10 @@ QUALITY_CONDITIONS = (
     *("dataset", "pipeline", "pretraining", "pretraining_img_size", "pretraining_pipeline", "distillation"),
     *("epochs", "minutes", "precision"),
 )
+OWN_WEIGHTS = "own published weights"
+"""The pretraining in a setting of models that are fine-tuned from published weights, each from its own."""
+PUBLISHED_WEIGHTS = "published_weights"
+"""The column of these weights."""
 SEEDS = ("recipe.seed", "pretraining_seed")
 """Training runs that agree in all conditions of quality and differ in these are repetitions of one."""
 RUN_CONDITIONS = (
@@ -152,6 +156,8 @@ def _text(name: str, value: object) -> str:
         return ""
     if name == "pretraining" and value == "none":
         return "not pretrained"
+    if name == "pretraining" and value == OWN_WEIGHTS:
+        return "each model from published weights of its own"
     if name == "distillation":
         return "distilled" if value else "no distillation"
     if value is True:
@@ -175,6 +181,8 @@ def condition_of(table: pd.DataFrame, name: str) -> pd.Series:
         # Other people's measurements name a device but not a machine, since the user cannot run there.
         sources = column_of(table, "source")
         return values.where(sources.isna() | sources.isin(["measured", "predicted"]))
+    if name == "img_size" and PUBLISHED_WEIGHTS in table.columns:
+        return values.mask(table[PUBLISHED_WEIGHTS].notna())
     if name == "runtime":
         return values.mask((values == EAGER).fillna(False).astype(bool))
     if name == "processes":

@@ -7,14 +7,16 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from favor.analyze.published_weights import pipeline_names
 from favor.analyze.setting import QUALITY_CONDITIONS, Setting, column_of, numbered_settings, source_order
 from favor.analyze.trained_as import DEFAULT_PIPELINE
 from favor.errors import RequestError, unknown_name
 from favor.metrics import QUALITIES
-from favor.text import plural
+from favor.text import first_few, plural
 
 LEAST_TO_COMPARE = 2  # a comparison needs two models with a number
 TO_FINISH = "finish the training runs with `favor resume`"
+_MOST_NAMED = 6
 EQUALLY_LONG = 1.1  # training runs whose epochs differ by a larger factor are not compared
 
 
@@ -82,7 +84,8 @@ def trainings(table: pd.DataFrame, dataset: str) -> list[Training]:
 def chosen_setting(ranked: Sequence[Training], pipeline: str | None) -> Setting:
     if pipeline is None:
         return ranked[0].setting
-    chosen = next((training.setting for training in ranked if training.setting.pipeline == pipeline), None)
+    by_name = {training.setting.pipeline: training.setting for training in reversed(ranked)}
+    chosen = next((by_name[name] for name in pipeline_names(pipeline) if name in by_name), None)
     if chosen is None:
         names = list(dict.fromkeys(str(training.setting.pipeline) for training in ranked))
         raise unknown_name("pipeline with accuracies", pipeline, names, f"known: {', '.join(names)}")
@@ -216,6 +219,18 @@ def _unequal_so_far(early: pd.DataFrame) -> str | None:
     epochs = column_of(early, "epochs").astype(float).groupby([alike, early["name"]]).max()
     _, least, most = epochs.groupby(level=0).agg(["size", "min", "max"]).sort_values("size").iloc[-1]
     return said_lengths(least, most)
+
+
+def own_on_other_datasets(table: pd.DataFrame, dataset: str) -> list[str]:
+    """A remark on the user's own accuracies if all are on other datasets than the asked one; empty without any.
+
+    >>> own_on_other_datasets(pd.DataFrame({"source": ["measured"], "dataset": ["digits"], "top1": [9.0]}), "cars")
+    ['your own accuracies are on digits: choose with --dataset NAME']
+    """
+    of_own = (column_of(table, "source") == "measured") & column_of(table, "top1").notna()
+    own = [str(name) for name in column_of(table, "dataset")[of_own].dropna().unique()]
+    named = first_few(own, _MOST_NAMED)
+    return [f"your own accuracies are on {named}: choose with --dataset NAME"] if own and dataset not in own else []
 
 
 def has_accuracy(table: pd.DataFrame, dataset: str) -> bool:

@@ -13,6 +13,7 @@ from favor.analyze.chances import draw_best
 from favor.analyze.flags import disturbance
 from favor.analyze.intervals import deviations, has_known_uncertainty, says_nothing
 from favor.analyze.limits import Limit
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.origins import said_source
 from favor.analyze.ranking import Request
 from favor.analyze.recommendation import ToDecide, text_in
@@ -20,6 +21,7 @@ from favor.analyze.run_options import names_by_options, settings_of
 from favor.analyze.selection import numbers
 from favor.analyze.setting import QUANTIZED, Setting, column_of
 from favor.metrics import METRICS
+from favor.pipeline import Pipeline
 from favor.text import plural
 from favor.units import option_text
 
@@ -27,9 +29,6 @@ MOST = 0.5  # a model that is best in a smaller share of draws is not favored
 LIKELY = 0.05  # a model that is best in a smaller share of draws is not a contender
 _MOST_CONTENDERS = 5
 _CLEAR = 1.645  # standard deviations between two numbers of which one is larger with 95 %
-
-OF_TRAINING = ("train_", "finetune_")
-"""How the names of metrics begin that are measured in training."""
 
 BUDGET = 20.0
 """Seconds: the default budget of a measurement."""
@@ -94,7 +93,7 @@ def what_decides(
     )
     limit = next((limit for limit in limits if limit.column == column and column != objective), None)
     some = rows.loc[list(verdict.contenders)]
-    if METRICS[column.partition("@")[0]].group == "quality":
+    if MetricColumn.named(column).metric.group == "quality":
         return _by_training(some, column, limit, request)
     return _by_measuring(some, column, limit, request, table)
 
@@ -124,8 +123,9 @@ def _open_question(rows: pd.DataFrame, objective: str, limits: Sequence[Limit], 
 def _by_measuring(
     some: pd.DataFrame, column: str, limit: Limit | None, request: Request, table: pd.DataFrame
 ) -> ToDecide:
-    metric = METRICS[column.partition("@")[0]]
-    what, device = metric.title.lower(), column.partition("@")[2] or request.device
+    named = MetricColumn.named(column)
+    metric, device = named.metric, named.device or request.device
+    what = metric.title.lower()
     sources = {text_in(row, f"{column}_source") for _, row in some.iterrows()}
     flags = [text_in(row, f"{column}_flags") for _, row in some.iterrows()]
     budget, repeat = BUDGET, ""
@@ -150,13 +150,13 @@ def _by_measuring(
             return ToDecide(metric.name, why, None, None)
     if (column_of(some, "run_precision") == QUANTIZED).any():
         return ToDecide(metric.name, f"{why} with the images that it was calibrated with", None, None)
-    by_options = names_by_options(some, settings_of(some, column), table)
+    by_options = names_by_options(some, settings_of(some, column), table, request)
     count = sum(map(len, by_options.values()))
     if limit is not None and limit.p99 is not None:
         measure, asked = "load", f"--p99 {option_text(limit.p99, 's')} --study {request.study}"
         longer, minutes = "", count * LOAD_MINUTES
     else:
-        phase = " --phase training" if metric.name.startswith(OF_TRAINING) else ""
+        phase = " --phase training" if metric.phase == "training" else ""
         measure, asked = "measure", f"--study {request.study}{phase}"
         longer = f" --budget {budget:.0f}" if budget > BUDGET else ""
         minutes = minutes_to_measure(count, budget)
@@ -204,45 +204,30 @@ def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: 
         return ToDecide(metric, f"{title} is {near} for its number of test images; {instead}", None, None)
     seeds = int(some[f"{metric}_seeds"].max())
     why = f"{title} is too close to tell with {plural(seeds, 'seed')}; train more seeds or {instead}"
-    # Records do not say where first weights and recipe files are, and no command gives a study's overrides to a model.
-    settings = some[f"{metric}_setting"]
-    elsewhere = any(setting.pretraining not in (None, "none") or _is_of_file(setting) for setting in settings)
-    if elsewhere or column_of(some, f"{metric}_overrides").notna().any():
+    trained = [_training(row, row[f"{metric}_setting"], seeds, request) for _, row in some.iterrows()]
+    commands = [command for command in trained if command is not None]
+    # No command gives a study's overrides to a model.
+    if len(commands) < len(some) or column_of(some, f"{metric}_overrides").notna().any():
         return ToDecide(metric, why, None, None)
-    commands = "; ".join(_training(row, row[f"{metric}_setting"], seeds, request) for _, row in some.iterrows())
-    return ToDecide(metric, why, commands, _minutes_to_train(some))
+    return ToDecide(metric, why, "; ".join(commands), _minutes_to_train(some))
 
 
-def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> str:
-    """The command that trains a model as in its setting, with another seed."""
-    recipe, *changes = _recipe_and_changes(str(setting.pipeline))
-    changes += [f"img_size={row['img_size']:g}"] if pd.notna(row["img_size"]) else []
-    sets = [change for change in changes if not change.startswith("minutes=")]
-    data = re.sub(r"\[\d+\+\d+\]$", "", str(setting.dataset))  # the size of a subset
-    words = ["favor", "train", str(row["name"]), "--recipe", recipe]
-    words += [word for change in (f"seed={seed}", *sets) for word in ("--set", change)]
-    words += ["--data", data]
-    words += [word for change in changes if change not in sets for word in ("--minutes", change.partition("=")[2])]
-    return f"{shlex.join(words)} --study {request.study}"
+def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> str | None:
+    """The command that trains a model as in its setting, with another seed.
 
-
-def _is_of_file(setting: Setting) -> bool:
-    """Whether a pipeline is a user's recipe file, whose name has a hash: `mine@1:1f3a5c7e lr=0.002`."""
-    return ":" in str(setting.pipeline).partition(" ")[0]
-
-
-def _recipe_and_changes(pipeline: str) -> list[str]:
-    """The recipe in the name of a pipeline, and its changed keys as `--set` takes them.
-
-    >>> _recipe_and_changes("laptop-digits@1 lr=0.1 clip_grad=None std=(0.5, 0.5, 0.5)")
-    ['laptop-digits', 'lr=0.1', 'clip_grad=null', 'std=[0.5, 0.5, 0.5]']
+    None where records do not say how: they do not say where first weights and recipe files are.
     """
-    named, *changes = re.split(r" (?=\w+=)", pipeline)
-    as_yaml = str.maketrans("()", "[]")
-    return [
-        named.partition("@")[0],
-        *(re.sub("=None$", "=null", change.translate(as_yaml)) for change in changes),
-    ]
+    pipeline = Pipeline.parsed(str(setting.pipeline))
+    if pipeline is None or pipeline.file_hash is not None or setting.pretraining not in (None, "none"):
+        return None
+    sets = [f"seed={seed}", *pipeline.overrides]
+    sets += [f"img_size={row['img_size']:g}"] if pd.notna(row["img_size"]) else []
+    data = re.sub(r"\[\d+\+\d+\]$", "", str(setting.dataset))  # the size of a subset
+    words = ["favor", "train", str(row["name"]), "--recipe", pipeline.recipe]
+    words += [word for change in sets for word in ("--set", change)]
+    words += ["--data", data]
+    words += [] if pipeline.minutes is None else ["--minutes", str(pipeline.minutes)]
+    return f"{shlex.join(words)} --study {request.study}"
 
 
 def _minutes_to_train(some: pd.DataFrame) -> float | None:

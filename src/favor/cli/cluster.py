@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from favor.cli.console import stdout_console
-from favor.errors import RequestError, WorkError
+from favor.errors import RequestError, WorkError, if_here
 from favor.terminal import note, progress_bar
 from favor.text import plural
 
@@ -34,7 +34,10 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of the executor, such as partition=gpu; repeatable."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the jobs and their resources; run nothing.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the jobs, their resources and what this machine lacks; run nothing."),
+]
 
 
 def settings_of(settings: list[str] | None, address: str | None) -> list[str]:
@@ -140,8 +143,14 @@ def _time_of(state: "JobState") -> str | None:
     return None if state.record is None else state.record.time
 
 
-def print_plan(study: "ResolvedStudy", jobs: "Sequence[Job]", options: "ExecutorOptions", folder: Path) -> None:
-    """What a run would do: the jobs, their resources, and the submission script."""
+def print_plan(
+    study: "ResolvedStudy",
+    jobs: "Sequence[Job]",
+    options: "ExecutorOptions",
+    folder: Path,
+    missing_here: list[str],
+) -> None:
+    """What a run would do: the jobs, their resources, the submission script, and what this machine lacks for it."""
     say = stdout_console().print
     allocations = _allocations(jobs, options)
     for number, allocation in enumerate(allocations if options.is_cluster else ()):
@@ -149,20 +158,29 @@ def print_plan(study: "ResolvedStudy", jobs: "Sequence[Job]", options: "Executor
             say(f"{number:4}  {job}", markup=False, highlight=False)
     for job in () if options.is_cluster else jobs:
         say(str(job), markup=False, highlight=False)
-    where = f"{plural(len(allocations), 'allocation')} of {options.kind}" if options.is_cluster else str(study.machine)
+    where = str(study.machine)
+    if options.is_cluster:
+        where = f"{plural(len(allocations), 'allocation')} of {options.kind}"
+    elif study.machine.is_cluster:  # the study's device is not here
+        where = f"a machine with {study.machine.device}"
     say(f"{plural(len(jobs), 'job')} on {where}, in {folder}", markup=False, highlight=False)
     if options.kind == "slurm":
-        from favor.study.slurm_executor import SlurmExecutor
+        from favor.study.slurm_executor import ARRAY_SIZE, SlurmExecutor, array_size, import_submitit
 
         executor = SlurmExecutor(folder.resolve(), study, options)
-        for batch in executor.batches(allocations):
+        size = if_here(missing_here, array_size) or ARRAY_SIZE
+        writes_scripts = if_here(missing_here, import_submitit) is not None
+        for batch in executor.batches(allocations, size) if writes_scripts else ():
             say(f"\n{executor.script(batch)}", markup=False, highlight=False, soft_wrap=True)
     elif options.kind == "ray":
-        from favor.study.ray_executor import RayExecutor
+        from favor.study.ray_executor import RayExecutor, require_ray
 
+        if_here(missing_here, require_ray)
         ray = RayExecutor(folder.resolve(), study, options)
         for asked in dict.fromkeys(ray.resources(allocation, float("inf")) for allocation in allocations):
             say(f"ray task: {asked}", markup=False, highlight=False)
+    for line in dict.fromkeys(missing_here):
+        say(f"missing here: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def cancel_command(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Study folder.")]) -> None:

@@ -26,7 +26,7 @@ from favor.cli.evidence import (
 )
 from favor.cli.zoo import AsJson
 from favor.errors import RequestError
-from favor.evidence import best_weights, published_fronts
+from favor.evidence import best_weights, published_fronts, run_folders
 from favor.terminal import note
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def recommend_command(
         devices[1:],
         runtime=runtime,
         precision=precision,
-    ).into(study or ())
+    ).into(study or (), run_folders(study or ()))
     table = all_records(study, *devices, with_weights=with_weights, timm=request.of_timm)
     if guide:
         rows = Comparison(table, request.scope, metrics=("top1", "params", "macs_matmul", "macs")).compare_in(None).rows

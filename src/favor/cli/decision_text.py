@@ -1,5 +1,6 @@
 """Decisions on a terminal: the tables and sentences of `favor recommend`, `pareto`, `compare` and the like."""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from favor.analyze.compare import MetricComparison, PairComparison
@@ -11,6 +12,7 @@ from favor.analyze.front import Front
 from favor.analyze.guide import Guide, GuideModel
 from favor.analyze.limits import Relaxation
 from favor.analyze.matched import MatchedResult
+from favor.analyze.metric_column import MetricColumn
 from favor.analyze.origins import EXTRAPOLATED, said_source, shown_source
 from favor.analyze.pareto import ParetoPoint
 from favor.analyze.recommendation import Choice, Reading, Recommendation, ToDecide
@@ -34,7 +36,7 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
     for reason in answer.undecided:
         emit_line(reason)
     if answer.choices:
-        _print_choices("", answer.choices, weights)
+        _print_choices(answer, weights)
     if answer.to_decide is not None:
         emit_line(to_decide_text(answer.to_decide))
     if answer.why is not None:
@@ -54,12 +56,14 @@ def print_recommendation(answer: Recommendation, weights: Mapping[str, BestWeigh
         emit_line(f"Flagged: {choice.name} ({_quantity('top1', choice.metrics['top1'].value)}): {choice.flag}")
     for choice in (answer.favored,) if answer.favored else answer.undecided_between:
         in_torch = choice.deployment if choice.runtime in TRAINING else None
-        if choice.command is not None:
+        if choice.training_run is not None:
+            emit_line(f"Use it: favor predict {shlex.quote(choice.training_run)} photo.jpg")
+        elif choice.command is not None:
             emit_line(f"Create it: {in_torch or choice.command}")
         if choice.deployment is not None and in_torch is None:
             emit_line(f"Export it for {choice.run}: {choice.deployment}")
         best = weights.get(choice.name)
-        if choice.weights is None and best is not None:
+        if choice.weights is None and best is not None and choice.training_run is None:
             emit_line(f"With published weights ({best}): favor predict {_pretrained(choice.name, best)} photo.jpg")
     for text in answer.notes:
         note(f"note: {text}")
@@ -98,10 +102,12 @@ def _why_none(answer: Recommendation) -> str:
     return "No model can be favored."
 
 
-def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, BestWeights | None]) -> None:
+def _print_choices(answer: Recommendation, weights: Mapping[str, BestWeights | None]) -> None:
+    choices = answer.choices
     of_all = [metric for choice in choices for metric in choice.metrics]
     metrics = [metric for metric in dict.fromkeys(of_all) if 2 * of_all.count(metric) >= len(choices)]
-    chances = any(choice.probability_best is not None for choice in choices)
+    # The only model is no winner of anything.
+    chances = answer.considered > 1 and any(choice.probability_best is not None for choice in choices)
     shown = any(choice.called != choice.name for choice in choices)
     # Published weights are ranked by numbers of all sources, so every column names the source of its numbers.
     common = {metric: _common_source(metric, choices) for metric in metrics}
@@ -124,7 +130,7 @@ def _print_choices(title: str, choices: Sequence[Choice], weights: Mapping[str, 
         ]
         for choice in choices
     ]
-    emit_table(title, columns, rows, right=columns[columns.index("Class") + 1 :])
+    emit_table("", columns, rows, right=columns[columns.index("Class") + 1 :])
 
 
 def _common_source(metric: str, choices: Sequence[Choice]) -> str | None:
@@ -362,12 +368,12 @@ def print_matched(result: MatchedResult, flagged: Mapping[str, str]) -> None:
 
 def _title(column: str) -> str:
     """The title of a metric; `latency_p50@t4` is the latency on a further device."""
-    metric, _, device = column.partition("@")
-    return METRICS[metric].title + (f" on {device}" if device else "")
+    named = MetricColumn.named(column)
+    return named.metric.title + (f" on {named.device}" if named.device else "")
 
 
 def _quantity(column: str, value: float) -> str:
-    return format_quantity(value, METRICS[column.partition("@")[0]].unit)
+    return format_quantity(value, MetricColumn.named(column).metric.unit)
 
 
 def _reading(metric: str, reading: Reading | None, with_source: bool = True) -> str:
@@ -394,7 +400,7 @@ def _mark(source: str | None) -> str:
 
 def _half_width(metric: str, value: float, low: float | None, high: float | None) -> str:
     """Half the interval as a share of the value, or in points for a percentage; `± ?` if it is not known."""
-    known = METRICS[metric.partition("@")[0]]
+    known = MetricColumn.named(metric).metric
     if low is None or high is None:
         return "" if known.exact else " ± ?"
     if not value:

@@ -55,7 +55,7 @@ class Door(TyperGroup):
 
 
 def _refuse_old_options(command: Any, words: list[str]) -> None:
-    """Refuse an old option if the command has its replacement, and `--study` if the command takes studies as they are."""
+    """Refuse an old option if the command has its replacement, and `--study` if studies are arguments."""
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     has = {option for parameter in command.params for option in parameter.opts}

@@ -50,11 +50,12 @@ def load_command(
     load = plain_options({name: options.pop(name) for name in Load.model_fields})
     request = study_from_options("load", names, ("load",), options, load=load)
     ended = run_request(request, study, repeat=jobs_to_repeat, wait=wait)
-    _print(ended.records, as_json)
+    print_loads(ended.records, as_json)
     end(ended)
 
 
-def _print(records: "Sequence[Record]", as_json: bool) -> None:
+def print_loads(records: "Sequence[Record]", as_json: bool) -> None:
+    """A table of the largest loads, and from which load on another model is better; JSON for programs."""
     from favor.units import format_quantity
 
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import RequestError, if_here, unknown_name
 from favor.terminal import note
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ LogOption = Annotated[
 ]
 
 
-def trackers_of(names: list[str] | None) -> tuple[str, ...]:
-    """The trackers that options name."""
+def trackers_of(names: list[str] | None, missing_here: list[str] | None = None) -> tuple[str, ...]:
+    """The trackers that options name; a dry run gives `missing_here` for those whose packages are missing."""
     from favor.training.trackers import TRACKERS, require_trackers
 
     for name in names or ():
         if name not in TRACKERS:
             unknown = unknown_name("tracker", name, TRACKERS, "choose from " + ", ".join(TRACKERS))
             raise RequestError(f"--log: {unknown}")
-    require_trackers(names or ())
+    if_here(missing_here, require_trackers, names or ())
     return tuple(dict.fromkeys(names or ()))
 
 

@@ -107,7 +107,8 @@ def run_command(
     jobs_to_repeat = repeat_of(repeat)
     chosen, source = open_study(_chosen(study, quick, full))
     options = changed(chosen.executor, executor, settings_of(settings, address))
-    trackers = tuple(dict.fromkeys((*chosen.log, *trackers_of(log))))
+    missing_here: list[str] | None = [] if dry_run else None
+    trackers = tuple(dict.fromkeys((*chosen.log, *trackers_of(log, missing_here))))
     chosen = chosen.model_copy(update={"executor": options, "log": trackers})
     into = folder or DEFAULT_FOLDER / chosen.name
     note(f"{chosen.name}: {chosen.doc.strip().partition(chr(10))[0] or source.place}")
@@ -115,9 +116,9 @@ def run_command(
     from favor.study.resolve import resolve  # imports torch, so only after the file is checked
     from favor.study.session import begin, working_in
 
-    resolved = resolve(chosen, source)
-    if dry_run:
-        _print_plan(resolved, options, into, jobs_to_repeat)
+    resolved = resolve(chosen, source, missing_here=missing_here)
+    if missing_here is not None:
+        _print_plan(resolved, options, into, jobs_to_repeat, missing_here)
         return
     asked_at = _now()
     with working_in(into, wait):
@@ -214,10 +215,13 @@ def _chosen(study: str | None, quick: bool, full: bool) -> str:
     return named[0] if named else DEFAULT_STUDY
 
 
-def _print_plan(study: "ResolvedStudy", options: "ExecutorOptions", folder: Path, repeat: "Repeat | None") -> None:
+def _print_plan(
+    study: "ResolvedStudy", options: "ExecutorOptions", folder: Path, repeat: "Repeat | None", missing_here: list[str]
+) -> None:
     from favor.study.progress import jobs_to_do, records_of, states_of_all
 
-    print_plan(study, jobs_to_do(states_of_all([study], records_of(folder)), repeat), options, folder)
+    jobs = jobs_to_do(states_of_all([study], records_of(folder)), repeat)
+    print_plan(study, jobs, options, folder, missing_here)
 
 
 def _send(session: "Session", folder: Path, options: "ExecutorOptions", repeat: "Repeat | None") -> "Sequence[Job]":
@@ -302,7 +306,7 @@ def study_answer(study: "ResolvedStudy", folder: Path) -> "StudyAnswer":
     from favor.cli import study_text
 
     first = on_each_device(study, folder)[0]
-    return study_text.answer_told(first, _answer(first, folder))
+    return study_text.answer_told(first, answer_of(first, folder))
 
 
 def _write_page(folder: Path, page: Path, study: "ResolvedStudy") -> bool:
@@ -329,7 +333,7 @@ def _print_answer(
     from favor.cli import study_text
 
     studies = on_each_device(study, folder)
-    answers = [_answer(one, folder) for one in studies]
+    answers = [answer_of(one, folder) for one in studies]
     if as_json:
         emit_json(
             {
@@ -377,7 +381,8 @@ def _print_status(session: "Session", folder: Path, states: "Sequence[JobState]"
         study_text.print_status(session.studies, states, folder, at_work=False, seconds=0.0)
 
 
-def _answer(study: "ResolvedStudy", folder: Path) -> "Answer":
+def answer_of(study: "ResolvedStudy", folder: Path) -> "Answer":
+    """The answer of a study from its records and those that ship with favor."""
     from favor.cli.evidence import all_records
     from favor.evidence import published_fronts
     from favor.records.store import has_records

@@ -140,7 +140,7 @@ def print_answer(
         ends = "unknown interval" if pair.interval is None else "95 %: {:.2f} to {:.2f}".format(*pair.interval)
         how = f"{ends}, {len(pair.ratios)} quiet rounds in turns"
         emit_line(f"Head to head: {pair.b} is {pair.ratio:.2f} times as fast as {pair.a} ({how})")
-    _print_runtimes(states)
+    print_runtimes(states)
     _print_failures(states)
     _print_doubts((study,), states, folder)
     _print_missing_p99(states)
@@ -258,7 +258,8 @@ def _print_doubts(
         emit_line(f"{len(doubtful)} of {done} measurements are doubtful; `favor resume {folder}{again}` repeats them")
 
 
-def _print_runtimes(states: Sequence[JobState]) -> None:
+def print_runtimes(states: Sequence[JobState]) -> None:
+    """Whether models change places between runtimes."""
     from favor.report.runtimes import runtimes_finding
 
     finding = runtimes_finding(state.record for state in states if state.record is not None)

@@ -143,7 +143,7 @@ def train_command(
         if len(models) != 1 or options["init"] is not None:
             raise RequestError("--pretrained starts one model from its own weights; name one model, and no --init")
         options |= {"init": _init_of(_checkpoint_for(models[0], weights))}
-    _train(names, study, resume, wait, as_json, options)
+    train_models(names, study, resume, wait, as_json, options)
 
 
 def _checkpoint_for(model: str, tag: str | None, img_size: int | None = None) -> "Checkpoint":
@@ -210,10 +210,10 @@ def finetune_command(
             note(carried.note)
     if recipe == TRANSFER:
         epochs = [] if options["epochs"] is None else [f"epochs={options['epochs']}"]
-        keys += fitted_to(_count_images(options["data"]), [*given, *epochs])
+        keys += fitted_to(count_images(options["data"]), [*given, *epochs])
     overridden = {entry.partition("=")[0].strip() for entry in given}
     given += [entry for entry in keys if entry.partition("=")[0] not in overridden]
-    _train([name], study, resume, wait, as_json, options | {"set": given, "init": init, "recipe": recipe})
+    train_models([name], study, resume, wait, as_json, options | {"set": given, "init": init, "recipe": recipe})
 
 
 def _refuse_model_name(checkpoint: Path) -> None:
@@ -229,7 +229,7 @@ def _refuse_model_name(checkpoint: Path) -> None:
     raise RequestError(f"{checkpoint} is a model, not a checkpoint; for published weights of {name} add --pretrained")
 
 
-def _count_images(data: str | None) -> int:
+def count_images(data: str | None) -> int:
     """The number of training images, after saying what was found."""
     from favor.data.opening import open_data
 
@@ -408,7 +408,9 @@ def _write_csv(file: Path, predictions: "list[Prediction]") -> None:
     write_whole(file, to_csv(table).encode(errors="surrogateescape"))
 
 
-def _train(names: list[str], study: Path, resume: bool, wait: bool, as_json: bool, options: dict[str, Any]) -> None:
+def train_models(
+    names: list[str], study: Path, resume: bool, wait: bool, as_json: bool, options: dict[str, Any]
+) -> None:
     """Train the models and print the last record of each."""
     from favor.study.options import study_from_options, train_options
     from favor.training.distributed import is_one_of_several

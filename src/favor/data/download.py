@@ -17,13 +17,19 @@ _FOLDERS = {
 """torchvision's class of the set, and the folder that it creates."""
 
 
+def require_downloaded(known: NamedSet) -> None:
+    """Refuse a set that was not downloaded before."""
+    _require_download(known)
+    if not _mark_of(known).exists():
+        raise missing(known, "`favor run` without --dry-run downloads it")
+
+
 def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None) -> Path:
     """The folder of the set, downloaded if missing."""
-    if known.name not in _FOLDERS:
-        raise missing(known, f"only {', '.join(_FOLDERS)} can be downloaded")
+    _require_download(known)
     class_name, folder = _FOLDERS[known.name]
-    root = cache_folder() / "downloads"
-    done = root / f"{known.name}.complete"
+    done = _mark_of(known)
+    root = done.parent
     if not done.exists():
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -37,6 +43,16 @@ def downloaded(known: NamedSet, fetch: Callable[[str, Path], None] | None = None
             raise missing(known, f"the download failed: {type(error).__name__}: {one_line(error)}") from error
         done.touch()
     return root / folder
+
+
+def _require_download(known: NamedSet) -> None:
+    if known.name not in _FOLDERS:
+        raise missing(known, f"only {', '.join(_FOLDERS)} can be downloaded")
+
+
+def _mark_of(known: NamedSet) -> Path:
+    """The file that says that a set was downloaded."""
+    return cache_folder() / "downloads" / f"{known.name}.complete"
 
 
 def _fetch(class_name: str, root: Path) -> None:

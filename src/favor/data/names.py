@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from favor.errors import RequestError, shown, unknown_name
+from favor.errors import MissingHereError, RequestError, shown, unknown_name
 
 ROOT_VARIABLE = "FAVOR_DATA"
 
@@ -168,7 +168,7 @@ def find(request: DataRequest) -> Path | None:
     if request.path is not None:
         if not os.path.exists(request.path):  # noqa: PTH110 - Path.exists raises on names that are too long
             text = f"{request.known.name}:{request.path}"
-            raise RequestError(f"dataset {shown(text)}: no such folder or file")
+            raise MissingHereError(f"dataset {shown(text)}: no such folder or file")
         return request.path
     root = os.environ.get(ROOT_VARIABLE)
     places = [Path(place) for place in request.known.places]
@@ -176,11 +176,11 @@ def find(request: DataRequest) -> Path | None:
     return next((place for place in candidates if place.exists()), None)
 
 
-def missing(known: NamedSet, why_no_download: str) -> RequestError:
+def missing(known: NamedSet, why_no_download: str) -> MissingHereError:
     """The error for a missing dataset: where favor looked, and what to put there."""
     root = os.environ.get(ROOT_VARIABLE)
     looked = f"not in {root}" if root else f"${ROOT_VARIABLE}, the folder of datasets, is not set"
-    return RequestError(
+    return MissingHereError(
         f"dataset {known.name}: {looked}; put {known.how_to_get} there, or give its path as {known.name}:PATH "
         f"({why_no_download})"
     )

@@ -35,7 +35,7 @@ def open_data(text: str) -> DataSet:
     >>> len(digits.train), len(digits.evaluation), digits.num_classes
     (1437, 360, 10)
     """
-    found = _open(text, _READERS)
+    found = _open(text, READERS)
     if not len(found.train):
         raise RequestError(f"{found.place}: no training images in the shards; only `favor evaluate` can use them")
     return found
@@ -53,14 +53,14 @@ def open_for_evaluation(text: str, classes: tuple[str, ...], *, whole: bool) -> 
 
     known = partial(_val_alone_or, known_set)
     own = partial(_shards_or, partial(open_evaluation_images, classes=classes), open_evaluation_shards)
-    found = _open(text, {**_READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
+    found = _open(text, {**READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
     return _with_wordnet_ids(found, parse(text).known, classes)
 
 
 def open_to_copy(text: str) -> DataSet:
     """The dataset as `favor shards` copies it: with its training images, or without if it has only `val`."""
     own, known = (partial(_val_alone_or, read) for read in (open_own_images, open_folder))
-    return _open(text, {**_READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
+    return _open(text, {**READERS, **dict.fromkeys(_IN_CLASS_FOLDERS, known), "folder": own})
 
 
 def _val_alone_or(class_folders: Callable[[Path], Splits], root: Path) -> Splits:
@@ -87,7 +87,7 @@ def _open(text: str, readers: Mapping[str, Callable[[Path], Splits]]) -> DataSet
     known = request.known
     place = place_of(request)
     if place is None:
-        return _named(known, _INSIDE[known.name](), "inside the package")
+        return _named(known, INSIDE_PACKAGE[known.name](), "inside the package")
     try:
         root = unpacked(place) if is_archive(place) else place
         if not root.is_dir():
@@ -105,7 +105,7 @@ def _open(text: str, readers: Mapping[str, Callable[[Path], Splits]]) -> DataSet
 
 def place_of(request: DataRequest) -> Path | None:
     """The folder or archive of a set, downloaded if it is missing; None if the set is inside the package."""
-    return None if request.known.name in _INSIDE else find(request) or downloaded(request.known)
+    return None if request.known.name in INSIDE_PACKAGE else find(request) or downloaded(request.known)
 
 
 def _open_indexed(request: DataRequest, root: Path, index: ShardIndex) -> Splits:
@@ -143,9 +143,10 @@ def _named(known: NamedSet, splits: Splits, place: str) -> DataSet:
     return DataSet(name, splits.classes, splits.train, splits.evaluation, place)
 
 
-_INSIDE: dict[str, Callable[[], Splits]] = {"digits": open_digits, "synthetic": open_synthetic}
+INSIDE_PACKAGE: dict[str, Callable[[], Splits]] = {"digits": open_digits, "synthetic": open_synthetic}
+"""The datasets inside the package, by name."""
 _IN_CLASS_FOLDERS = ("places365", "imagenet-1k", "imagenet-21k")
-_READERS: dict[str, Callable[[Path], Splits]] = {
+READERS: dict[str, Callable[[Path], Splits]] = {
     "cifar10": open_cifar10,
     "cifar10-mini": open_cifar10,
     "cifar100": open_cifar100,
@@ -156,3 +157,4 @@ _READERS: dict[str, Callable[[Path], Splits]] = {
     **dict.fromkeys(_IN_CLASS_FOLDERS, partial(_shards_or, open_folder, open_shards)),
     "folder": partial(_shards_or, open_own_images, open_shards),
 }
+"""What reads the files of each other dataset, given their folder."""

@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import MissingHereError, RequestError, unknown_name
 from favor.machine.memory import limit_process_memory, live_tensor_peak
 
 KINDS = ("cpu", "cuda", "mps")
@@ -190,7 +190,7 @@ def find_device(wanted: str | None = None) -> Device:
     if kind not in KINDS:
         raise unknown_name("device", wanted, KINDS, "choose from cpu, cuda, cuda:N, mps")
     if kind not in available():
-        raise RequestError(
+        raise MissingHereError(
             f"device {wanted}: PyTorch {torch.__version__} does not find it; available: {', '.join(available())}"
         )
     if kind != "cuda":
@@ -198,7 +198,7 @@ def find_device(wanted: str | None = None) -> Device:
             raise RequestError(f"device {wanted}: there is only one; write {kind}")
         return Cpu() if kind == "cpu" else Mps()
     if index and (not index.isdecimal() or int(index) >= torch.cuda.device_count()):
-        raise RequestError(f"device {wanted}: this machine has cuda:0 to cuda:{torch.cuda.device_count() - 1}")
+        raise MissingHereError(f"device {wanted}: this machine has cuda:0 to cuda:{torch.cuda.device_count() - 1}")
     return Cuda(int(index or 0))
 
 

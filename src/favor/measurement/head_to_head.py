@@ -40,7 +40,7 @@ def measure_head_to_head(
             worker_command("favor.measurement.worker"),
             [job.to_json() for job in limited],
             time_limit=seconds + sum(default_time_limit(job) for job in jobs),
-            rounds_have_ended=_RoundsEnd(seconds, clock, processors),
+            rounds_have_ended=RoundsEnd(seconds, clock, processors),
             on_step=on_step,
             environments=[caches.enter_context(environment_of(job)) for job in jobs],
         )
@@ -62,7 +62,7 @@ def _in_stretch(record: Record, stretch: str, names: str) -> Record:
     return msgspec.structs.replace(record, environment=environment)
 
 
-class _RoundsEnd:
+class RoundsEnd:
     """Ends the rounds when the order of the models is known, or when the time is up."""
 
     def __init__(self, seconds: float, clock: Clock, processors: int) -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from favor.errors import RequestError, WorkError
+from favor.errors import MissingHereError, WorkError
 from favor.machine.clock import Clock
 from favor.measurement.load_search import Batching, OnAnswer
 
@@ -22,17 +22,17 @@ PACKAGE, MODULE = "mlcommons-loadgen", "mlperf_loadgen"
 PATTERN = 29
 """The seed of the arrivals: the same in all probes and runs."""
 
-_LEAST_PATIENCE = 0.5
+LEAST_PATIENCE = 0.5
 """Seconds of arrivals that may wait; the load generator gives up when more do, which is also how a probe is ended."""
 
 
 def require_loadgen() -> None:
     """Refuse to test the load without the load generator."""
     if find_spec(MODULE) is None:
-        raise RequestError(f"load tests need {PACKAGE}, not installed here; pip install 'favor[load]'")
+        raise MissingHereError(f"load tests need {PACKAGE}, not installed here; pip install 'favor[load]'")
 
 
-class _Query:
+class Query:
     """Samples that came together: its answer is complete with the last of them."""
 
     def __init__(self, came: float, found_empty: bool, samples: int) -> None:
@@ -58,7 +58,7 @@ class LoadgenTraffic:
 
         self._loadgen: Any = mlperf_loadgen
         self._run, self._clock, self._folder = run, clock, folder
-        self._waiting: deque[tuple[int, _Query]] = deque()
+        self._waiting: deque[tuple[int, Query]] = deque()
         self._changed = threading.Condition()
         self._in_service, self._most_waiting, self._flushed = 0, 0, False
         self._failure: Exception | None = None
@@ -76,7 +76,7 @@ class LoadgenTraffic:
         settings = self._settings("Server", seconds)
         settings.server_target_qps = rate
         settings.server_target_latency_ns = int(limit * 1e9)
-        most = int(rate * max(4 * limit, _LEAST_PATIENCE)) + 2 * batching.largest + 20
+        most = int(rate * max(4 * limit, LEAST_PATIENCE)) + 2 * batching.largest + 20
         settings.server_max_async_queries = most
         enough = self._answer(settings, batching, on_answer)
         return enough or self._most_waiting <= most
@@ -168,7 +168,7 @@ class LoadgenTraffic:
         """Called by the load generator, in its thread."""
         with self._changed:
             came = self._clock.now()
-            query = _Query(came, not self._waiting and not self._in_service, len(samples))
+            query = Query(came, not self._waiting and not self._in_service, len(samples))
             self._waiting.extend((sample.id, query) for sample in samples)
             self._most_waiting = max(self._most_waiting, len(self._waiting) + self._in_service)
             self._changed.notify()
@@ -179,7 +179,7 @@ class LoadgenTraffic:
             self._flushed = True
             self._changed.notify()
 
-    def _next_batch(self, batching: Batching, answers: bool = True) -> list[tuple[int, _Query]]:
+    def _next_batch(self, batching: Batching, answers: bool = True) -> list[tuple[int, Query]]:
         """The next batch at once, or without `answers` after the last query has come; empty when no more will come."""
         with self._changed:
             self._in_service = 0
@@ -196,6 +196,6 @@ class LoadgenTraffic:
                     return [self._waiting.popleft() for _ in range(size)]
                 self._changed.wait(max(0.0, batching.wait - waited) if waiting and answers else None)
 
-    def _complete(self, batch: Sequence[tuple[int, _Query]]) -> None:
+    def _complete(self, batch: Sequence[tuple[int, Query]]) -> None:
         responses = [self._loadgen.QuerySampleResponse(identity, 0, 0) for identity, _ in batch]
         self._loadgen.QuerySamplesComplete(responses)

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
+from favor.errors import RequestError
 from favor.machine.device import Device, find_device
 from favor.machine.messages import Findings
 from favor.machine.process import InterruptedJob, supervise, worker_command, worker_environment
 from favor.measurement.job import MeasureJob
-from favor.records.schema import EAGER, CardFields, Record, timestamp
+from favor.records.schema import EAGER, CardFields, Record, timestamp, to_line
 from favor.runtime.names import PRECISIONS
+from favor.text import cut_to_line
 from favor.zoo.registry import card
 
 SHARE_OF_FREE_MEMORY = 0.9
@@ -73,22 +76,30 @@ def environment_of(job: MeasureJob) -> Iterator[dict[str, str]]:
 
 
 def record_of(job: MeasureJob, findings: Findings, started: datetime, exporting: Findings | None = None) -> Record:
-    """The results of a worker as a record, with those of exporting the model."""
+    """The results of a worker as a record, with those of exporting the model; a failure if no record can hold them."""
     before = exporting or Findings()
     flags = " ".join(dict.fromkeys(findings.flags))
-    return Record(
+    record = partial(
+        Record,
         name=job.name,
         model=CardFields.of(card(job.name)),
         task=job.phase,
         source="measured",
-        conditions={**job.conditions, **before.conditions, **findings.conditions},
-        metrics=before.metrics | findings.metrics,
-        status=findings.status or "failed",
-        reason=findings.reason,
-        environment=before.environment | findings.environment | {"flags": flags},
         time=timestamp(started),
-        load=findings.load,
     )
+    try:
+        found = record(
+            conditions={**job.conditions, **before.conditions, **findings.conditions},
+            metrics=before.metrics | findings.metrics,
+            status=findings.status or "failed",
+            reason=findings.reason,
+            environment=before.environment | findings.environment | {"flags": flags},
+            load=findings.load,
+        )
+        to_line(found)  # some values are refused only here
+    except RequestError as error:
+        return record(conditions=job.conditions, status="failed", reason=cut_to_line(f"recording: {error}"))
+    return found
 
 
 def with_limits(job: MeasureJob) -> MeasureJob:

@@ -30,7 +30,7 @@ _COUNTS = ("img_size", "batch_size", "pretraining_img_size", "epochs")
 _ENDS = ("_low", "_high")
 _ACCURACIES = ("top1", "top5")
 _NAME = re.compile(r"[\w.:()=,/+-]{1,100}", re.ASCII)
-_PLAIN = re.compile(r"[ -~]{1,300}")
+_LINE = re.compile(r".{1,300}")
 
 
 def import_csv(file: Path) -> ImportedFile:
@@ -69,19 +69,17 @@ def _records(row: Mapping[str, str], file: str) -> list[Record]:
             source="imported",
             conditions=_conditions(row, task),
             metrics=metrics,
-            provenance={"file": file, "row": name, "source": _text(row, "source", _PLAIN)},
+            provenance={"file": file, "row": name, "source": _text(row, "source", _LINE)},
         )
         for task, metrics in by_task.items()
     ]
 
 
 def _task(metric: str) -> Task:
-    group = METRICS[metric].group
-    if group == "quality":
+    entry = METRICS[metric]
+    if entry.group == "quality":
         return "accuracy"
-    if group == "counted":
-        return "count"
-    return "training" if metric.startswith(("train_", "finetune_")) else "inference"
+    return "count" if entry.group == "counted" else entry.phase
 
 
 def _conditions(row: Mapping[str, str], task: Task) -> dict[str, Scalar]:
@@ -90,7 +88,7 @@ def _conditions(row: Mapping[str, str], task: Task) -> dict[str, Scalar]:
             raise ValueError(f"{needed} is empty, and numbers of the kind {task} depend on it")
     given = [name for name in ("img_size", *_CONDITIONS[task]) if row.get(name)]
     conditions: dict[str, Scalar] = {
-        name: count(row, name) if name in _COUNTS else _text(row, name, _PLAIN) for name in given if name != "seed"
+        name: count(row, name) if name in _COUNTS else _text(row, name, _LINE) for name in given if name != "seed"
     }
     if "seed" in given:
         conditions["recipe.seed"] = _seed(row)
@@ -115,6 +113,6 @@ def _reading(row: Mapping[str, str], metric: str) -> Reading:
 
 
 def _text(row: Mapping[str, str], column: str, pattern: re.Pattern[str]) -> str:
-    if not pattern.fullmatch(row[column]):
+    if not pattern.fullmatch(row[column]) or not row[column].isprintable():
         raise ValueError(f"{column} {shown(row[column])} is empty, too long, or has characters that are not allowed")
     return row[column]

@@ -16,11 +16,13 @@ from favor.records.schema import (
     IMAGES_COLUMN,
     MACHINE_COLUMNS,
     RECORD_COLUMNS,
+    RUN_COLUMN,
     CardFields,
     Reading,
     Record,
     Scalar,
 )
+from favor.text import plural
 
 # The suffixes of a metric's columns, and the field of its reading that each holds.
 ENDS = {"": "value", "_low": "low", "_high": "high"}
@@ -50,6 +52,8 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
         values[IMAGES_COLUMN] = [_count(record.environment.get("evaluation_images")) for record in records]
     if any("budget" in record.environment for record in records):
         values[BUDGET_COLUMN] = [_seconds(record.environment.get("budget")) for record in records]
+    if any("run" in record.environment for record in records):
+        values[RUN_COLUMN] = [_text(record.environment.get("run")) for record in records]
     for column, key in MACHINE_COLUMNS.items():
         values[column] = [record.environment.get(key) for record in records]
     for key in dict.fromkeys(chain.from_iterable(record.conditions for record in records)):
@@ -127,8 +131,11 @@ def machine_text(host: Any, device_name: Any, torch: Any, threads: Any) -> str |
 
     >>> machine_text("lab-3", "a processor", "2.15.0", 2)
     'a processor, host lab-3, 2 threads, torch 2.15.0'
+    >>> machine_text("lab-3", "a processor", None, 1.0)
+    'a processor, host lab-3, 1 thread'
     """
-    parts = ((device_name, "{}"), (host, "host {}"), (threads, "{} threads"), (torch, "torch {}"))
+    threads = None if pd.isna(threads) else plural(_whole(threads), "thread")
+    parts = ((device_name, "{}"), (host, "host {}"), (threads, "{}"), (torch, "torch {}"))
     return ", ".join(text.format(_whole(value)) for value, text in parts if not pd.isna(value)) or None
 
 

@@ -40,4 +40,4 @@ def with_shipped(*others: Sequence[Record]) -> pd.DataFrame:
     ['measured', 'published']
     """
     tables = [published_table(), counted_table(), *(table_of(records) for records in others if records)]
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(tables, ignore_index=True).copy()  # in few blocks, as `table_of`

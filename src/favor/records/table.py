@@ -18,6 +18,7 @@ from favor.records.schema import (
     MACHINE_COLUMNS,
     RECORD_COLUMNS,
     ROUND_COLUMNS,
+    RUN_COLUMN,
     TABLE_COLUMNS,
     Record,
 )
@@ -25,6 +26,7 @@ from favor.records.store import Problem, ReadResult, read
 
 MACHINE_NAMES = ("environment.host", "environment.device_name", "environment.threads")
 """The columns that describe a machine; `machine` combines all of them in one string."""
+_OF_ENVIRONMENT = (IMAGES_COLUMN, BUDGET_COLUMN, RUN_COLUMN)
 
 
 class RecordsWarning(UserWarning):
@@ -68,13 +70,14 @@ def _table(parts: pd.DataFrame) -> pd.DataFrame:
     unknown = {end for both in ends.values() for end in both if parts[both].isna().all(axis=None)}
     numbers = [column for name in metrics for column in (name, *ends[name])]
     in_turns = [name for name in ROUND_COLUMNS if name in parts.columns]
-    others = {*RECORD_COLUMNS, "flags", *in_turns, *MACHINE_COLUMNS, IMAGES_COLUMN, BUDGET_COLUMN, *numbers}
+    others = {*RECORD_COLUMNS, "flags", *in_turns, *MACHINE_COLUMNS, *_OF_ENVIRONMENT, *numbers}
     conditions = [name for name in parts.columns if name not in others]
     rows = _joined(parts, ["name", "source", "provenance", *conditions, *MACHINE_COLUMNS], metrics)
     rows = pd.concat([rows, _machines(rows[list(MACHINE_COLUMNS)]).rename("machine")], axis=1)
-    optional = (*MACHINE_NAMES, IMAGES_COLUMN, BUDGET_COLUMN)
+    optional = (*MACHINE_NAMES, *_OF_ENVIRONMENT)
     named = [name for name in optional if name in rows.columns and rows[name].notna().any()]
-    return rows[[*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]]
+    columns = [*TABLE_COLUMNS, *named, *conditions, *in_turns, *(name for name in numbers if name not in unknown)]
+    return rows[columns].copy()  # in few blocks: pandas warns of every column added to more than a hundred
 
 
 def _all_flags(flags: pd.Series) -> str | None:

@@ -129,6 +129,9 @@ def _notes_on(row: Row, metric: str) -> Iterable[str]:
         yield source
     if isinstance(flags, str):
         yield f"flagged: {flags}"
+    weights = row.get(f"{metric}_published_weights")
+    if isinstance(weights, str):
+        yield f"fine-tuned from {weights}, with its preprocessing"
     overrides = row.get(f"{metric}_overrides")
     if isinstance(overrides, str):
         yield f"trained with {overrides} (override of the study)"

@@ -11,6 +11,7 @@ import pandas as pd
 from favor.analyze.comparison import DEFAULT_SCOPE, Comparison, Scope, results
 from favor.analyze.creation import default_img_size
 from favor.analyze.deviations import deviations_by_row
+from favor.analyze.published_weights import pipeline_names, with_own_weights
 from favor.analyze.setting import Setting, by_run_setting, column_of
 from favor.analyze.trained_as import with_benchmark_rows
 from favor.analyze.trainings import of_open_length
@@ -79,7 +80,7 @@ class Views:
 
 def views_of(table: pd.DataFrame, texts: Texts, scope: Scope = DEFAULT_SCOPE, track: Track = unseen) -> Views:
     """All views of a wide table."""
-    finished = results(with_benchmark_rows(table), scope.unfinished)
+    finished = results(with_own_weights(with_benchmark_rows(table)), scope.unfinished)
     succeeded = finished[finished["status"] == "ok"]
     counts = Comparison(succeeded, metrics=_COUNTED).compare_in(None).rows
     everyone = counts[["name", "img_size"]]
@@ -119,7 +120,7 @@ def _accuracies(table: pd.DataFrame, everyone: pd.DataFrame, scope: Scope, texts
         return
     for dataset, trained in table[table["top1"].notna()].groupby("dataset", sort=False):
         of_dataset = table[table["name"].isin(trained["name"])]
-        pipeline = scope.pipeline if (column_of(trained, "pipeline") == scope.pipeline).any() else None
+        pipeline = scope.pipeline if column_of(trained, "pipeline").isin(pipeline_names(scope.pipeline)).any() else None
         one = replace(scope, dataset=str(dataset), pipeline=pipeline)
         comparison = Comparison(of_dataset, one, metrics=QUALITIES)
         yield _accuracy_view(comparison, everyone, texts)

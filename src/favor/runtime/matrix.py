@@ -49,15 +49,16 @@ def read_cells(file: Path = RECORDS) -> dict[tuple[str, str], Cell]:
 
 
 @cache
-def _shipped() -> dict[tuple[str, str], Cell]:
+def shipped_cells() -> dict[tuple[str, str], Cell]:
+    """The records that ship with favor, of those that count."""
     return read_cells()
 
 
 def refuse_known_failure(model: str, runtime: str) -> None:
     """Refuse a model that is known not to run in a runtime, with the reason and what would work."""
-    cell = _shipped().get((model, runtime))
+    cell = shipped_cells().get((model, runtime))
     if cell is None or cell.status == "works":
         return
-    others = [other for (name, other), entry in _shipped().items() if name == model and entry.status == "works"]
+    others = [other for (name, other), entry in shipped_cells().items() if name == model and entry.status == "works"]
     what = cell.reason or f"its outputs are off by {cell.deviation:.1e} of the largest one"
     raise RequestError(f"{model} does not run in {runtime}: {what}; use --runtime {' or '.join(['eager', *others])}")

@@ -9,7 +9,7 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Literal
 
-from favor.errors import RequestError, unknown_name
+from favor.errors import MissingHereError, RequestError, unknown_name
 
 Memory = Literal["allocator", "process"]
 
@@ -120,7 +120,7 @@ def require_packages(runtime: Runtime) -> None:
     missing = [package for package, module in runtime.packages.items() if importlib.util.find_spec(module) is None]
     if missing:
         install = f"pip install 'favor[{runtime.extra}]'" if runtime.extra else f"pip install {' '.join(missing)}"
-        raise RequestError(f"{runtime.name} needs {_words(missing)}, not installed here; {install}")
+        raise MissingHereError(f"{runtime.name} needs {_words(missing)}, not installed here; {install}")
 
 
 def versions(runtime: Runtime) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _require_compiler() -> None:
     wanted = os.environ.get("CXX")
     compilers = (wanted,) if wanted else ("g++", "clang++")
     if not any(shutil.which(compiler) for compiler in compilers):
-        raise RequestError(
+        raise MissingHereError(
             f"compile needs a C++ compiler on the CPU, but {_words(compilers, 'or')} is not here; install g++, or use "
             "--runtime eager"
         )
@@ -144,7 +144,7 @@ def _require_cuda_provider() -> None:
 
     offered = _onnx_providers()
     if _CUDA_PROVIDER not in offered:
-        raise RequestError(
+        raise MissingHereError(
             f"onnxruntime {onnxruntime.__version__} has no CUDA provider here (it has {_words(offered)}); "
             "pip install onnxruntime-gpu, or use --device cpu"
         )

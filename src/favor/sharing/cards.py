@@ -94,7 +94,9 @@ def study_card(repository: str, records: Sequence[Record], tables: Sequence[tupl
 
 def _machine(record: Record) -> str:
     environment = record.environment
-    return f"{environment['device_name']} ({environment.get('threads')} threads, torch {environment.get('torch')})"
+    threads = environment.get("threads")
+    word = "thread" if threads == 1 else "threads"
+    return f"{environment['device_name']} ({threads} {word}, torch {environment.get('torch')})"
 
 
 def _base_model(trained: Trained) -> str | None:

@@ -40,9 +40,10 @@ class Network:
     def batches(self) -> Batches:
         """The traces of its pass: forward, or forward, loss and backward."""
         # Models whose sizes are not linear are traced at the same few batch sizes for every device.
-        return Batches(lru_cache(maxsize=8)(self._trace))
+        return Batches(lru_cache(maxsize=8)(self.trace))
 
-    def _trace(self, batch_size: int) -> Trace:
+    def trace(self, batch_size: int) -> Trace:
+        """The trace of its pass on a batch."""
         precision = Precision.named(self.precision, "cuda")
         with attention_implementation(self.attention):
             return trace_on(

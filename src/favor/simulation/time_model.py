@@ -48,7 +48,7 @@ a multiprocessor as on the device of the fit, falling with the power `_FED_LESS`
 from the same shared memory. Set by published times on the A100, which has four times as many products per cycle:
 products of real models reach 0.55 of its peak, large square ones 0.84. Beyond `_DENSEST` nothing is known; Hopper has
 new hardware for feeding."""
-_FIT_PRODUCTS = 512
+FIT_PRODUCTS = 512
 """Half-precision operations per cycle of a multiprocessor on the device of the fit."""
 _START_CYCLES = 1000  # to start a tile, about as fitted; used to choose a tiling
 _TILE_BYTES = 128 * 256 * 2
@@ -158,7 +158,7 @@ def demands_on(device: Device, kernels: Sequence[Kernel] | Columns) -> Demands:
     lane_rates = [
         device.operations_per_second if group in ELEMENT_BY_ELEMENT else device.loads_per_second for group in groups
     ]
-    exponents = [_product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]
+    exponents = [product_exponent(device) if group in _PRODUCTS else _EXPONENT for group in groups]
     is_full = [unit in ("fp32", "tf32") for _, unit in columns.kinds]
     cached = (columns.reads * _share_in_cache(columns.distances, device.cache)).sum(axis=1)
     return Demands(
@@ -195,7 +195,7 @@ def _share(device: Device, unit: Unit) -> float:
     if unit not in ("fp16", "bf16"):
         return device.sustained
     held = device.sustained * (_HALF_BEFORE_AMPERE if device.has_early_matrix_units else 1.0)
-    denser = min(device.products_per_cycle / _FIT_PRODUCTS, _DENSEST)
+    denser = min(device.products_per_cycle / FIT_PRODUCTS, _DENSEST)
     return min(held, _FED * denser**-_FED_LESS)
 
 
@@ -216,7 +216,7 @@ def _group_on(device: Device, group: str, unit: Unit) -> str:
     return _ON_MATRIX_UNITS.get(group, group) if unit == "tf32" and device.has_tf32 else group
 
 
-def _product_exponent(device: Device) -> float:
+def product_exponent(device: Device) -> float:
     """How well the memory traffic of a product overlaps with its arithmetic.
 
     All multiprocessors finish their tiles at about the same time and write them at once. A cache that holds a few such

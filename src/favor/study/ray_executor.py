@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from favor.errors import RequestError, one_line
+from favor.errors import MissingHereError, RequestError, one_line
 from favor.machine.process import STOP_SECONDS
 from favor.study.allocation import Allocation
 from favor.study.allocation_worker import Work, work_on
@@ -142,5 +142,5 @@ def require_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RequestError("the executor ray needs ray; install it with `pip install favor[ray]`") from error
+        raise MissingHereError("the executor ray needs ray; install it with `pip install favor[ray]`") from error
     return ray

@@ -7,9 +7,9 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from favor.data.download import downloaded
-from favor.data.names import find, parse
-from favor.errors import RequestError, Step, unknown_name
+from favor.data.download import downloaded, require_downloaded
+from favor.data.names import DataRequest, find, parse
+from favor.errors import MissingHereError, RequestError, Step, if_here, unknown_name
 from favor.machine.device import Device, find_device
 from favor.machine.environment import usable_threads
 from favor.measurement.loadgen_traffic import require_loadgen
@@ -38,6 +38,7 @@ from favor.training.initial_weights import checkpoint_file, checkpoint_hash, sta
 from favor.training.recipe import Recipe, is_recipe_file, load_recipe, parse_override
 from favor.training.trackers import require_trackers
 from favor.zoo.cards import HUB, TIMM
+from favor.zoo.checkpoints import checkpoint
 from favor.zoo.matching import matching_models
 from favor.zoo.registry import card, load_plugin, loaded_plugins
 
@@ -45,23 +46,32 @@ TRAINING_BATCH = {"cpu": 8}
 TRAINING_BATCH_ELSEWHERE = 64
 
 
-def resolve(study: StudyFile, source: Source, command: Command = "run") -> ResolvedStudy:
-    """The study with all names, defaults and paths resolved; an error names its line, or its option."""
+def resolve(
+    study: StudyFile, source: Source, command: Command = "run", missing_here: list[str] | None = None
+) -> ResolvedStudy:
+    """The study with all names, defaults and paths resolved; an error names its line, or its option.
+
+    With `missing_here`, as for a dry run, nothing is downloaded, and what this machine lacks goes there instead of
+    being refused.
+    """
     for number, plugin in enumerate(study.plugins):
         _try(source, ("plugins", number), load_plugin, Path(source.place).parent / plugin)
-    machine = _try(source, ("device",), _machine, study)
+    machine = _try(source, ("device",), _machine, study, missing_here)
     names = _names(study.models, source)
-    train = tuple(_resolved_train(train, number, names, source) for number, train in enumerate(study.train))
-    first_weights = tuple(_first_weights(entry, names, source) for entry in train)
+    train = tuple(
+        _resolved_train(train, number, names, source, missing_here) for number, train in enumerate(study.train)
+    )
+    first_weights = tuple(_first_weights(entry, names, source, missing_here) for entry in train)
     _check_run_folders(train, first_weights, names, source)
     _try(source, ("report", "pipeline"), _check_pipeline, study.report.pipeline, train)
-    _check_runtimes(study, names, machine, source)
-    _try(source, ("log",), require_trackers, study.log)
+    _check_runtimes(study, names, machine, source, missing_here)
+    _try(source, ("log",), if_here, missing_here, require_trackers, study.log)
     if study.load is not None and not machine.is_cluster:
-        _try(source, ("load",), require_loadgen)
+        _try(source, ("load",), if_here, missing_here, require_loadgen)
     options = study.model_dump(include=set(MeasureOptions.model_fields))
-    options["checkpoint"] = _try(source, ("checkpoint",), _checkpoint, study, names, source)
-    options["calibration"] = _try(source, ("calibration",), _calibration, study, options["checkpoint"], train, source)
+    weights, weights_file = _try(source, ("checkpoint",), _checkpoint, study, names, source, missing_here)
+    options["checkpoint"] = weights
+    options["calibration"] = _try(source, ("calibration",), _calibration, study, weights, train, source, missing_here)
     options["batch_size"] = BatchSizes(
         inference=study.batch_size.inference or "best",
         training=study.batch_size.training or TRAINING_BATCH.get(machine.device, TRAINING_BATCH_ELSEWHERE),
@@ -79,19 +89,22 @@ def resolve(study: StudyFile, source: Source, command: Command = "run") -> Resol
         report=study.report,
         load=study.load,
         log=study.log,
-        checkpoint_hash=None if options["checkpoint"] is None else checkpoint_hash(Path(options["checkpoint"])),
+        checkpoint_hash=None if weights_file is None else checkpoint_hash(weights_file),
         **options,
     )
 
 
-def _check_runtimes(study: StudyFile, names: Sequence[str], machine: Machine, source: Source) -> None:
+def _check_runtimes(
+    study: StudyFile, names: Sequence[str], machine: Machine, source: Source, missing_here: list[str] | None
+) -> None:
     """Refuse what cannot run, with what would work: every runtime and every precision must have some use."""
     kind, here = machine.device.partition(":")[0], not machine.is_cluster
     measured = [phase for phase in PHASES if phase in study.phases]
     for number, runtime in enumerate(study.runtimes):
         fitting = [precision for precision in study.precisions if precision in RUNTIMES[runtime].precisions]
         for precision in fitting or study.precisions[:1]:
-            _try(source, ("runtimes", number), check_runtime, runtime, precision, kind, here=here)
+            place = ("runtimes", number)
+            _try(source, place, if_here, missing_here, check_runtime, runtime, precision, kind, here=here)
         if "inference" in measured or "load" in study.phases:
             for name in names:
                 _try(source, ("runtimes", number), refuse_known_failure, name, runtime)
@@ -103,21 +116,30 @@ def _check_runtimes(study: StudyFile, names: Sequence[str], machine: Machine, so
         raise source.error(("runtimes",), f"training runs in {' and '.join(TRAINING)}, not in {asked}")
 
 
-def _calibration(study: StudyFile, checkpoint: str | None, train: Sequence[Train], source: Source) -> str | None:
+def _calibration(
+    study: StudyFile,
+    checkpoint: str | None,
+    train: Sequence[Train],
+    source: Source,
+    missing_here: list[str] | None,
+) -> str | None:
     """The images that int8 is calibrated with: those named, the checkpoint's, or those that the study trains on.
 
-    They are opened, since a folder without images, or a checkpoint's images that are not here, would fail hours later.
+    They are opened, since a folder without images, or a checkpoint's images that are not here, would fail hours later;
+    not in a dry run, since that might download them.
     """
     if "int8" not in study.precisions:
         if study.calibration is not None:
             raise RequestError("only int8 is calibrated; add --precision int8, or leave it out")
         return None
     if study.calibration is not None:
-        data = _present_data(study.calibration, Path(source.place).parent)
-        named_images(data)
+        data = _present_data(study.calibration, Path(source.place).parent, missing_here)
+        if missing_here is None:
+            named_images(data)
         return data
     if checkpoint is not None:
-        own_images(Path(checkpoint), load_model_file(checkpoint_file(Path(checkpoint)))[0])
+        if missing_here is None:
+            own_images(Path(checkpoint), load_model_file(checkpoint_file(Path(checkpoint)))[0])
         return None
     if train:
         return train[0].data
@@ -127,15 +149,23 @@ def _calibration(study: StudyFile, checkpoint: str | None, train: Sequence[Train
     )
 
 
-def _checkpoint(study: StudyFile, names: Sequence[str], source: Source) -> str | None:
-    """The checkpoint to quantize, which must be of the one model that is measured, at its size and with its classes."""
+def _checkpoint(
+    study: StudyFile, names: Sequence[str], source: Source, missing_here: list[str] | None
+) -> tuple[str | None, Path | None]:
+    """The checkpoint to quantize and its file, None if a dry run does not have it.
+
+    It must be of the one model that is measured, at its size and with its classes.
+    """
     if study.checkpoint is None:
-        return None
+        return None, None
     if "int8" not in study.precisions:
         raise RequestError("only int8 depends on weights; add --precision int8, or leave it out")
     pushed = study.checkpoint.startswith(HUB)
     path = Path(study.checkpoint) if pushed else _absolute(Path(source.place).parent / study.checkpoint)
-    trained, _ = load_model_file(checkpoint_file(path))
+    file = if_here(missing_here, _weights_file, path, missing_here is None)
+    if file is None:
+        return str(path), None
+    trained, _ = load_model_file(file)
     if list(names) != [trained.model]:
         raise RequestError(f"{study.checkpoint} holds {trained.model}; measure that model alone")
     sizes = (card(trained.model).image_sizes.default,) if study.img_sizes == "own" else study.img_sizes
@@ -144,13 +174,21 @@ def _checkpoint(study: StudyFile, names: Sequence[str], source: Source) -> str |
             f"{study.checkpoint} is for {trained.img_size} px and {len(trained.classes)} classes; add --img-size "
             f"{trained.img_size} --num-classes {len(trained.classes)}"
         )
-    return str(path)
+    return str(path), file
 
 
-def _machine(study: StudyFile) -> Machine:
+def _weights_file(path: Path, may_download: bool) -> Path:
+    """The model file at a path, as `checkpoint_file` finds it."""
+    if not may_download and str(path).startswith((TIMM, HUB)):
+        raise MissingHereError(f"weights {path}: `favor run` without --dry-run downloads them unless they are cached")
+    return checkpoint_file(path)
+
+
+def _machine(study: StudyFile, missing_here: list[str] | None) -> Machine:
     if study.executor.is_cluster:
         return cluster_machine(study.device, study.threads, study.executor)
-    return machine_of(find_device(study.device), study.threads or usable_threads())
+    device, threads = if_here(missing_here, find_device, study.device), study.threads or usable_threads()
+    return _any_machine(str(study.device), threads) if device is None else machine_of(device, threads)
 
 
 def cluster_machine(device: str | None, threads: int | None, executor: ExecutorOptions) -> Machine:
@@ -161,13 +199,13 @@ def cluster_machine(device: str | None, threads: int | None, executor: ExecutorO
         raise RequestError(f"device {device}: jobs on a cluster run on cpu or cuda; write one of these")
     if device == "cuda" and not executor.gpus_per_node:
         raise RequestError("device cuda: the jobs request no GPU; add --set gpus_per_node=N")
-    return Machine(
-        device=device,
-        label="cpu" if device == "cpu" else "",
-        device_name="",
-        torch=str(torch.__version__),
-        threads=threads or executor.cpus_per_task,
-    )
+    return _any_machine(device, threads or executor.cpus_per_task)
+
+
+def _any_machine(device: str, threads: int) -> Machine:
+    """A machine that is not this one, of which only the kind of device is known."""
+    label = "cpu" if device == "cpu" else ""
+    return Machine(device=device, label=label, device_name="", torch=str(torch.__version__), threads=threads)
 
 
 def machine_of(device: Device, threads: int) -> Machine:
@@ -187,12 +225,19 @@ def _names(entries: Sequence[str], source: Source) -> list[str]:
     return list(dict.fromkeys(name for names in by_entry for name in names))
 
 
-def _first_weights(train: Train, names: Sequence[str], source: Source) -> FirstWeights:
-    """The initial weights, which must fit every model that is trained."""
+def _first_weights(train: Train, names: Sequence[str], source: Source, missing_here: list[str] | None) -> FirstWeights:
+    """The initial weights, which must fit every model that is trained; a dry run may know no more than their name."""
     if train.init is None:
         return FirstWeights()
+    path, place = Path(train.init), ("train", "init")
     trained = names if train.models is None else train.models
-    starts = [_try(source, ("train", "init"), start_from, Path(train.init), name) for name in trained]
+    if missing_here is not None:
+        if train.init.startswith(TIMM):
+            for name in trained:
+                _try(source, place, checkpoint, card(name).name, train.init.removeprefix(TIMM))
+        if _try(source, place, if_here, missing_here, _weights_file, path, False) is None:
+            return FirstWeights(pretraining=train.init)
+    starts = [_try(source, place, start_from, path, name) for name in trained]
     return starts[0].described
 
 
@@ -213,13 +258,16 @@ def _check_pipeline(wanted: str | None, train: Sequence[Train]) -> None:
         raise unknown_name("pipeline", wanted, known, "known (published or trained here): " + ", ".join(sorted(known)))
 
 
-def _resolved_train(train: Train, number: int, names: Sequence[str], source: Source) -> Train:
+def _resolved_train(
+    train: Train, number: int, names: Sequence[str], source: Source, missing_here: list[str] | None
+) -> Train:
     path: tuple[Step, ...] = ("train", number)
-    _try(source, as_written(source.mapping("a study"), (*path, "log")), require_trackers, train.log)
+    written = as_written(source.mapping("a study"), (*path, "log"))
+    _try(source, written, if_here, missing_here, require_trackers, train.log)
     if train.models is not None:
         names = _some_of(names, train.models, (*path, "models"), source)
         train = train.model_copy(update={"models": names})
-    return _resolved_stage(train, names, source, path)
+    return _resolved_stage(train, names, source, path, missing_here)
 
 
 def _some_of(names: Sequence[str], entries: Sequence[str], path: tuple[Step, ...], source: Source) -> tuple[str, ...]:
@@ -238,7 +286,9 @@ def _some_of(names: Sequence[str], entries: Sequence[str], path: tuple[Step, ...
 AnyStage = TypeVar("AnyStage", bound=Stage)
 
 
-def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path: tuple[Step, ...]) -> AnyStage:
+def _resolved_stage(
+    stage: AnyStage, names: Sequence[str], source: Source, path: tuple[Step, ...], missing_here: list[str] | None
+) -> AnyStage:
     """A training and its fine-tunings with absolute paths, checked together with the models' image sizes."""
     folder = Path(source.place).parent
     written = as_written(source.mapping("a study"), path)
@@ -255,9 +305,10 @@ def _resolved_stage(stage: AnyStage, names: Sequence[str], source: Source, path:
     recipe = _checked_recipe(resolved, source, path)
     for model in names:
         _try(source, (*written, "recipe"), card(model).image_sizes.check, model, (recipe.img_size, recipe.img_size))
-    data = _try(source, (*written, "data"), _present_data, stage.data or recipe.data, folder)
+    data = _try(source, (*written, "data"), _present_data, stage.data or recipe.data, folder, missing_here)
     finetune = tuple(
-        _resolved_stage(later, names, source, (*path, "finetune", at)) for at, later in enumerate(stage.finetune)
+        _resolved_stage(later, names, source, (*path, "finetune", at), missing_here)
+        for at, later in enumerate(stage.finetune)
     )
     return resolved.model_copy(update={"data": data, "finetune": finetune})
 
@@ -317,15 +368,20 @@ def _absolute(file: Path) -> Path:
     return file.parent.resolve() / file.name
 
 
-def _present_data(text: str, folder: Path) -> str:
+def _present_data(text: str, folder: Path, missing_here: list[str] | None) -> str:
     """A dataset with an absolute path, downloaded if needed: a study must not fail hours later for lack of it."""
     request = parse(text)
     if request.path is not None:
         request = parse(f"{request.known.name}:{(folder / request.path).resolve()}")
     inside_the_package = not (request.known.places or request.known.needs_path)
-    if not inside_the_package and find(request) is None:
-        downloaded(request.known)
+    if not inside_the_package:
+        if_here(missing_here, _require_data, request, missing_here is None)
     return request.known.name if request.path is None else f"{request.known.name}:{request.path}"
+
+
+def _require_data(request: DataRequest, may_download: bool) -> None:
+    if find(request) is None:
+        (downloaded if may_download else require_downloaded)(request.known)
 
 
 Arguments = ParamSpec("Arguments")

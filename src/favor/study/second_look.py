@@ -63,7 +63,7 @@ class SecondLook:
         can_win = self._contenders()
         rivals = self._affordable(can_win)
         if len(rivals) > 1:
-            self._head_to_head(rivals)
+            self.head_to_head(rivals)
         else:
             self.forecast.begin_second_look(0.0)  # all the time that was set aside is left for repeating
         self._repeat(first=can_win)
@@ -128,7 +128,8 @@ class SecondLook:
     def _setup(self, rivals: Sequence[MeasureJob]) -> float:
         return sum(self.forecast.seconds_of(job, SETUP_BUDGETS * job.budget) for job in rivals)
 
-    def _head_to_head(self, rivals: Sequence[MeasureJob]) -> None:
+    def head_to_head(self, rivals: Sequence[MeasureJob]) -> None:
+        """Measure rivals in turns, once other programs are idle, and keep what they did not disturb."""
         least, setup = LEAST_SECONDS_PER_MODEL * len(rivals), self._setup(rivals)
         most = max(least, ROUND_BUDGETS * sum(job.budget for job in rivals))
         self.forecast.begin_second_look(min(self.forecast.available(), setup + most))

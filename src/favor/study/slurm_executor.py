@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
-from favor.errors import RequestError, WorkError, one_line
+from favor.errors import MissingHereError, RequestError, WorkError, one_line
 from favor.machine.process import STOP_SECONDS, TAIL_BYTES, InterruptedJob
 from favor.regular_file import UnreadableFileError, open_regular
 from favor.study.allocation import Allocation
@@ -110,7 +110,7 @@ def _stop_workers() -> None:
 
 
 def _state_of_this_job() -> str:
-    return _ask("squeue", "--noheader", f"--jobs={os.environ['SLURM_JOB_ID']}", "--format=%T")
+    return ask_slurm("squeue", "--noheader", f"--jobs={os.environ['SLURM_JOB_ID']}", "--format=%T")
 
 
 @dataclass(frozen=True)
@@ -122,22 +122,30 @@ class SlurmExecutor:
     options: ExecutorOptions
 
     def script(self, allocations: Sequence[Allocation]) -> str:
-        """The submission script of allocations of one kind."""
-        slurm = self._submitit(self.folder / FOLDER_NAME / "NUMBER", "favor-NAME", allocations)
+        """The submission script of allocations of one kind; it can be written on any machine with submitit."""
+        submitit = import_submitit()
+
+        class WithoutSlurm(submitit.SlurmExecutor):  # type: ignore[name-defined]
+            """submitit's executor, which otherwise wants `srun` even to write a script."""
+
+            @classmethod
+            def affinity(cls) -> int:
+                return 1
+
+        slurm = self._for(WithoutSlurm, self.folder / FOLDER_NAME / "NUMBER", "favor-NAME", allocations)
         if len(allocations) > 1:
             slurm.parameters["map_count"] = len(allocations)
         return slurm._make_submission_file_text(slurm._submitit_command_str, "")
 
     def submit(self, allocations: Sequence[Allocation], repeats: bool) -> Iterator[Submission]:
         """Submit allocations, as many at once as one job array may have; what Slurm refuses is not recorded."""
-        for batch in self.batches(allocations):
+        for batch in self.batches(allocations, array_size()):
             submission = new_submission(self.folder, "slurm", batch, repeats)
             self._submit(submission, batch)
             yield submission
 
-    def batches(self, allocations: Sequence[Allocation]) -> Iterator[tuple[Allocation, ...]]:
-        """Allocations that ask for the same, in numbers that one job array may have."""
-        size = _array_size()
+    def batches(self, allocations: Sequence[Allocation], size: int) -> Iterator[tuple[Allocation, ...]]:
+        """Allocations that ask for the same, at most `size` of them, as many as one job array may have."""
         for trains in (False, True):
             alike = tuple(one for one in allocations if one.trains is trains)
             yield from (alike[first : first + size] for first in range(0, len(alike), size))
@@ -167,7 +175,8 @@ class SlurmExecutor:
     def _submit(self, submission: Submission, allocations: Sequence[Allocation]) -> None:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        slurm = self._submitit(submission.folder_in(self.folder), submission.name, allocations)
+        kind = require_submitit().SlurmExecutor
+        slurm = self._for(kind, submission.folder_in(self.folder), submission.name, allocations)
         try:
             with slurm.batch():
                 for index, allocation in enumerate(allocations):
@@ -181,7 +190,7 @@ class SlurmExecutor:
 
     def _take_back(self, submission: Submission) -> None:
         """Cancel jobs that Slurm accepted nevertheless: sbatch may time out while the controller continues."""
-        _ask("scancel", f"--name={submission.name}")
+        ask_slurm("scancel", f"--name={submission.name}")
         withdraw(self.folder, submission)
 
     def _work(self, submission: Submission, index: int, allocation: Allocation) -> "Work":
@@ -192,8 +201,11 @@ class SlurmExecutor:
         processes = 1 if tasks_are_processes else None
         return Work(self.folder, submission, index, allocation, study.machine, study.plugins, processes)
 
-    def _submitit(self, folder: Path, name: str, allocations: Sequence[Allocation]) -> "submitit.SlurmExecutor":
-        slurm = require_submitit().SlurmExecutor(folder=folder, max_num_timeout=MOST_TIMEOUTS)
+    def _for(
+        self, kind: "type[submitit.SlurmExecutor]", folder: Path, name: str, allocations: Sequence[Allocation]
+    ) -> "submitit.SlurmExecutor":
+        """An executor of submitit for allocations of one kind."""
+        slurm = kind(folder=folder, max_num_timeout=MOST_TIMEOUTS)
         slurm.update_parameters(job_name=name, wckey=None, **self.parameters(allocations))
         return slurm
 
@@ -204,7 +216,7 @@ def queue_of(submissions: Iterable[Submission]) -> dict[str, dict[int, Queued]]:
     queued: dict[str, dict[int, Queued]] = {name: {} for name in names}
     if not names:
         return queued
-    answer = _ask(
+    answer = ask_slurm(
         "squeue", "--noheader", "--array", "--states=all", f"--name={','.join(names)}", "--format=%j|%i|%T|%N|%r"
     )
     for line in answer.splitlines():
@@ -222,7 +234,7 @@ def cancel(submissions: Sequence[Submission]) -> int:
     }
     for name, count in alive.items():
         if count:
-            _ask("scancel", f"--name={name}")
+            ask_slurm("scancel", f"--name={name}")
     return sum(alive.values())
 
 
@@ -247,28 +259,37 @@ def _end_of(log: Path) -> str:
         return ""
 
 
-def require_submitit() -> Any:
-    """The package submitit on a machine with Slurm; an error says what is missing."""
+def import_submitit() -> Any:
+    """The package submitit; an error says what to install."""
     try:
         import submitit
     except ModuleNotFoundError as error:
-        raise RequestError("the executor slurm needs submitit; install it with `pip install favor[slurm]`") from error
+        raise MissingHereError(
+            "the executor slurm needs submitit; install it with `pip install favor[slurm]`"
+        ) from error
+    return submitit
+
+
+def require_submitit() -> Any:
+    """The package submitit on a machine with Slurm; an error says what is missing."""
+    submitit = import_submitit()
     for program in ("sbatch", "srun", "squeue"):
         if shutil.which(program) is None:
             raise _missing(program)
     return submitit
 
 
-def _missing(program: str) -> RequestError:
-    return RequestError(f"there is no `{program}` on this machine; run this on a login node of a Slurm cluster")
+def _missing(program: str) -> MissingHereError:
+    return MissingHereError(f"there is no `{program}` on this machine; run this on a login node of a Slurm cluster")
 
 
-def _array_size() -> int:
-    known = re.search(r"^MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config"), re.MULTILINE)
+def array_size() -> int:
+    """How many tasks a job array may have at this site."""
+    known = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask_slurm("scontrol", "show", "config"), re.MULTILINE)
     return max(1, int(known[1])) if known else ARRAY_SIZE  # 0: the site has no job arrays
 
 
-def _ask(*command: str) -> str:
+def ask_slurm(*command: str) -> str:
     """The answer of one of Slurm's programs; WorkError if it does not answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -8,6 +8,7 @@ from pathlib import Path
 from favor.data.class_folders import count_training_images
 from favor.data.names import parse
 from favor.errors import WorkError
+from favor.pipeline import changes_text
 from favor.records.schema import Record, Scalar
 from favor.study.schema import Stage, Train
 from favor.training.recipe import Recipe, changes, load_recipe, pipeline_of
@@ -138,7 +139,7 @@ def stage_request(
         study=folder,
         name=stage.name,
         pipeline=stage_pipeline(stage),
-        overrides=changes(recipe, _recipe_for_all(stage), stage.minutes) or None,
+        overrides=changes_text(changes(recipe, _recipe_for_all(stage), stage.minutes)) or None,
         resume=resume,
         init=None if init is None else Path(init),
         init_hash=job.first_weights.hash if is_first else None,

@@ -29,7 +29,9 @@ aten = torch.ops.aten
 
 _FUSED_DIMENSIONS = 4  # the fused kernels take images x heads x tokens x channels
 
-_MANY_IMAGES, _MANY_TENSORS = 2**31, 100_000
+_MANY_IMAGES = 2**31
+MANY_TENSORS = 100_000
+"""A pass on a huge batch that makes more tensors from others loops over its images."""
 
 # Nodes of equal rank, such as those of all weights, run in order of arrival, so that traces are reproducible.
 _ARRIVALS = itertools.count()
@@ -176,7 +178,7 @@ class _NoLoop(EagerMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self._tensors += _pieces(func, args)
-        if self._tensors > _MANY_TENSORS:
+        if self._tensors > MANY_TENSORS:
             raise WorkError(
                 "the model loops over the images of a batch, so its trace does not scale with the batch size"
             )

@@ -20,8 +20,8 @@ from favor.trace.dispatch import EagerMode
 MakeOutput = Callable[[Sequence[FakeTensor]], Any]
 """Makes the output of an operator from its input tensors."""
 
-_MAX_ENTRIES = 100_000
-_CACHE: dict[Any, MakeOutput] = {}
+MAX_ENTRIES = 100_000
+CACHE: dict[Any, MakeOutput] = {}
 """Shared by all traces of a process: most models have layers in common with others."""
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ class ShapeCache(EagerMode):
             )
         except _NotCacheableError:
             return func(*args, **kwargs)
-        make = _CACHE.get(signature)
+        make = CACHE.get(signature)
         if make is not None:
             return make(given)
         result = _direct_outputs(func, args, kwargs, given)
@@ -100,11 +100,12 @@ def _batch_norm(x: Tensor, weight: Tensor, *others: Any) -> Any:
     return torch.empty_like(x), *statistics, x.new_empty(0, dtype=torch.uint8)
 
 
-_DIRECT: dict[OpOverload, Callable[..., Any]] = {
+DIRECT: dict[OpOverload, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.cudnn_batch_norm.default: _batch_norm,
 }
-_BY_META_KERNEL = frozenset(
+"""Operators whose outputs are written down here."""
+BY_META_KERNEL = frozenset(
     {
         *(aten.addmm.default, aten.mm.default, aten.bmm.default, aten._to_copy.default, aten.gelu.default),
         *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.detach.default, aten.t.default),
@@ -112,13 +113,14 @@ _BY_META_KERNEL = frozenset(
         *(aten.transpose.int, aten.slice.Tensor, aten.select.int, aten.unsqueeze.default),
     }
 )
+"""Operators whose outputs come from PyTorch's kernels for meta tensors."""
 
 
 def _direct_outputs(
     func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[FakeTensor]
 ) -> Any:
     """The outputs without the mode below, if all tensors are on a GPU and stay there; else `NotImplemented`."""
-    run = func if func in _BY_META_KERNEL else _DIRECT.get(func)
+    run = func if func in BY_META_KERNEL else DIRECT.get(func)
     if run is None or "device" in kwargs or {tensor.fake_device.type for tensor in given} != {"cuda"}:
         return NotImplemented
     mode, device = given[0].fake_mode, given[0].fake_device
@@ -156,10 +158,10 @@ def _is_known_by_signature(tensor: Any) -> TypeGuard[FakeTensor]:
 
 
 def _store(signature: Any, result: Any, given: Sequence[FakeTensor]) -> None:
-    if len(_CACHE) >= _MAX_ENTRIES:
-        _CACHE.clear()
+    if len(CACHE) >= MAX_ENTRIES:
+        CACHE.clear()
     try:
-        _CACHE[signature] = _maker(result, given)
+        CACHE[signature] = _maker(result, given)
     except _NotCacheableError:
         return
 

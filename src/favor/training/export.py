@@ -156,7 +156,7 @@ def export(request: ExportRequest) -> ExportCard:
             calibration=batches,
         )
         expected = _outputs(TorchSession(subject.model, example, Choice()).run, images, _BATCH)
-        outputs = _outputs(_opened(untested), images, _BATCH if request.dynamic_batch else 1)
+        outputs = _outputs(open_exported(untested), images, _BATCH if request.dynamic_batch else 1)
         knows_labels = bool(subject.classes) and subject.classes == tested_on.classes
         comparison = compare(expected, outputs, labels if knows_labels else None)
         if comparison.relative > TOLERANCES.get(request.precision, math.inf):
@@ -274,7 +274,7 @@ def _is_here(name: str) -> bool:
     return not known.places or find(parse(name)) is not None
 
 
-def _opened(request: ExportRequest) -> Callable[[Tensor], Tensor]:
+def open_exported(request: ExportRequest) -> Callable[[Tensor], Tensor]:
     """The exported file, opened as a user would open it."""
     if request.form not in OPENERS:
         return torch.export.load(request.file).module()  # written by ourselves a moment ago

@@ -200,7 +200,7 @@ def _quantize(
     from favor.runtime.quantize import quantize_onnx, quantize_openvino
 
     channel.begin("reading images")
-    images = _Images.of(job, subject)
+    images = ComparisonImages.of(job, subject)
     channel.begin("quantizing")
     began = time.perf_counter()
     files = {}
@@ -224,7 +224,7 @@ def _full_batches(images: "Tensor", size: int) -> list["Tensor"]:
 
 def _compare(
     job: ExportJob,
-    images: "_Images",
+    images: "ComparisonImages",
     floats: "ExportedModel",
     quantized: "ExportedModel",
     choice: "Choice",
@@ -257,7 +257,7 @@ def _compare(
 
 
 @dataclass(frozen=True)
-class _Images:
+class ComparisonImages:
     """Images to calibrate with, and to compare on; `labels` are None where the model does not know the classes."""
 
     calibration: "Tensor"
@@ -267,7 +267,7 @@ class _Images:
     training: Mapping[str, Scalar]
 
     @classmethod
-    def of(cls, job: ExportJob, subject: "Subject | None") -> "_Images":
+    def of(cls, job: ExportJob, subject: "Subject | None") -> "ComparisonImages":
         from favor.data.augment import Normalization
         from favor.data.framing import Framing
         from favor.errors import RequestError

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from favor.errors import RequestError, one_line
+from favor.errors import MissingHereError, RequestError, one_line
 from favor.regular_file import open_regular, sha256_of
 from favor.runtime.names import ENDINGS
 from favor.training.checkpoint import BEST, load_model_file, newest_checkpoint
@@ -106,7 +106,7 @@ def checkpoint_file(path: Path) -> Path:
             "from"
         )
     if not path.is_file():
-        raise RequestError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
+        raise MissingHereError(f"{path}: there is no such file; give a checkpoint or the folder of a run")
     return path
 
 

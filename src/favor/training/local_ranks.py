@@ -23,9 +23,9 @@ def started_ranks(request: TrainingRequest) -> Iterator[None]:
         "WORLD_SIZE": str(request.processes),
         "LOCAL_WORLD_SIZE": str(request.processes),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
     }
-    os.environ.update(group | _rank(0))
+    os.environ.update(group | variables_of_rank(0))
     with ExitStack() as others:
         unheard = others.enter_context(open(os.devnull, "wb"))  # noqa: PTH123 - the first process reports for all
         for rank in range(1, request.processes):
@@ -34,7 +34,7 @@ def started_ranks(request: TrainingRequest) -> Iterator[None]:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[unheard.fileno()],
-                env=os.environ | _rank(rank),
+                env=os.environ | variables_of_rank(rank),
                 text=True,
             )
             others.callback(process.kill)
@@ -44,11 +44,17 @@ def started_ranks(request: TrainingRequest) -> Iterator[None]:
         yield
 
 
-def _rank(rank: int) -> dict[str, str]:
+def variables_of_rank(rank: int) -> dict[str, str]:
+    """The variables of torchrun that differ between the processes.
+
+    >>> variables_of_rank(1)
+    {'RANK': '1', 'LOCAL_RANK': '1'}
+    """
     return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine at which the processes can meet."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])

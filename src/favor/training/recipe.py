@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from favor.errors import RequestError, path_text, shown, unknown_name
+from favor.pipeline import Pipeline
 from favor.yaml_file import YamlFile
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -156,22 +157,19 @@ def pipeline_of(recipe: Recipe, minutes: float | None = None, source: str | None
     """
     source = source or (recipe.name if recipe.name in recipe_names() else None)
     original = load_recipe(source) if source else recipe
-    named = f"{recipe.name}@{recipe.version}"
-    if source and is_recipe_file(source):
-        named += f":{_hash_of(original)}"
-    timed = "" if minutes is None else f"minutes={minutes}"
-    return " ".join(filter(None, (named, changes(recipe, original, minutes), timed)))
+    file_hash = _hash_of(original) if source and is_recipe_file(source) else None
+    return str(Pipeline(recipe.name, recipe.version, file_hash, changes(recipe, original, minutes), minutes))
 
 
-def changes(recipe: Recipe, original: Recipe, minutes: float | None = None) -> str:
+def changes(recipe: Recipe, original: Recipe, minutes: float | None = None) -> dict[str, object]:
     """The keys of a pipeline that differ from the original; if `minutes` end the training, epochs do not count.
 
     >>> changes(load_recipe("laptop-digits", ["lr=2e-3", "epochs=9"]), load_recipe("laptop-digits"), minutes=5)
-    'lr=0.002'
+    {'lr': 0.002}
     """
     ignored = _OUTSIDE_OF_THE_PIPELINE | (frozenset() if minutes is None else {"epochs"})
     values = recipe.model_dump(exclude=set(ignored))
-    return " ".join(f"{key}={value}" for key, value in values.items() if value != getattr(original, key))
+    return {key: value for key, value in values.items() if value != getattr(original, key)}
 
 
 def _hash_of(recipe: Recipe) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from favor.errors import RequestError, one_line, unknown_name
+from favor.errors import MissingHereError, RequestError, one_line, unknown_name
 from favor.records.schema import Record, Scalar
 from favor.training.callbacks import Audience, StepNews
 
@@ -171,7 +171,7 @@ def require_trackers(names: Sequence[str]) -> None:
             raise unknown_name("tracker", name, TRACKERS, "choose from " + ", ".join(TRACKERS))
         package = importlib.util.find_spec(name)
         if package is None or package.origin is None:  # a folder of the same name, as wandb makes it, has no origin
-            raise RequestError(f"--log {name}: {name} is not installed; `pip install 'favor[{name}]'`")
+            raise MissingHereError(f"--log {name}: {name} is not installed; `pip install 'favor[{name}]'`")
 
 
 @contextmanager

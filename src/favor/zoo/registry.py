@@ -336,10 +336,12 @@ def _execute(file: Path) -> None:
 
 
 def unregister(names: Collection[str]) -> None:
-    """Take models out of the registry."""
+    """Take models out of the registry; a plugin that has none left can be loaded again."""
     for name in names:
         for word in (name, *_entries.pop(name).card.aliases):
             del _names[word.lower()]
+    for file in [file for file, brought in _plugins.items() if brought and not _entries.keys() & brought]:
+        del _plugins[file]
 
 
 def vit_sizes(
@@ -403,7 +405,7 @@ def package_cards() -> list[Card]:
 
 
 @cache
-def _index() -> tuple[dict[str, Card], dict[str, str]] | None:
+def shipped_index() -> tuple[dict[str, Card], dict[str, str]] | None:
     """The shipped cards, and every name and alias in lower case; None if the zoo's source has changed since."""
     cards = read_index()
     if cards is None:
@@ -414,7 +416,7 @@ def _index() -> tuple[dict[str, Card], dict[str, str]] | None:
 def _cards_and_names() -> tuple[dict[str, Card], dict[str, str]]:
     """All cards, and the name that each name and alias leads to; torch is imported only if the index lacks a model."""
     _load_environment_plugins()
-    index = _index()
+    index = shipped_index()
     if index is not None and _entries.keys() <= index[0].keys():
         return index
     _load_package()

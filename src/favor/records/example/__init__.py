@@ -4,7 +4,6 @@ Their records have the source `imported`: for users they come from another machi
 take precedence. `benchmarks/make_cpu_study.py` makes `cpu.jsonl` and `cpu-avx512.jsonl`.
 """
 
-from importlib.resources import files
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,11 +13,12 @@ from favor.records.schema import Record
 
 PREFIX = "example:"
 ENDING = ".jsonl"
+FOLDER = Path(__file__).parent
 
 
 def example_names() -> tuple[str, ...]:
     """The studies that come with favor."""
-    return tuple(sorted(file.name.removesuffix(ENDING) for file in _folder().iterdir() if file.name.endswith(ENDING)))
+    return tuple(sorted(file.name.removesuffix(ENDING) for file in FOLDER.iterdir() if file.name.endswith(ENDING)))
 
 
 def example_file(name: str) -> Path:
@@ -26,7 +26,7 @@ def example_file(name: str) -> Path:
     if name not in example_names():
         known = ", ".join(PREFIX + example for example in example_names()) or "none"
         raise unknown_name("example study", name, example_names(), f"there is {known}")
-    return _folder() / (name + ENDING)
+    return FOLDER / (name + ENDING)
 
 
 def as_example(record: Record, name: str) -> Record:
@@ -34,7 +34,3 @@ def as_example(record: Record, name: str) -> Record:
     environment = {key: value for key, value in record.environment.items() if key != "host"}
     provenance = {"file": f"{PREFIX}{name}", "row": record.name}
     return replace(record, source="imported", provenance=provenance, environment=environment)
-
-
-def _folder() -> Path:
-    return Path(str(files("favor.records.example")))

@@ -18,6 +18,7 @@ from favor.analyze.comparison import (
 from favor.analyze.deviations import deviations
 from favor.analyze.flags import is_disturbed, marked
 from favor.analyze.origins import EXTRAPOLATED, shown_sources
+from favor.analyze.published_weights import pipeline_names, with_own_weights
 from favor.analyze.selection import complete_rows, known_of
 from favor.analyze.setting import Setting, by_run_setting, column_of, source_order
 from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
@@ -103,7 +104,7 @@ def evidence_of(
 
     It is on a dataset, or on ImageNet unless the reader has trained on something else only.
     """
-    finished = results(table, scope.unfinished)
+    finished = results(with_own_weights(table), scope.unfinished)
     chosen = (dataset or _main_dataset(finished)) if "top1" in metrics else None
     # For a dataset on which the chosen pipeline was not run, the figure shows other accuracies.
     pipeline = scope.pipeline if scope.pipeline and chosen and _ran(finished, chosen, scope.pipeline) else None
@@ -137,7 +138,7 @@ def _models(table: pd.DataFrame, dataset: str) -> int:
 
 
 def _ran(table: pd.DataFrame, dataset: str, pipeline: str) -> bool:
-    return any(training.setting.pipeline == pipeline for training in trainings(table, dataset))
+    return any(training.setting.pipeline in pipeline_names(pipeline) for training in trainings(table, dataset))
 
 
 def _about(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

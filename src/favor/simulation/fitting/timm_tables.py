@@ -44,7 +44,7 @@ _PRECISIONS = {
     "bf16": _Numbers(torch.bfloat16, None),
 }
 
-_MADE_BY = (
+TRACING_CODE = (
     *(
         "simulation/fitting/timm_tables.py",
         "simulation/fused_kernels.py",
@@ -54,6 +54,7 @@ _MADE_BY = (
     *("simulation/tiles.py", "trace/dispatch.py", "trace/fake_device.py", "trace/shape_cache.py"),
     *("trace/meta_shortcuts.py", "trace/operator_trace.py"),
 )
+"""The files that make traces, beside the counting rules."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,7 @@ def _digest() -> str:
     package = files("favor")
     rules = sorted(f"trace/rules/{file.name}" for file in (package / "trace/rules").iterdir())
     made_by = hashlib.sha256(f"{torch.__version__} {timm.__version__}".encode())
-    for name in (*_MADE_BY, *rules):
+    for name in (*TRACING_CODE, *rules):
         if name.endswith(".py"):
             made_by.update((package / name).read_bytes())
     return made_by.hexdigest()[:12]

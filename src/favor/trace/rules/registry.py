@@ -117,7 +117,8 @@ class Rule:
     traffic: Traffic
 
 
-_RULES: dict[OpOverload | OpOverloadPacket, Rule] = {}
+RULES: dict[OpOverload | OpOverloadPacket, Rule] = {}
+"""The rules by operator; `add_rule` and `rule` add to them."""
 
 
 def no_work(call: Call) -> Work:
@@ -130,9 +131,9 @@ def add_rule(
 ) -> None:
     """Register a rule for operators; a packet (`aten.add`) stands for all of its overloads that have no own rule."""
     for operator in operators:
-        if operator in _RULES:
+        if operator in RULES:
             raise ValueError(f"{operator} has a rule already")
-        _RULES[operator] = Rule(kind, work, traffic)
+        RULES[operator] = Rule(kind, work, traffic)
 
 
 def rule(
@@ -163,7 +164,7 @@ _VIEW = Rule("view", no_work, no_traffic)
 
 def find_rule(operator: OpOverload, subject: str) -> Rule:
     """The rule for an operator; `subject` is the model that called it, for the error's text."""
-    rule = _RULES.get(operator) or _RULES.get(operator.overloadpacket)
+    rule = RULES.get(operator) or RULES.get(operator.overloadpacket)
     if rule is not None:
         return rule
     if operator.is_view:  # the schema says so: the output aliases an input that is not written to
