@@ -144,6 +144,13 @@ def test_own_accuracies_on_another_dataset_are_pointed_out(tmp_path: Path) -> No
     assert "choose with --dataset" not in recommended(tmp_path, "--dataset", "digits")
 
 
+def test_the_papers_front_on_imagenet_does_not_decide_on_other_images(tmp_path: Path) -> None:
+    append(tmp_path, THREE)
+    answer = favor.recommend(prefer="latency", dataset=PHOTOS, study=tmp_path)
+    assert (answer.favored, answer.ranked_by) == (None, "numbers")
+    assert "no model has a number for latency_p50" in answer.undecided[0]
+
+
 def test_suggested_commands_run_as_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, study = ("vit_xs4", "vix_vil"), tmp_path / "study"
     trained = [tuned(name, "none", 80.0, size=32, dataset="digits") for name in names]

@@ -355,6 +355,8 @@ def _on_published_front(
     ranking: Ranking, request: Request, lack: str, published_fronts: Sequence[GuideEntry]
 ) -> Ranking | None:
     """The paper's advice in place of numbers, for its own device; None if it has none."""
+    if request.dataset != Request.dataset:
+        return None  # the fronts are of models that were trained on ImageNet
     advice = published_advice(request.prefer, request.device, lack, published_fronts)
     if advice is None:
         return None
