@@ -417,7 +417,7 @@ def _run(asked: "ResolvedStudy", study: Path | None, **how: Any) -> tuple["Recor
 
 
 def _tell_refused(refused: Sequence[RequestError], records: Sequence["Record"]) -> None:
-    """Raise the first refusal if nothing else was done; else print them, since the records may be nowhere else."""
+    """Raise the first refusal if there are no records; else print all, so that the caller gets the records."""
     if refused and not records:
         raise refused[0]
     for refusal in refused:

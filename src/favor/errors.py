@@ -33,7 +33,7 @@ def if_here(
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> Result | None:
-    """Call a function; with a list, as in a dry run, what this machine lacks for it goes there and gives None."""
+    """Call a function. A dry run gives a list: what this machine lacks is appended to it, and the result is None."""
     try:
         return function(*arguments, **named)
     except MissingHereError as error:

@@ -122,7 +122,7 @@ def format_quantity(value: float, unit: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number with three digits, or all of its integer part.
+    """A number with three significant digits, or with its whole integer part.
 
     >>> format_number(0.01234), format_number(1891.3)
     ('0.0123', '1,891')

@@ -115,7 +115,7 @@ def test_where_no_two_models_were_trained_alike_none_is_favored(tmp_path: Path) 
     append(tmp_path, (THREE[0], other))
     shown = recommended(tmp_path, "--dataset", PHOTOS)
     assert "No model can be favored." in shown
-    assert "accuracies cannot be compared: only one model has one with folder:photos, pipeline transfer@1" in shown
+    assert "accuracies cannot be compared: only one model was trained with folder:photos, pipeline transfer@1" in shown
     assert "100%" not in shown
     alone = recommended(tmp_path, "--dataset", PHOTOS, "--among", "resnet18")
     assert "resnet18 is the only model" in alone

@@ -205,8 +205,8 @@ def test_no_cost_is_decided_while_models_that_may_be_better_are_not_measured():
     result = found(figures=some)
     assert set(result.favored) == {"accuracy"}
     assert result.undecided["memory"] == (
-        "2 of 6 models may be better, but are not measured yet (wavevit_s, cvt_13); of the others, vit_s16 is the "
-        "best; `favor resume runs/mine` measures the rest"
+        "not measured yet, but may be better: wavevit_s, cvt_13; of the others, vit_s16 is the best; "
+        "`favor resume runs/mine` measures the rest"
     )
     too_low = {name: figures for name, figures in FIGURES.items() if name not in ("vit_ti16", "efficientformerv2_s0")}
     assert found(figures=too_low).favored["memory"].favored.name == "cvt_13"

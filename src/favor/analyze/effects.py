@@ -333,7 +333,7 @@ def x_former_effects(table: pd.DataFrame, metric: str = "top1", scope: Scope = D
 
 
 def _of_one_training(table: pd.DataFrame, scope: Scope) -> pd.DataFrame:
-    """The results of the training that decides on each dataset, of the scope's pipeline where it ran."""
+    """The results of one training per dataset: that of the scope's pipeline if it ran there, else the usual one."""
     table = results(table, scope.unfinished)
     number, settings = numbered_settings(table, (*QUALITY_CONDITIONS, "img_size"))
     ranked = [trainings(table, str(name)) for name in table["dataset"].dropna().unique() if has_accuracy(table, name)]

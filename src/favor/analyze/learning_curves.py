@@ -140,7 +140,7 @@ def _trained(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _joined(trained: pd.DataFrame) -> pd.DataFrame:
-    """The evaluations, those of a run that was resumed in another way labelled with all ways in which it ran.
+    """The evaluations, in which a run that was resumed in another way names all its ways, as in `4, then 8` processes.
 
     Evaluations in another way continue a run that is unfinished and was evaluated at an earlier epoch.
     """

@@ -13,9 +13,9 @@ _OF_WEIGHTS = ("eval_crop_ratio", "interpolation", "mean", "std")
 
 
 def with_own_weights(table: pd.DataFrame) -> pd.DataFrame:
-    """The table in which what a published checkpoint brings is in columns of its own, and no condition of a training.
+    """The table with published weights and their preprocessing in columns of their own, not in training conditions.
 
-    So models that were fine-tuned by one recipe, each from published weights, are compared at their image sizes.
+    So models that were fine-tuned with one recipe, each from its own weights, are compared at their image sizes.
 
     >>> row = {"pretraining": "timm:resnet18.a1_in1k", "pipeline": "transfer@1 lr=0.1 interpolation=bicubic"}
     >>> with_own_weights(pd.DataFrame([row]))[["pipeline", "pretraining", "published_weights"]].to_numpy().tolist()
@@ -41,13 +41,13 @@ def with_own_weights(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def pipeline_names(asked: str | None) -> tuple[str | None, ...]:
-    """The names of a pipeline in a setting: as it was asked for, or as it is where preprocessing is no part of it."""
+    """The names that a pipeline may have in a setting: with and without the preprocessing."""
     split = _split(asked)
     return (asked,) if split is None else (asked, split[0])
 
 
 def _is_published(pretraining: object) -> bool:
-    """Whether first weights are a published checkpoint itself, which no later training changed."""
+    """Whether initial weights are a published checkpoint that was not trained further."""
     return isinstance(pretraining, str) and pretraining.startswith(TIMM) and "+" not in pretraining
 
 

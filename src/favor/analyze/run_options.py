@@ -27,9 +27,9 @@ _AS_IN_THE_SETTING = ("runtime", "precision", "attention", "optimizer", "epoch_i
 def names_by_options(
     rows: pd.DataFrame, settings: Iterable[Setting], table: pd.DataFrame, request: Request
 ) -> dict[str, list[str]]:
-    """The models of rows, as words of a command, by the options that measure them in a setting.
+    """The models of rows, as words of a command, by the options that measure them in their settings.
 
-    Image size and classes are those of the accuracies; int8 has the weights of the training run.
+    Image size and classes are those of the accuracies; in int8, the weights are those of the training run.
     """
     names: dict[str, list[str]] = {}
     for (_, row), setting in zip(rows.iterrows(), settings, strict=True):
@@ -89,7 +89,7 @@ def _threads_of(machine: str | None, table: pd.DataFrame) -> int | None:
 
 
 def _of_classes(row: pd.Series, dataset: str, table: pd.DataFrame) -> list[str]:
-    """The number of classes, where it is known and not the usual one; of own images, it is that of the last record."""
+    """The option for the number of classes, if it is not the usual one; for own images, that of the last record."""
     classes = num_classes_of(dataset)
     if isinstance(classes, str):
         own = (column_of(table, "source") == "measured") & (table["name"] == row["name"])

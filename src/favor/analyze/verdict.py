@@ -215,7 +215,7 @@ def _by_training(some: pd.DataFrame, metric: str, limit: Limit | None, request: 
 def _training(row: pd.Series, setting: Setting, seed: int, request: Request) -> str | None:
     """The command that trains a model as in its setting, with another seed.
 
-    None where records do not say how: they do not say where first weights and recipe files are.
+    None if it needs initial weights or a recipe file: records do not say where these are.
     """
     pipeline = Pipeline.parsed(str(setting.pipeline))
     if pipeline is None or pipeline.file_hash is not None or setting.pretraining not in (None, "none"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EFFECTS_EXAMPLES = examples(
     ("favor effects", "on CIFAR-10, from the paper's tables"),
     ("favor effects --study mine --dataset tiny-imagenet", "with your own training runs"),
-    ("favor effects --study mine --pipeline mine@1", "with the runs of one recipe (default: the longest)"),
+    ("favor effects --study mine --pipeline mine@1", "with the training runs of one recipe"),
     ("favor effects --study mine --seeds best", "the best over your seeds, as the paper prints"),
     ("favor effects train_memory --json", "another metric, for programs"),
 )
@@ -60,7 +60,7 @@ def effects_command(
     if is_quality and is_own:
         note(Comparison(_own(table), scope, metrics=("top1",)).accuracy_note("measured"))
     elif is_quality and len(_own(table)):
-        note("note: of your training runs, no two are finished and differ in one part only")
+        note("note: no two of your finished training runs differ in only one part")
     if left_out:
         note(why)
     emit_json([effect.to_dict() for effect in effects]) if as_json else decision_text.print_effects(effects)

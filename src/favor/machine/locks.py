@@ -20,7 +20,7 @@ LOOKING_SECONDS = 0.25
 
 
 Lock = Callable[[Path, float], AbstractContextManager[object]]
-"""Takes a lock within so many seconds; a negative number waits for it."""
+"""Takes a lock within so many seconds; a negative number waits without limit."""
 
 
 def _alone(file: Path, seconds: float) -> AbstractContextManager[object]:

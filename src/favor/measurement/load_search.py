@@ -101,7 +101,7 @@ class RateSearch:
         self._largest_kept: dict[Batching, int] = {}
 
     def run(self, first: float, highest: float, batchings: Sequence[Batching]) -> LargestRate:
-        """Search from the rate that is expected; the first batching is changed where others help.
+        """Search from the expected rate with the first batching, then with others if they help.
 
         `highest` is the rate of the fastest batches. All rates are in queries per second.
         """

@@ -45,7 +45,7 @@ TABLE_COLUMNS = (*RECORD_COLUMNS, "flags", "machine")
 IMAGES_COLUMN = "environment.evaluation_images"
 # How many seconds each timing of a measurement could take.
 BUDGET_COLUMN = "environment.budget"
-# The folder of the training run that an accuracy of one's own is from.
+# The folder of the training run that an accuracy is from.
 RUN_COLUMN = "environment.run"
 # The columns of models that were measured in turns: the stretch that they share, and what every round gave.
 ROUND_COLUMNS = ("stretch", "throughput_rounds", "latency_p50_rounds")

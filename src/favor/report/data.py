@@ -188,7 +188,7 @@ def _is_own(view: AccuracyView) -> bool:
 
 
 def _larger_view(views: Views, accuracy: int) -> int:
-    """The view to explore first: all pipelines of the dataset where others' deciding one has few of the models."""
+    """The view to explore first: all pipelines of the dataset if the deciding one, not the reader's, has few models."""
     if accuracy < 0 or _is_own(views.accuracies[accuracy]):
         return accuracy
     for position, view in enumerate(views.accuracies):

@@ -16,8 +16,8 @@ _DOUBLED = 96  # float32 products per cycle of a multiprocessor, between 64 and 
 _LANES = 32  # numbers that a multiprocessor of any generation loads or stores per cycle
 _VOLTA, _AMPERE = 7.0, 8.0  # compute capabilities
 _FLOAT32_PER_CYCLE, _FLOPS_PER_BYTE = (16, 512), (2, 2000)
-"""Far outside those of any GPU (64 to 138 products per cycle of a multiprocessor, 14 to 403 half-precision operations
-per byte from memory): a number beyond them is in another unit than its key."""
+"""Limits far beyond any GPU (64 to 138 products per cycle of a multiprocessor, 14 to 403 half-precision operations
+per byte from memory): a number beyond them is not in the unit of its key."""
 # Bounds alone let NaN through: it is neither below nor above any.
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -243,6 +243,6 @@ def _checked(source: YamlFile) -> Device:
         ("bandwidth_gb_s", per_byte, _FLOPS_PER_BYTE, "operations per byte", "tflops.fp16 and bandwidth_gb_s"),
     ):  # fmt: skip
         if not least <= value <= most:
-            why = f"{value:.3g} {what}, outside {least} to {most}, is no GPU's; check the units of {keys}"
+            why = f"{value:.3g} {what} are not between {least} and {most}; check the units of {keys}"
             raise source.error((key,), why)
     return found

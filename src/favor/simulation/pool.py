@@ -133,7 +133,7 @@ def _begin(plugins: Sequence[Path]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the main process is killed: it would wait for work forever."""
+    """End this worker when the main process is killed; otherwise it would wait for work forever."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)

@@ -23,7 +23,7 @@ from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
-from favor.text import first_few, plural
+from favor.text import first_few
 
 GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
 """Goal -> the preference of `favor recommend`; None stands for accuracy."""
@@ -102,9 +102,8 @@ def answer(
             continue
         if preference is not None and best.favored is not None and untried:
             undecided[goal] = (
-                f"{len(untried)} of {plural(len(study.models), 'model')} may be better, but are not measured yet "
-                f"({first_few(untried, 3)}); of the others, {best.favored.called} is the best; `favor resume {folder}` "
-                "measures the rest"
+                f"not measured yet, but may be better: {first_few(untried, 3)}; of the others, {best.favored.called} is "
+                f"the best; `favor resume {folder}` measures the rest"
             )
         else:
             favored[goal] = best

@@ -325,7 +325,7 @@ def _evaluated_on(path: Path, trained: Classifier, data: str | None, published: 
     moved = moved_to(data, found, kept)
     if moved is None:
         return found
-    _log.warning("%s has the images of this run; evaluating on those that it was not trained on", data)
+    _log.warning("%s has the images of this training run; evaluating on those that were held out", data)
     return open_run_data(moved, trained.classes)
 
 

@@ -73,7 +73,7 @@ def open_run_data(kept: RunData, classes: tuple[str, ...]) -> DataSet:
 
 
 def moved_to(text: str, found: DataSet, kept: RunData) -> RunData | None:
-    """What the file of a run would say of `text`, if its images were moved there; `found` are all images there."""
+    """The data of a run whose images were moved to `text`, where `found` are all images; None if they were not."""
     names = _names(found.evaluation)
     if kept.evaluation is None or names is None or _is_there(kept):
         return None

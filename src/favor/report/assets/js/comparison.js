@@ -90,7 +90,7 @@ function chancesOnFront(rows) {
 
 // What the intervals say of a place on or off the front; nothing where they leave no doubt.
 function certaintyText(chance, isOnFront) {
-  if (!chance.isKnown) return " How certain that is is unknown, because one of its numbers has no interval.";
+  if (!chance.isKnown) return " The certainty of this is unknown, because one of its numbers has no interval.";
   const share = isOnFront ? chance.share : 1 - chance.share;
   return share >= CERTAIN ? "" : ` Given the intervals, it is on the front with a probability of ${chanceText(chance)}.`;
 }
