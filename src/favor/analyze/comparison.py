@@ -209,8 +209,8 @@ def alone_in_its_training(comparison: Comparison) -> str | None:
     if used is None or used.models >= LEAST_TO_COMPARE or names.nunique() < LEAST_TO_COMPARE:
         return None
     return (
-        f"accuracies cannot be compared: only one model was trained with {used.setting}; train others in the same way, or "
-        "add --any-pipeline"
+        f"accuracies cannot be compared: only one model was trained with {used.setting}; train others in the same way, "
+        "or add --any-pipeline"
     )
 
 

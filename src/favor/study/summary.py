@@ -102,8 +102,8 @@ def answer(
             continue
         if preference is not None and best.favored is not None and untried:
             undecided[goal] = (
-                f"not measured yet, but may be better: {first_few(untried, 3)}; of the others, {best.favored.called} is "
-                f"the best; `favor resume {folder}` measures the rest"
+                f"not measured yet, but may be better: {first_few(untried, 3)}; of the others, {best.favored.called} "
+                f"is the best; `favor resume {folder}` measures the rest"
             )
         else:
             favored[goal] = best
