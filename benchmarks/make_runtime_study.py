@@ -73,9 +73,9 @@ def finding(changes: Sequence[RankChange], over_eager: Sequence[Gain]) -> str:
     fastest = max(over_eager, key=lambda gain: gain.mean)
     return (
         f"{fastest.way} is the fastest of {len(over_eager) + 1} ways to run: {fastest.mean:.2f} times the speed of "
-        f"eager mode (geometric mean). From one way to another, {by_values[0]} to {by_values[-1]} of {most.pairs} pairs "
-        f"of models change their order by their values, and up to {len(most.beyond_intervals)} beyond their intervals "
-        f"({most.one} and {most.other})."
+        f"eager mode (geometric mean). From one way to another, {by_values[0]} to {by_values[-1]} of {most.pairs} "
+        f"pairs of models change their order by their values, and up to {len(most.beyond_intervals)} beyond their "
+        f"intervals ({most.one} and {most.other})."
     )
 
 
