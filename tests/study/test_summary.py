@@ -204,12 +204,13 @@ def test_no_cost_is_decided_while_models_that_may_be_better_are_not_measured():
     some = {name: FIGURES[name] for name in ("vit_s16", "vit_ti16", "swin_ti", "efficientformerv2_s0")}
     result = found(figures=some)
     assert set(result.favored) == {"accuracy"}
-    assert result.undecided["memory"] == (
-        "not measured yet, but may be better: wavevit_s, cvt_13; of the others, vit_s16 is the best; "
-        "`favor resume runs/mine` measures the rest"
-    )
+    assert result.undecided["memory"] == "vit_s16 is the best so far, but not all models are measured"
+    assert (result.untried, result.to_measure_them) == (("wavevit_s", "cvt_13"), "favor resume runs/mine")
+    missing = "Not measured yet, but may be better: wavevit_s, cvt_13. To measure: `favor resume runs/mine`"
+    assert missing in answer_told(STUDY, result).sentences
     too_low = {name: figures for name, figures in FIGURES.items() if name not in ("vit_ti16", "efficientformerv2_s0")}
     assert found(figures=too_low).favored["memory"].favored.name == "cvt_13"
+    assert not found(figures=too_low).untried
 
 
 def test_models_that_nobody_has_trained_are_told_of_by_their_costs():

@@ -186,6 +186,9 @@ def _sentences(answer: "Answer") -> Iterator[str]:
             yield f"{goal}: {best.why.summary}; {how_sure}"
     for goal, why in answer.undecided.items():
         yield f"No model is favored for {goal}: {why}"
+    if answer.untried:
+        names = first_few(answer.untried, 3)
+        yield f"Not measured yet, but may be better: {names}. To measure: `{answer.to_measure_them}`"
     for name in dict.fromkeys(standing.name for standing in answer.standing):
         yield f"{name}: " + "; ".join(_standing(entry) for entry in answer.standing if entry.name == name)
     if answer.disagreement is not None and answer.disagreement.warning is not None:

@@ -3,6 +3,7 @@
 Imports no torch.
 """
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from favor.analyze.trainings import LEAST_TO_COMPARE, unequal_lengths
 from favor.errors import RequestError
 from favor.metrics import METRICS, QUALITIES
 from favor.study.resolved import ResolvedStudy
-from favor.text import first_few
 
 GOALS = {"speed": "throughput", "memory": "memory", "accuracy": None}
 """Goal -> the preference of `favor recommend`; None stands for accuracy."""
@@ -60,7 +60,8 @@ class Standing:
 class Answer:
     """The answer of a study. A goal without a recommendation has the reason in `undecided`.
 
-    `figures` are the known numbers of each goal's favored model, by metric.
+    `figures` are the known numbers of each goal's favored model, by metric. `untried` are models that may be the best,
+    but that the study has not tried to measure yet; `to_measure_them` is the command.
     """
 
     favored: dict[str, Recommendation]
@@ -69,6 +70,8 @@ class Answer:
     standing: tuple[Standing, ...]
     disagreement: DisagreementResult | None
     models: int
+    untried: tuple[str, ...] = ()
+    to_measure_them: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain content for JSON."""
@@ -82,6 +85,8 @@ class Answer:
             "vit": [asdict(standing) | {"unit": METRICS[standing.metric].unit} for standing in self.standing],
             "disagreement": None if self.disagreement is None else self.disagreement.to_dict(),
             "models": self.models,
+            "untried": list(self.untried),
+            "to_measure_them": self.to_measure_them,
         }
 
 
@@ -101,10 +106,7 @@ def answer(
             undecided[goal] = str(error)
             continue
         if preference is not None and best.favored is not None and untried:
-            undecided[goal] = (
-                f"not measured yet, but may be better: {first_few(untried, 3)}; of the others, {best.favored.called} "
-                f"is the best; `favor resume {folder}` measures the rest"
-            )
+            undecided[goal] = f"{best.favored.called} is the best so far, but not all models are measured"
         else:
             favored[goal] = best
     return Answer(
@@ -114,6 +116,8 @@ def answer(
         standing=_standing(rows, flagged),
         disagreement=_disagreement(rows, study),
         models=len(study.models),
+        untried=untried,
+        to_measure_them=f"favor resume {shlex.quote(str(folder))}" if untried else None,
     )
 
 
