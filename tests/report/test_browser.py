@@ -665,7 +665,7 @@ def test_the_list_of_the_front_says_of_whom_it_is_uncertain(visit: Visit, decisi
 
     tab = visit(with_data(decision_page, "wide.html", widen))
     tab.locator("#front-box summary").click()
-    tab.wait_for_function("document.getElementById('front').textContent")
+    tab.wait_for_selector("#front:not(:empty)")
     listed = tab.locator("#front").inner_text()
     chances = dict(
         tab.evaluate("""() => [...favor.chancesOnFront(favor.plot.front)].map(

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import submitit  # noqa: F401 - its first import resets logging, which inside of a CliRunner closes pytest's own output
 import torch
 from torchvision import datasets
 from typer.testing import CliRunner
