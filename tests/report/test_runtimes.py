@@ -79,6 +79,7 @@ def test_a_busy_measurement_may_be_faster_so_it_changes_no_place_for_sure() -> N
     assert speeds_of(busy)["eager"]["vit"].high == math.inf
     (section,) = runtimes_sections(busy)
     assert section.changes == (("eager", "openvino", "1 of 1", "0", ""),)
+    assert section.speeds[1][1] == "30 ± ?"
     again = speeds_of([*busy, RECORDS[2]])["eager"]["vit"]
     assert (again.value, again.high) == (30.0, 31.5)
 

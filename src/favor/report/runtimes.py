@@ -14,6 +14,7 @@ from favor.units import format_number
 
 METRIC = "throughput"
 _SHOWN = 4
+_NARROW = 0.05
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,15 @@ def _speed_text(speeds: Speeds, way: str, name: str) -> str:
     if found is None:
         return "missing"
     ratio = "" if way == EAGER or eager is None else f" ({found.value / eager.value:.2f})"
-    return f"{format_number(found.value)}{ratio}"
+    return f"{format_number(found.value)}{_doubt(found)}{ratio}"
+
+
+def _doubt(speed: Speed) -> str:
+    """The half width of an interval that is unknown, or wider than a table of such numbers suggests."""
+    half = max(speed.high - speed.value, speed.value - speed.low)
+    if math.isinf(half):
+        return " ± ?"
+    return f" ± {format_number(half)}" if half > (1 + 1e-9) * _NARROW * speed.value else ""
 
 
 def change_row(change: RankChange) -> tuple[str, ...]:
