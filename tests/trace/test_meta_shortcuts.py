@@ -82,17 +82,17 @@ def test_counts_are_the_same_without_shortcuts(name, monkeypatch):
     assert count(name) == with_shortcuts
 
 
-def test_a_network_built_uninitialised_is_the_same_network():
+def test_a_network_built_uninitialized_is_the_same_network():
     def described_network(network: nn.Module) -> list[tuple[str, torch.Size, torch.dtype, bool]]:
         return [(n, t.shape, t.dtype, t.requires_grad) for n, t in network.state_dict(keep_vars=True).items()]
 
     with torch.device("meta"), SkipInitialization():
         empty = create_model("swin_ti")
     with torch.device("meta"):
-        initialised = create_model("swin_ti")
-    assert described_network(empty) == described_network(initialised)
+        initialized = create_model("swin_ti")
+    assert described_network(empty) == described_network(initialized)
 
 
-def test_building_uninitialised_leaves_real_tensors_alone():
+def test_building_uninitialized_leaves_real_tensors_alone():
     with SkipInitialization():
         assert torch.zeros(3).add_(2).mul_(2).tolist() == [4, 4, 4]

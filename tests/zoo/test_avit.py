@@ -199,15 +199,15 @@ def test_a_survival_that_rises_starts_below_one_or_has_another_length_is_refused
 def test_the_distribution_loss_falls_in_training_and_the_ponder_loss_stays_in_its_range() -> None:
     torch.manual_seed(0)
     model = create_miniature("avit_s16").train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     terms = []
     for step in range(25):
         logits = model(images(4, 3, 64, 64, seed=step))
         extra = take_extra_losses(model)
         loss = torch.nn.functional.cross_entropy(logits, torch.arange(4)) + 1000 * sum(extra.values())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         terms.append({name: float(value.detach()) for name, value in extra.items()})
         assert PONDER_WEIGHT * 1 <= terms[-1]["ponder"] <= PONDER_WEIGHT * (4 + 1) * 1.001
         assert terms[-1]["distribution"] >= 0

@@ -114,15 +114,15 @@ def test_the_ratio_loss_is_the_squared_distance_to_the_wanted_shares(weight: flo
 def test_the_ratio_loss_falls_in_training() -> None:
     torch.manual_seed(0)
     model = create_miniature("dynamicvit_s16").train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for step in range(25):
         logits = model(images(8, 3, 64, 64, seed=step))
         ratio = take_extra_losses(model)["ratio"]
         loss = torch.nn.functional.cross_entropy(logits, torch.arange(8)) + ratio
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(ratio.detach()))
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
 

@@ -23,7 +23,7 @@ from favor.zoo.weights import weights_to_save
 
 MODELS = favor.list_models()
 FAMILIES = {favor.card(name).family: name for name in reversed(MODELS)}
-"""Family -> its first model: behaviour is tested once a family, on a miniature."""
+"""Family -> its first model: behavior is tested once a family, on a miniature."""
 
 REFUSE_ANOTHER_IMAGE_SIZE = {"vix_vit"}
 """Its patches grow with the image and belong to one image size."""
@@ -73,21 +73,21 @@ def test_gives_finite_logits_of_the_right_shape(name: str) -> None:
 def test_every_parameter_learns_within_three_batches(name: str) -> None:
     torch.manual_seed(0)
     model = create_miniature(name).train()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     moved: set[str] = set()
     for seed in range(3):
         logits = model(batch(name, images=4, seed=seed))
         loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
         loss = loss + sum(take_extra_losses(model).values())
         assert loss.isfinite()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         for parameter_name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 assert parameter.grad.isfinite().all(), parameter_name
                 if parameter.grad.abs().sum() > 0:
                     moved.add(parameter_name)
-        optimiser.step()
+        optimizer.step()
     idle = [parameter_name for parameter_name, _ in model.named_parameters() if parameter_name not in moved]
     allowed = favor.card(name).idle_parameters
     unexplained = [p for p in idle if not any(fnmatch.fnmatchcase(p, pattern) for pattern in allowed)]
@@ -111,7 +111,7 @@ def differs_from_alone(model: nn.Module, x: torch.Tensor) -> float:
 @families
 def test_an_image_s_logits_do_not_depend_on_the_others_in_the_batch(name: str) -> None:
     torch.manual_seed(0)
-    # at initialisation LayerScale would hide a leak
+    # at initialization LayerScale would hide a leak
     model = with_order_one_weights(create_miniature(name)).eval()
     assert differs_from_alone(model, batch(name, images=4)) < 1e-3
 

@@ -41,7 +41,7 @@ def test_patches_that_touch_are_adjacent() -> None:
     assert touches[3].nonzero().flatten().tolist() == [2, 3, 6, 7]
 
 
-def test_the_graph_joins_neighbours_and_similar_patches_and_is_normalised_by_degrees() -> None:
+def test_the_graph_joins_neighbors_and_similar_patches_and_is_normalized_by_degrees() -> None:
     patches = torch.nn.functional.normalize(images(1, 36, 5, dtype=torch.float64), dim=-1)
     similarity = patches @ patches.transpose(1, 2)
     graph = token_graph(similarity, (6, 6))[0]

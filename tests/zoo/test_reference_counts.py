@@ -50,7 +50,7 @@ def counted(name: str) -> Counts:
     return Counts(*(int(record.metrics[metric].value) for metric in ("params", "macs_matmul")))
 
 
-def normalised(name: str) -> int:
+def normalized(name: str) -> int:
     """How many elements a model's norms put out for one image."""
     with torch.device("meta"):
         model = favor.create_model(name)
@@ -152,7 +152,7 @@ def test_multiply_adds_are_the_reference_s_or_the_card_tells_its_figure(name: st
     close = CLOSE_BY_CAUSE if more else CLOSE
     low, high = (1 - close) * (ours + more), (1 + close) * (ours + more)
     # the reference's figure includes norms, once or twice an element, which are no matrix products
-    fits = low < gmacs * 1e9 and (gmacs * 1e9 < high or gmacs * 1e9 < high + (1 + close) * 2 * normalised(name))
+    fits = low < gmacs * 1e9 and (gmacs * 1e9 < high or gmacs * 1e9 < high + (1 + close) * 2 * normalized(name))
     if more:
         assert fits, f"{(ours + more) / 1e9:.4f} G by the cause that the card tells, {gmacs} G there"
     figure = at_s(name, GMACS) if more else gmacs

@@ -41,7 +41,7 @@ def test_with_one_head_and_no_reduction_it_is_softmax_attention() -> None:
         assert largest_difference(ours(x), expected) > 1e-3
 
 
-def test_with_identity_mixing_the_attention_of_each_head_is_normalised() -> None:
+def test_with_identity_mixing_the_attention_of_each_head_is_normalized() -> None:
     ours = emsa(heads=3, reduction=1)
     with torch.no_grad():
         ours.mix_heads.weight.copy_(torch.eye(3))

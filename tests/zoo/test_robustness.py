@@ -1,6 +1,6 @@
 """Half precision, other image sizes, empty batches, and graphs without a break: for every architecture of our own.
 
-XCiT and MLP-Mixer, the mixers that are timm's, are with them. All weights are of order one: at initialisation
+XCiT and MLP-Mixer, the mixers that are timm's, are with them. All weights are of order one: at initialization
 LayerScale at 1e-4 would hide what a mixer does.
 """
 
@@ -45,7 +45,7 @@ def model_of(name: str, depth: int = 2) -> nn.Module:
 
 
 def pixels(name: str, images: int = 2) -> torch.Tensor:
-    """Pixels as large as normalised images have them."""
+    """Pixels as large as normalized images have them."""
     return 2 * torch.randn(images, 3, side_of(name), side_of(name), generator=torch.Generator().manual_seed(1))
 
 

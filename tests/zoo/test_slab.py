@@ -87,17 +87,17 @@ def test_trained_from_start_to_end_it_learns_and_its_fused_form_gives_the_same_o
     torch.manual_seed(0)
     model = create_miniature("slab_s16", num_classes=4)
     x, labels = images(16, 3, 64, 64), torch.arange(16) % 4
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     learned: set[str] = set()
     losses = []
     steps = 40
     for step in range(steps):
         tell_progress(model, step / (steps - 1))
         loss = F.cross_entropy(model.train()(x), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         learned |= {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
     assert learned == {name for name, _ in model.named_parameters()}

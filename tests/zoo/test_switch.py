@@ -89,15 +89,15 @@ def test_the_balance_loss_falls_in_training() -> None:
     model = create_miniature("switch_8_s16").train()
     for block in model.blocks:
         block.mlp.router.bias.data[0] = 0.5
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for step in range(20):
         logits = model(images(4, 3, 64, 64, seed=step))
         balance = take_extra_losses(model)["balance"]
         loss = torch.nn.functional.cross_entropy(logits, torch.arange(4)) + balance
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(balance.detach()))
     least = 0.04  # four balanced blocks
     assert min(losses) >= 0.97 * least

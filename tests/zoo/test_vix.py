@@ -224,16 +224,16 @@ def test_a_miniature_learns_with_every_parameter_and_judges_each_image_alone(nam
     torch.manual_seed(0)
     model = create_miniature(name).train()
     x = images(4, 3, 32, 32)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     moved: set[str] = set()
     for _ in range(2):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 3]))
         loss.backward()
         moved |= {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-        optimiser.step()
+        optimizer.step()
     assert not {name for name, _ in model.named_parameters()} - moved
     model.eval()
     with torch.no_grad():

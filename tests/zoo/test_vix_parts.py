@@ -148,16 +148,16 @@ def test_a_pooling_layer_of_single_taps_takes_every_second_patch_of_every_second
     assert_equal_and_a_mutation_is_noticed(pool, x, expected)
 
 
-def test_a_compact_block_s_second_residual_starts_from_the_normalised_tokens() -> None:
+def test_a_compact_block_s_second_residual_starts_from_the_normalized_tokens() -> None:
     parts = {"mixer": Attention, "mlp": Mlp, "norm": LayerNorm}
     block = with_order_one_weights(
         CompactBlock(Size(DIM, 1, HEADS), TOKENS, layer_scale=None, drop_path=0.0, **parts)
     ).double()
     x = tokens_in()
-    normalised = block.norm2(x + block.mixer(block.norm1(x)))
-    assert largest_difference(block(x, Flow()), normalised + block.mlp(normalised)) < 1e-12
+    normalized = block.norm2(x + block.mixer(block.norm1(x)))
+    assert largest_difference(block(x, Flow()), normalized + block.mlp(normalized)) < 1e-12
     with mutated(block.mixer):
-        assert largest_difference(block(x, Flow()), normalised + block.mlp(normalised)) > 1e-3
+        assert largest_difference(block(x, Flow()), normalized + block.mlp(normalized)) > 1e-3
 
 
 @pytest.mark.parametrize("pooled", [False, True])

@@ -12,14 +12,14 @@ from favor.zoo.taxonomy import How
 
 @dataclass(frozen=True)
 class ClassStyle:
-    """A class of the taxonomy: its key and title, its colour, and its marker.
+    """A class of the taxonomy: its key and title, its color, and its marker.
 
     `path` is the marker as an SVG path in a box from -1 to 1: Vega takes it as a shape, and SVG draws it after scaling.
     """
 
     key: str
     title: str
-    colour: str
+    color: str
     shape: str
     path: str
 
@@ -79,7 +79,7 @@ _LOOKS = {
 }
 
 CLASS_STYLES: dict[str, ClassStyle] = {
-    how.key: ClassStyle(how.key, how.title, colour, shape, _PATHS[shape]) for how, (colour, shape) in _LOOKS.items()
+    how.key: ClassStyle(how.key, how.title, color, shape, _PATHS[shape]) for how, (color, shape) in _LOOKS.items()
 }
 UNKNOWN_CLASS = ClassStyle("unknown", "Class unknown", "#8a8f99", "ring", _PATHS["ring"])
 

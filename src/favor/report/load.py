@@ -16,7 +16,7 @@ from favor.analyze.load_curves import (
 from favor.records.schema import Record
 from favor.report.figure_specs import Drawing, drawing_of
 from favor.report.figures.figure import Figure
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colors, several_plots
 from favor.report.setting_text import setting_text
 from favor.units import format_number, format_quantity
 
@@ -111,11 +111,11 @@ def _sentence(change: ChangeOfPlaces) -> str:
     return f"At {format_quantity(change.at, 'img/s')}, {change.after} overtakes {change.before}: a lower p99."
 
 
-def _colour(curves: Sequence[LoadCurve]) -> alt.Color:
+def _color(curves: Sequence[LoadCurve]) -> alt.Color:
     return alt.Color(
         "model:N",
         sort=None,
-        scale=alt.Scale(range=series_colours(len(curves))),
+        scale=alt.Scale(range=series_colors(len(curves))),
         legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=260),
     )
 
@@ -144,7 +144,7 @@ def _latencies(compared: LoadComparison) -> alt.LayerChart | None:
             scale=alt.Scale(type="log", nice=False),
             axis=alt.Axis(format="~g", tickCount=5),
         ),
-        color=_colour(compared.curves),
+        color=_color(compared.curves),
         tooltip=[
             alt.Tooltip("model:N", title="Model"),
             alt.Tooltip("quantile:N", title="Quantile"),
@@ -185,7 +185,7 @@ def _batches(compared: LoadComparison) -> alt.LayerChart:
     base = alt.Chart(Rows(values)).encode(
         x=alt.X("batch:Q", title="Batch size →", scale=alt.Scale(type="log", base=2), axis=alt.Axis(values=sizes)),
         y=alt.Y("throughput:Q", title="Throughput [img/s] →", axis=alt.Axis(format="~s", tickCount=5)),
-        color=_colour(compared.curves),
+        color=_color(compared.curves),
         tooltip=[
             alt.Tooltip("model:N", title="Model"),
             alt.Tooltip("batch:Q", title="Batch size"),

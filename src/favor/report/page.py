@@ -69,7 +69,7 @@ def asset(name: str) -> str:
 
 def _style() -> str:
     classes = (*CLASS_STYLES.values(), UNKNOWN_CLASS)
-    return asset("page.css") + "".join(f".how-{style.key} {{ color: {style.colour}; }}\n" for style in classes)
+    return asset("page.css") + "".join(f".how-{style.key} {{ color: {style.color}; }}\n" for style in classes)
 
 
 def _script() -> str:

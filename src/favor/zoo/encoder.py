@@ -21,7 +21,7 @@ from favor.zoo.slots import (
     Attends,
     EmbedFactory,
     Flow,
-    InitialisesItself,
+    InitializesItself,
     MixerFactory,
     MlpFactory,
     NormFactory,
@@ -123,7 +123,7 @@ class Block(nn.Module):
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
     def mix(self, x: Tensor, flow: Flow) -> Tensor:
-        """The mixer on normalised tokens; attention heeds what travels beside them."""
+        """The mixer on normalized tokens; attention heeds what travels beside them."""
         if flow.sizes is None and flow.alive is None:
             return self.mixer(x)
         if not isinstance(self.mixer, Attends):
@@ -238,7 +238,7 @@ class Encoder(nn.Module):
         return self.pool(x, self.norm, flow)
 
     def no_weight_decay(self) -> set[str]:
-        """The parameters that an optimiser is not to pull towards zero: where tokens are, and the class token."""
+        """The parameters that an optimizer is not to pull towards zero: where tokens are, and the class token."""
         return tokens_and_places(self) | {name for name, _ in self.named_parameters() if name.startswith("positions.")}
 
     def own_names(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -277,5 +277,5 @@ class Encoder(nn.Module):
         if self.class_token is not None:
             nn.init.normal_(self.class_token, std=1e-6)
         for module in self.modules():
-            if isinstance(module, InitialisesItself):
+            if isinstance(module, InitializesItself):
                 module.init_weights()

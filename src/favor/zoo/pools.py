@@ -9,7 +9,7 @@ from favor.zoo.slots import Flow, PerToken
 
 @dataclass(frozen=True)
 class ClassTokenPool:
-    """The normalised class token."""
+    """The normalized class token."""
 
     wants_class_token = True
 
@@ -19,7 +19,7 @@ class ClassTokenPool:
 
 @dataclass(frozen=True)
 class MeanPool:
-    """The mean of the normalised patches, each weighed by what it stands for; there is no class token."""
+    """The mean of the normalized patches, each weighed by what it stands for; there is no class token."""
 
     wants_class_token = False
 

@@ -96,7 +96,7 @@ class PerToken(Protocol):
 
 
 @runtime_checkable
-class InitialisesItself(Protocol):
+class InitializesItself(Protocol):
     """A part whose initial weights are not ViT's."""
 
     def init_weights(self) -> None: ...

@@ -43,7 +43,7 @@ class ConvEmbedding(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours become one token of twice the width, as in Swin.
+    """Four neighbors become one token of twice the width, as in Swin.
 
     Paper: Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", 2021, arXiv:2103.14030
     """

@@ -3,7 +3,7 @@
 - A part with a loss term of its own has `extra_losses = ExtraLosses()` and fills it in every training forward pass; the
   loop adds `take_extra_losses(model)` to its objective. Terms are weighted as their paper says.
 - A part that changes in the course of training has a method `set_progress(fraction)`; the loop calls `tell_progress`.
-- A model with parameters that an optimiser is not to pull towards zero names them in a method `no_weight_decay()`.
+- A model with parameters that an optimizer is not to pull towards zero names them in a method `no_weight_decay()`.
 """
 
 from typing import Protocol, runtime_checkable

@@ -8,15 +8,15 @@ import altair as alt
 import pytest
 
 from favor.report.class_style import CLASS_STYLES, UNKNOWN_CLASS, class_style
-from favor.report.figures.theme import Rows, class_encodings, layered, one_plot, series_colours, theme
+from favor.report.figures.theme import Rows, class_encodings, layered, one_plot, series_colors, theme
 from favor.zoo.taxonomy import How
 
 STYLE_SHEET = files("favor.report").joinpath("assets", "page.css").read_text()
 LIGHT_PAGE, DARK_PAGE = re.search(r"--page: light-dark\((#\w+), (#\w+)\)", STYLE_SHEET).groups()
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -32,21 +32,21 @@ def test_contrast_is_21_between_black_and_white() -> None:
 
 @pytest.mark.parametrize("page", [LIGHT_PAGE, DARK_PAGE])
 def test_every_marker_stands_out_from_the_page(page: str) -> None:
-    colours = [style.colour for style in (*CLASS_STYLES.values(), UNKNOWN_CLASS)] + series_colours(8)
-    assert min(contrast(colour, page) for colour in colours) >= 3
+    colors = [style.color for style in (*CLASS_STYLES.values(), UNKNOWN_CLASS)] + series_colors(8)
+    assert min(contrast(color, page) for color in colors) >= 3
 
 
 @pytest.mark.parametrize(("dark", "page"), [(False, LIGHT_PAGE), (True, DARK_PAGE)])
 def test_text_can_be_read_in_both_themes(dark: bool, page: str) -> None:
     config = theme(dark)
-    for colour in (config["axis"]["labelColor"], config["axis"]["titleColor"], config["style"]["soft-label"]["color"]):
-        assert contrast(colour, page) >= 4.5
+    for color in (config["axis"]["labelColor"], config["axis"]["titleColor"], config["style"]["soft-label"]["color"]):
+        assert contrast(color, page) >= 4.5
 
 
-def test_every_class_has_a_colour_and_a_marker_of_its_own() -> None:
+def test_every_class_has_a_color_and_a_marker_of_its_own() -> None:
     assert list(CLASS_STYLES) == [how.key for how in How]
     styles = [*CLASS_STYLES.values(), UNKNOWN_CLASS]
-    for part in ("colour", "shape", "path", "title"):
+    for part in ("color", "shape", "path", "title"):
         assert len({getattr(style, part) for style in styles}) == len(styles)
 
 

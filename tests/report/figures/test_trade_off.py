@@ -170,7 +170,7 @@ def layer_of_points(spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_class_has_its_colour_and_marker_in_every_panel() -> None:
+def test_a_class_has_its_color_and_marker_in_every_panel() -> None:
     first = table(*FIVE).assign(how=["kernel", "fixed", "fixed", "kernel", "kernel"])
     second = table(*FIVE).assign(how="fourier")
     infos = {title: trade_off(rows, "throughput", base_size=224) for title, rows in (("a", first), ("b", second))}

@@ -54,12 +54,12 @@ def heatmap(cells: Sequence[Cell], *, form: str = ".2f") -> alt.LayerChart:
             alt.Tooltip("note:N", title="Of"),
         ],
     )
-    colour = alt.Color(
+    color = alt.Color(
         "sign:N", scale=alt.Scale(domain=["above", "below"], range=[FIRST_SERIES, SECOND_SERIES]), legend=None
     )
     # Text must be legible on every cell in both themes, so that cells are never opaque.
     strength = alt.Opacity("strength:Q", scale=alt.Scale(domain=[0, 1], range=[0.06, 0.6]), legend=None)
     return layered(
-        base.mark_rect(cornerRadius=2).encode(color=colour, opacity=strength),
+        base.mark_rect(cornerRadius=2).encode(color=color, opacity=strength),
         base.mark_text(style="value").encode(text=alt.Text("value:Q", format=form)),
     )

@@ -18,7 +18,7 @@ from favor.analyze.learning_curves import (
 from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.commands import to_fill
 from favor.report.figures.figure import MISNOMER, Figure
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colors, several_plots
 from favor.units import format_quantity
 
 _DRAWN: tuple[BudgetName, ...] = ("epochs", "steps", "hours", "energy", "money")
@@ -110,16 +110,16 @@ def _chart(plot: CurvePlot) -> alt.LayerChart:
     ]
     title = entry.title if unit == plot.budget else f"{entry.title} [{unit}]"
     # Without a domain, names of runs stand in the data only.
-    colour = alt.Color(
+    color = alt.Color(
         "run:N",
         sort=None,
-        scale=alt.Scale(range=series_colours(len(plot.curves))),
+        scale=alt.Scale(range=series_colors(len(plot.curves))),
         legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=260),
     )
     base = alt.Chart(Rows(values)).encode(
         x=alt.X("x:Q", title=f"← {title}", axis=alt.Axis(tickCount=5, format="~s")),
         y=alt.Y("y:Q", title="Top-1 accuracy [%], higher is better →", scale=alt.Scale(zero=False)),
-        color=colour,
+        color=color,
         tooltip=[
             alt.Tooltip("run:N", title="Training"),
             alt.Tooltip("x:Q", title=title),

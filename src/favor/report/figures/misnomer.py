@@ -35,7 +35,7 @@ _SHORT = {"params": "Parameters", "macs": "Multiply-adds", "throughput": "Time p
 _KINDS = {"vit": "Transformer", "universal": "Universal Transformer", "switch": "Switch Transformer"}
 _SIZES = {"vit": "vit_{}16", "universal": "universal_{}16", "switch": "switch_8_{}16"}
 _MEASURE_KINDS = "favor measure vit_s16 universal_s16 switch_8_s16 --study mine"
-_KIND_COLOURS = {"vit": "#767c85", "universal": FIRST_SERIES, "switch": SECOND_SERIES}
+_KIND_COLORS = {"vit": "#767c85", "universal": FIRST_SERIES, "switch": SECOND_SERIES}
 
 # Figure 4: ladders of depth and of width, the laptop's where the reader has trained it, else the paper's.
 _LADDERS = (
@@ -158,7 +158,7 @@ def _factor_chart(info: CostFactors) -> alt.LayerChart:
         for f in info.factors
     ]
     shown = list(dict.fromkeys(factor.series for factor in info.factors))
-    colours = [_KIND_COLOURS[kind] for kind, title in _KINDS.items() if title in shown]
+    colors = [_KIND_COLORS[kind] for kind, title in _KINDS.items() if title in shown]
     scale, ticks = factor_scale([factor.factor for factor in info.factors])
     base = alt.Chart(Rows(values)).encode(
         x=alt.X("indicator:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(labelAngle=0)),
@@ -170,7 +170,7 @@ def _factor_chart(info: CostFactors) -> alt.LayerChart:
         ),
         color=alt.Color(
             "series:N",
-            scale=alt.Scale(domain=shown, range=colours),
+            scale=alt.Scale(domain=shown, range=colors),
             legend=alt.Legend(title=None, orient="bottom", columns=2),
         ),
         tooltip=[
@@ -204,8 +204,8 @@ def _patch_chart(info: CostFactors) -> alt.LayerChart:
         for f in info.factors
     ]
     indicators = [title for title in _SHORT.values() if any(factor.indicator == title for factor in info.factors)]
-    colours = [FIRST_SERIES, SECOND_SERIES, THIRD_SERIES][: len(indicators)]
-    by_indicator = alt.Scale(domain=indicators, range=colours)
+    colors = [FIRST_SERIES, SECOND_SERIES, THIRD_SERIES][: len(indicators)]
+    by_indicator = alt.Scale(domain=indicators, range=colors)
     scale, ticks = factor_scale([factor.factor for factor in info.factors])
     legend = alt.Legend(title=None, orient="bottom", columns=2)
     base = alt.Chart(Rows(values)).encode(

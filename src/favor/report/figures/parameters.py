@@ -11,7 +11,7 @@ from favor.report.class_style import class_style
 from favor.report.figures.commands import LAPTOP, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import Rows, class_colour, layered, one_plot
+from favor.report.figures.theme import Rows, class_color, layered, one_plot
 
 MOST_BARS = 60
 _PER_MILLION = 1e6
@@ -89,6 +89,6 @@ def _chart(info: ParameterBars) -> alt.LayerChart:
         scale=alt.Scale(zero=False),
         axis=alt.Axis(orient="top"),
     )
-    bars = base.mark_bar(opacity=0.75).encode(x=ratio, color=class_colour(bar.class_title for bar in info.bars))
+    bars = base.mark_bar(opacity=0.75).encode(x=ratio, color=class_color(bar.class_title for bar in info.bars))
     dots = base.mark_point(style="label", filled=True, size=22, opacity=1).encode(x=top1)
     return layered(bars, dots).resolve_scale(x="independent")

@@ -14,7 +14,7 @@ from favor.report.figures.commands import MISNOMER as RUN_MISNOMER
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, evidence_of, sound_numbers, sources_sentence
 from favor.report.figures.figure import MISNOMER, Figure
 from favor.report.figures.misnomer import INDICATORS
-from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colours, several_plots
+from favor.report.figures.theme import PANEL_HEIGHT, PANEL_WIDTH, Rows, layered, series_colors, several_plots
 
 # Models that differ in size alone; a ViT that is deeper is in Figure 4.
 KINDS = {
@@ -25,7 +25,7 @@ KINDS = {
     **{f"universal_{size}16": "Universal Transformer" for size in ("ti", "s", "b")},
     **{f"switch_8_{size}16": "Switch Transformer" for size in ("ti", "s", "b")},
 }
-_MOST_FAMILIES = 7  # more colours cannot be told apart
+_MOST_FAMILIES = 7  # more colors cannot be told apart
 OTHERS = "other families"
 """Families of one model, drawn as dots."""
 
@@ -122,7 +122,7 @@ def _chart(plot: CostPlot) -> alt.LayerChart:
     shown = [OTHERS, *dict.fromkeys(KINDS.values())]
     order = {series: shown.index(series) if series in shown else len(shown) for series in plot.series}
     values = [{"name": p.name, "series": p.series, "order": order[p.series], "x": p.x, "y": p.y} for p in plot.points]
-    colours = series_colours(len(plot.series))
+    colors = series_colors(len(plot.series))
     legend = alt.Legend(title=None, orient="bottom", columns=2)
     base = alt.Chart(Rows(values)).encode(
         x=x_axis(plot.x),
@@ -131,7 +131,7 @@ def _chart(plot: CostPlot) -> alt.LayerChart:
         color=alt.Color(
             "series:N",
             sort=alt.EncodingSortField("order", op="min"),
-            scale=alt.Scale(range=colours),
+            scale=alt.Scale(range=colors),
             legend=legend,
         ),
     )

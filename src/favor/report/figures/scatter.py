@@ -163,7 +163,7 @@ def scatter_layers(
 ) -> alt.LayerChart:
     """The drawing, with other layers below the points; names keep off what is `in_the_way`, in the axes' units.
 
-    `classes` are those of the legend, where it is also that of other drawings: colours are given out by their order.
+    `classes` are those of the legend, where it is also that of other drawings: colors are given out by their order.
     """
     x, y = x_axis(info.x), y_axis(info.y)
     layers = [*_interval_layers(info, x, y), *below, *_rings(info, x, y)]

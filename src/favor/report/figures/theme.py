@@ -1,6 +1,6 @@
 """The look of all charts: a theme for light and dark pages, and how classes of the taxonomy are encoded.
 
-Charts name styles (`front`, `label`, ...) and carry no colour but the classes' own: a theme is all that changes.
+Charts name styles (`front`, `label`, ...) and carry no color but the classes' own: a theme is all that changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Rows(alt.Data):
 
 def theme(dark: bool) -> dict[str, Any]:
     """Vega-Lite's `config` for a light or a dark page; the background stays the page's own."""
-    text, soft, grid = (colours[dark] for colours in _INK.values())
+    text, soft, grid = (colors[dark] for colors in _INK.values())
     label = {"color": text, "fontSize": LABEL_SIZE}
     return {
         "background": None,
@@ -90,7 +90,7 @@ def theme(dark: bool) -> dict[str, Any]:
 
 
 def class_encodings(titles: Iterable[str], *, legend_columns: int = 2) -> dict[str, Any]:
-    """Marker and colour by the field `class`, in the taxonomy's order, with one legend of those that are there.
+    """Marker and color by the field `class`, in the taxonomy's order, with one legend of those that are there.
 
     A legend starts where the plot does: beside long names, a phone has room for one column only. With more room,
     `columns` may be raised.
@@ -98,18 +98,18 @@ def class_encodings(titles: Iterable[str], *, legend_columns: int = 2) -> dict[s
     shown = _styles_of(titles)
     domain = [style.title for style in shown]
     legend = alt.Legend(title=None, orient="bottom", columns=legend_columns)
-    colours = alt.Scale(domain=domain, range=[style.colour for style in shown])
+    colors = alt.Scale(domain=domain, range=[style.color for style in shown])
     return {
         "shape": alt.Shape("class:N", scale=alt.Scale(domain=domain, range=[s.path for s in shown]), legend=legend),
-        "fill": alt.Fill("class:N", scale=colours, legend=legend),
-        "stroke": alt.Stroke("class:N", scale=colours, legend=legend),
+        "fill": alt.Fill("class:N", scale=colors, legend=legend),
+        "stroke": alt.Stroke("class:N", scale=colors, legend=legend),
     }
 
 
-def class_colour(titles: Iterable[str]) -> alt.Color:
-    """Colour alone by the field `class`, for bars."""
+def class_color(titles: Iterable[str]) -> alt.Color:
+    """Color alone by the field `class`, for bars."""
     shown = _styles_of(titles)
-    scale = alt.Scale(domain=[style.title for style in shown], range=[style.colour for style in shown])
+    scale = alt.Scale(domain=[style.title for style in shown], range=[style.color for style in shown])
     return alt.Color("class:N", scale=scale, legend=alt.Legend(title=None, orient="bottom", columns=1))
 
 
@@ -118,8 +118,8 @@ def _styles_of(titles: Iterable[str]) -> list[ClassStyle]:
     return [style for style in (*CLASS_STYLES.values(), UNKNOWN_CLASS) if style.title in there]
 
 
-def series_colours(count: int) -> list[str]:
-    """So many colours for series that are not classes; they repeat if there are more series than colours."""
+def series_colors(count: int) -> list[str]:
+    """So many colors for series that are not classes; they repeat if there are more series than colors."""
     return [_SERIES[place % len(_SERIES)] for place in range(count)]
 
 

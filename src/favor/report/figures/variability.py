@@ -140,13 +140,13 @@ def _chart(info: Sequence[Box]) -> alt.LayerChart:
         for box in info
     ]
     shown = list(dict.fromkeys(box.source for box in info))
-    colours = {_RUNS: FIRST_SERIES, _PAPER: SECOND_SERIES, _INTERVALS: THIRD_SERIES}
+    colors = {_RUNS: FIRST_SERIES, _PAPER: SECOND_SERIES, _INTERVALS: THIRD_SERIES}
     base = alt.Chart(Rows(values)).encode(
         y=alt.Y("metric:N", title=None, axis=alt.Axis(grid=True)),
         yOffset=alt.YOffset("source:N", scale=alt.Scale(domain=shown)),
         color=alt.Color(
             "source:N",
-            scale=alt.Scale(domain=shown, range=[colours[name] for name in shown]),
+            scale=alt.Scale(domain=shown, range=[colors[name] for name in shown]),
             legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=260),
         ),
         tooltip=[

@@ -102,7 +102,7 @@ def _chart(info: XFormers) -> alt.LayerChart:
         }
         for m in info.models
     ]
-    colours = alt.Scale(domain=[_QUADRATIC, _LINEAR], range=[SECOND_SERIES, FIRST_SERIES])
+    colors = alt.Scale(domain=[_QUADRATIC, _LINEAR], range=[SECOND_SERIES, FIRST_SERIES])
     shapes = alt.Scale(domain=[_PLAIN, _CONVOLUTIONS], range=["square", "triangle-up"])
     legend = alt.Legend(title=None, orient="bottom", columns=2)
     points = (
@@ -111,8 +111,8 @@ def _chart(info: XFormers) -> alt.LayerChart:
         .encode(
             x=x_axis(info.x),
             y=y_axis(info.y),
-            fill=alt.Fill("attention:N", scale=colours, legend=legend),
-            stroke=alt.Stroke("attention:N", scale=colours, legend=legend),
+            fill=alt.Fill("attention:N", scale=colors, legend=legend),
+            stroke=alt.Stroke("attention:N", scale=colors, legend=legend),
             shape=alt.Shape("embedding:N", scale=shapes, legend=legend),
             tooltip=[
                 alt.Tooltip("name:N", title="Model"),

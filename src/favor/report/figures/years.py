@@ -11,7 +11,7 @@ from favor.report.figures.axes import Axis, axis_of, x_axis, y_axis
 from favor.report.figures.commands import QUICK, to_fill
 from favor.report.figures.evidence import LEAST_TO_DRAW, Evidence, sources_sentence
 from favor.report.figures.figure import BENCHMARK, Figure
-from favor.report.figures.theme import Rows, layered, one_plot, series_colours
+from favor.report.figures.theme import Rows, layered, one_plot, series_colors
 from favor.report.figures.trade_off import FrontPoint
 
 
@@ -80,7 +80,7 @@ def _chart(info: Years) -> alt.LayerChart:
         for corner in front.corners
     ]
     years = [str(front.year) for front in info.fronts]
-    scale = alt.Scale(domain=years, range=series_colours(len(years)))
+    scale = alt.Scale(domain=years, range=series_colors(len(years)))
     base = alt.Chart(Rows(values)).encode(
         x=x_axis(info.x),
         y=y_axis(info.y),

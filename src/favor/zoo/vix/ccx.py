@@ -48,7 +48,7 @@ class ConvPoolEmbed(nn.Module):
 
 
 class CompactBlock(Block):
-    """CCT's block: the residual of the MLP starts from the normalised tokens."""
+    """CCT's block: the residual of the MLP starts from the normalized tokens."""
 
     def forward(self, x: Tensor, flow: Flow) -> Tensor:
         x = self.norm2(x + self.drop_path(self.mixer(self.norm1(x))))

@@ -19,7 +19,7 @@ from favor.errors import RequestError
 from favor.zoo.encoder import Block, Options, Size
 from favor.zoo.layers import Mlp, check_image_size
 from favor.zoo.settings import Positive
-from favor.zoo.slots import Flow, InitialisesItself, MixerFactory, Tokens
+from favor.zoo.slots import Flow, InitializesItself, MixerFactory, Tokens
 from favor.zoo.stages import GridBatchNorm, GridConv, as_grid, drop_path_rates, init_linear_layers
 from favor.zoo.taxonomy import How
 from favor.zoo.vix.setting import GRID, X_FORMERS, conv_strides, enter, x_former
@@ -90,7 +90,7 @@ class CvX(nn.Module):
         self.head = nn.Linear(size.dim, options["num_classes"])
         init_linear_layers(self)
         for module in self.modules():
-            if isinstance(module, InitialisesItself):
+            if isinstance(module, InitializesItself):
                 module.init_weights()
 
     def forward(self, images: Tensor) -> Tensor:

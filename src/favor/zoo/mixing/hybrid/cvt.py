@@ -20,9 +20,9 @@ from favor.zoo.training import tokens_and_places
 
 
 class ConvProjection(nn.Module):
-    """A depthwise convolution before a linear projection: each token is projected together with its neighbours.
+    """A depthwise convolution before a linear projection: each token is projected together with its neighbors.
 
-    A stride above one leaves fewer tokens. The class token, which has no neighbours, passes the convolution by.
+    A stride above one leaves fewer tokens. The class token, which has no neighbors, passes the convolution by.
     """
 
     def __init__(self, dim: int, stride: int) -> None:

@@ -33,7 +33,7 @@ RELU_OFFSET = 1e-3
 class PerformerMixer(HeadMixer):
     """Attention through m random features of queries and keys: O(N m d).
 
-    The last `local_heads` heads see their neighbours instead: softmax attention in windows of `window` tokens at most.
+    The last `local_heads` heads see their neighbors instead: softmax attention in windows of `window` tokens at most.
     """
 
     projection: Tensor

@@ -50,7 +50,7 @@ class ScatterbrainMixer(PerformerMixer):
             return take_rows(mixed, order_q.argsort(dim=-1)).to(v.dtype)
 
     def mix_sorted(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of queries and keys that are sorted such that those of one cluster are neighbours."""
+        """Attention of queries and keys that are sorted such that those of one cluster are neighbors."""
         projection = self.projection.to(q.dtype)
         log_q = log_features(q, projection) - math.log(len(projection))
         log_k = log_features(k, projection)

@@ -1,4 +1,4 @@
-"""GTP-ViT: tokens that are removed hand their features on to their neighbours in a graph of the patches.
+"""GTP-ViT: tokens that are removed hand their features on to their neighbors in a graph of the patches.
 
 Paper: Xu et al., "GTP-ViT: Efficient Vision Transformers via Graph-based Token Propagation", WACV 2024,
 arXiv:2311.03035
@@ -19,7 +19,7 @@ from favor.zoo.slots import Flow, Place, Reducer, Seen, Tokens
 from favor.zoo.taxonomy import How
 
 ALPHA = 0.1
-"""How much of a removed token its neighbours take over."""
+"""How much of a removed token its neighbors take over."""
 SIMILAR = 8
 """How many patches count as similar to a patch, besides those next to it."""
 
@@ -84,7 +84,7 @@ class Propagate(Reducer):
 
 
 def token_graph(similarity: Tensor, grid: tuple[int, int]) -> Tensor:
-    """What patch i (row) gives to patch j (column), normalised by the degrees: [B, N, N]."""
+    """What patch i (row) gives to patch j (column), normalized by the degrees: [B, N, N]."""
     count = similarity.shape[1]
     nearest = similarity.topk(min(SIMILAR + 1, count), dim=-1).indices
     joined = torch.zeros_like(similarity, dtype=torch.bool).scatter(2, nearest, True)
