@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from favor.errors import RequestError
-from favor.machine.locks import is_locked, locked
+from favor.machine.locks import device_lock, is_locked, locked, measuring
 
 
 def test_a_link_where_the_holder_is_written_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -82,3 +82,12 @@ def test_two_that_look_at_a_lock_do_not_take_each_other_for_its_holder(tmp_path:
     with file.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         assert not is_locked(file)
+
+
+def test_a_device_whose_lock_file_is_damaged_is_one_line() -> None:
+    device_lock("cpu").write_bytes(b"no database" * 1000)
+    with (
+        pytest.raises(RequestError, match="cpu.lock: cannot be locked: .*; delete this file"),
+        measuring("cpu", None, False),
+    ):
+        pass

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -48,6 +49,8 @@ def locked(
             raise RequestError(taken.replace("{holder}", _holder(file, role))) from None
         except OSError as error:
             raise RequestError(f"{file.parent}: cannot write: {error.strerror}; choose another folder") from error
+        except sqlite3.Error as error:  # a ReadWriteLock's file is a database
+            raise RequestError(f"{file}: cannot be locked: {error}; delete this file") from error
         _tell_holder(file, f"{role}process {os.getpid()}{purpose} since {datetime.now().astimezone():%H:%M}\n")
         yield
 
